@@ -1,0 +1,102 @@
+"""The machine: device, number format, compiler and processes, chosen by themselves.
+
+Under torchrun every process holds one device and the gradients are averaged by DDP.
+"""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+
+def start(device=""):
+    """(number of processes, own rank, device); joins the process group under torchrun."""
+    world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    device = torch.device(device or best_device())
+    if device.type == "cuda":
+        device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(device)
+        torch.set_float32_matmul_precision("high")
+    if world > 1:
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return world, rank, device
+
+
+def best_device():
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def autocast(device, dtype=""):
+    """bfloat16 matrix products where the hardware has them, or as the name of a dtype says."""
+    if dtype not in ("", "bfloat16", "float32"):
+        raise SystemExit(f"dtype {dtype!r}: expected bfloat16, float32 or nothing")
+    chosen = dtype == "bfloat16" or (not dtype and has_bfloat16(device))
+    return torch.autocast(device.type, torch.bfloat16, enabled=chosen)
+
+
+def has_bfloat16(device):
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+
+
+def compiles(device, wish, iterations):
+    """Whether to compile: as wished, else where it works and the run repays the minute it takes."""
+    if wish is not None:
+        return wish
+    if device.type == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    found = any(map(shutil.which, ("g++", "clang++"))) and header.is_file()
+    return device.type == "cpu" and found and iterations >= 500
+
+
+@contextlib.contextmanager
+def first_process_first(rank):
+    """Rank 0 runs the body alone (it writes the files), then the others do (they read them)."""
+    if rank > 0:
+        dist.barrier()
+    yield
+    if rank == 0 and dist.is_initialized():
+        dist.barrier()
+
+
+def any_process(flag):
+    """Whether the flag is set on any process: all of them stop at the same iteration."""
+    return total([flag])[0] > 0
+
+
+def total(values):
+    """The sum over all processes of a list of numbers."""
+    summed = torch.tensor(values, dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(summed)
+    return summed.tolist()
+
+
+def gather(state):
+    """[the state of each process], on every process; tensors are moved to the CPU."""
+    states = [None] * (dist.get_world_size() if dist.is_initialized() else 1)
+    state = on_cpu(state)
+    if dist.is_initialized():
+        dist.all_gather_object(states, state)
+        return states
+    return [state]
+
+
+def stop():
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def on_cpu(state):
+    if isinstance(state, dict):
+        return {key: on_cpu(value) for key, value in state.items()}
+    return state.cpu() if isinstance(state, torch.Tensor) else state

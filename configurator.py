@@ -1,0 +1,161 @@
+"""Configuration as commented globals, overridden by config files and --key=value.
+
+A script lists its settings at its top and calls `configure(globals())` under its main guard.
+A key is a public name that the script sets to a literal at top level, above its first function
+or class. Config files (`python train.py config/sudoku.py --tau=0.8`) are plain Python, run in
+order, each in a namespace of its own; `from config.sudoku import *` builds one on another. Later
+wins. A value has the type of its default: an int serves as a float, 0 and 1 as a bool, a list as
+a tuple and back; strings take the text as it stands. A default of None takes anything, and a key
+that is no string and has the word None in its comment also takes None. Unknown keys and wrong
+types fail, in files too. The elements of a list and the range of a number are not checked.
+"""
+
+import ast
+import difflib
+import io
+import itertools
+import re
+import sys
+import tokenize
+import traceback
+from pathlib import Path
+from types import ModuleType, NoneType
+from typing import NamedTuple
+
+ACCEPTED = {  # type of the default -> types of a value
+    bool: (bool, int), int: (int,), float: (float, int), str: (str,),
+    list: (list, tuple), tuple: (list, tuple), NoneType: (object,),
+}  # fmt: skip
+WORDS = {"true": True, "false": False, "none": None}  # "false" as a string would count as true
+
+
+class ConfigError(Exception):
+    """A mistake of the user, shown without a traceback."""
+
+
+class Key(NamedTuple):
+    default: object
+    comment: str
+    section: str
+
+
+def configure(settings, argv=None):
+    """Override the globals `settings` of a script by its arguments; return the final values."""
+    argv = sys.argv[1:] if argv is None else argv
+    script = Path(settings["__file__"])
+    keys = read_keys(script.read_text(encoding="utf-8"))
+    if "-h" in argv or "--help" in argv:
+        print(help_text(script.name, settings["__doc__"], keys))
+        raise SystemExit(0)
+    values = {name: settings[name] for name in keys}
+    try:
+        for arg in argv:
+            values |= read_flag(arg, keys) if arg.startswith("-") else read_file(arg, keys)
+    except ConfigError as error:
+        print(f"{error}\n`python {script.name} --help` lists all keys", file=sys.stderr)
+        raise SystemExit(2) from None
+    settings.update(values)
+    return values
+
+
+def read_keys(source):
+    """The keys of a script, {name: Key}, in the order of its source."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+    headings = {line: text.strip("- ") for line, text in comments.items() if text[:3] == "-- "}
+    keys = {}
+    for node in ast.parse(source).body:
+        section = [""] + [text for line, text in headings.items() if line < node.lineno]
+        beside = [comments.get(line, "") for line in range(node.lineno, node.end_lineno + 1)]
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                break
+            case ast.Assign(targets=[ast.Name(id=name)]) if name[0] != "_" and literal(node.value):
+                default = ast.literal_eval(node.value)
+                keys[name] = Key(default, " ".join(beside).strip(), section[-1])
+    return keys
+
+
+def literal(node):
+    try:
+        return type(ast.literal_eval(node)) in ACCEPTED
+    except ValueError:  # a call, a name, arithmetic
+        return False
+
+
+def read_flag(arg, keys):
+    """{name: value} of one --key=value."""
+    name, equals, text = arg.removeprefix("--").partition("=")
+    if not arg.startswith("--") or not equals:
+        raise ConfigError(f"cannot read {arg}: write --key=value, with two dashes and no space")
+    if name not in keys:
+        raise ConfigError(unknown("--", name, keys))
+    value = text if isinstance(keys[name].default, str) else parse(text)
+    return {name: checked(arg, keys[name], value)}
+
+
+def parse(text):
+    """The literal that the text spells, or else the text."""
+    try:
+        return WORDS[text] if text in WORDS else ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError):
+        return text
+
+
+def read_file(file, keys):
+    """{name: value} of everything public that a config file leaves behind."""
+    found = {}
+    for name, value in execute(file).items():
+        if name in keys:
+            found[name] = checked(f"{file}: {name}", keys[name], value)
+        elif not (name.startswith("_") or isinstance(value, ModuleType) or callable(value)):
+            raise ConfigError(f"{file}: {unknown('', name, keys)}")
+    return found
+
+
+def execute(file):
+    """The namespace that a config file leaves; its errors name the file and the line."""
+    if not Path(file).is_file():
+        raise ConfigError(f"no config file {file!r}")
+    namespace = {"__name__": Path(file).stem, "__file__": file}
+    try:
+        exec(compile(Path(file).read_bytes(), file, "exec"), namespace)
+    except Exception as error:  # the innermost frame may be that of a file it imports
+        frames = traceback.extract_tb(error.__traceback__)
+        at = error if isinstance(error, SyntaxError) else frames[-1]
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{at.filename}, line {at.lineno}: {reason}") from None
+    return namespace
+
+
+def unknown(dashes, name, keys):
+    """The message for an unknown key, with the nearest known one where one is near."""
+    nearest = difflib.get_close_matches(name, keys, n=1)
+    hint = f"; did you mean {dashes}{nearest[0]}?" if nearest else ""
+    return f"unknown key {dashes}{name}{hint}"
+
+
+def checked(where, key, value):
+    """The value, in the type of the key's default."""
+    kind = type(key.default)
+    optional = kind is not str and re.search(r"\bNone\b", key.comment) is not None
+    if kind is NoneType or (value is None and optional):
+        return value
+    if type(value) in ACCEPTED[kind] and (kind is not bool or value in (0, 1)):
+        return kind(value)
+    article = "an" if kind is int else "a"
+    expected = f"{article} {kind.__name__} (like {key.default!r})" + " or None" * optional
+    got = "None" if value is None else f"the {type(value).__name__} {value!r}"
+    raise ConfigError(f"{where}: expected {expected}, got {got}")
+
+
+def help_text(script, doc, keys):
+    """The script's docstring, the usage and every key with its default, section by section."""
+    usage = f"usage: python {script} [config/FILE.py ...] [--key=value ...]"
+    flags = {name: f"--{name}={key.default}" for name, key in keys.items()}
+    width = max(map(len, flags.values()), default=0)
+    lines = [(doc or "").strip(), "", usage]
+    for section, names in itertools.groupby(keys, key=lambda name: keys[name].section):
+        lines += ["", section]
+        lines += [f"  {flags[name]:{width}}  {keys[name].comment}".rstrip() for name in names]
+    return "\n".join(lines)

@@ -1,0 +1,109 @@
+"""The next training examples, in a queue that lies on the device.
+
+Examples come in an endless sequence of shuffled epochs. Of W processes, process r takes examples
+r, r + W, r + 2W, ... of that sequence: over all of them every example is used exactly once per
+epoch, whatever the size of the data set and however fast each process uses up its share.
+
+`take` runs on the device alone: rows that want an example find it by a running count. The host
+tops the ring up behind that count without waiting for it: it knows from the calls made how much
+can have been taken at most, and from an earlier copy of the count how much was at least.
+The order is a function of (seed, epoch), so the count is the whole state.
+"""
+
+import numpy as np
+import torch
+
+
+class ExampleQueue:
+    """data[indices (n,)] -> x0 (n, L) integer, prompt (n, L) bool, as numpy arrays; len(data).
+
+    rows: how many examples one `take` can ask for at most.
+    """
+
+    def __init__(self, data, rows, device="cpu", seed=0, rank=0, world=1):
+        self.data, self.rows, self.seed, self.rank, self.world = data, rows, seed, rank, world
+        if len(data) == 0:
+            raise ValueError("the training set is empty")
+        self.size = max(16 * rows, 1024)  # examples in the ring
+        L = data[np.zeros(1, np.int64)][0].shape[1]
+        self.x0 = torch.zeros(self.size, L, dtype=torch.long, device=device)
+        self.prompt = torch.zeros(self.size, L, dtype=torch.bool, device=device)
+        self.taken = torch.zeros((), dtype=torch.long, device=device)  # the running count
+        self._order_of = None, None  # the latest epoch and its order
+        self._start(0)
+
+    def take(self, wanted):
+        """The next examples for the rows that want one, wanted (rows,) bool -> x0, prompt.
+
+        The other rows get something arbitrary. The host must call `top_up` before each call.
+        """
+        slot = (self.taken + wanted.cumsum(0) - 1) % self.size
+        self.taken += wanted.sum()
+        return self.x0[slot], self.prompt[slot]
+
+    def top_up(self):
+        """Make sure that the next `take` finds what it may ask for; half a ring at a time."""
+        self._observe()
+        if self.filled - self.known < (self.unseen + 1) * self.rows:
+            self.known, self.unseen = int(self.taken), 0  # waits; only if the host is far ahead
+        if self.filled - self.known <= self.size // 2:
+            self._fill(self.size // 2)
+        self.unseen += 1
+
+    def state_dict(self):
+        return {"taken": self.taken.clone()}
+
+    def load_state_dict(self, state):
+        self.taken.copy_(state["taken"])
+        self._start(int(state["taken"]))
+
+    def _start(self, taken):
+        self.known, self.unseen = taken, 0  # a count that was read, takes since it was
+        self.filled = taken
+        self._copy = None
+        self._fill(self.size // 2)
+
+    def _observe(self):
+        """Learn how many examples were taken; on CUDA from a copy that arrives by itself."""
+        if self.taken.device.type != "cuda":
+            self.known, self.unseen = int(self.taken), 0
+            return
+        if self._copy is not None:
+            count, arrived, before = self._copy
+            if not arrived.query():
+                return
+            self.known, self.unseen = int(count), self.unseen - before
+        count = torch.empty((), dtype=torch.long, pin_memory=True)
+        count.copy_(self.taken, non_blocking=True)
+        self._copy = count, torch.cuda.current_stream().record_event(), self.unseen
+
+    def _fill(self, n):
+        count = np.arange(self.filled, self.filled + n)
+        place = count * self.world + self.rank  # in the sequence of all epochs
+        x0, prompt = self.data[self._indices(place)]
+        if (full := prompt.all(1)).any():
+            example = self._indices(place[full])[0]
+            raise ValueError(f"example {example}: the prompt leaves no position to predict")
+        slot = to_device(count % self.size, self.x0)
+        self.x0.index_copy_(0, slot, to_device(x0, self.x0))
+        self.prompt.index_copy_(0, slot, to_device(prompt, self.prompt))
+        self.filled += n
+
+    def _indices(self, place):
+        """Places in the sequence of all epochs -> indices into the data."""
+        epoch, index = np.divmod(place, len(self.data))
+        for e in np.unique(epoch):
+            index[epoch == e] = self._order(int(e))[index[epoch == e]]
+        return index
+
+    def _order(self, epoch):
+        if self._order_of[0] != epoch:
+            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.data))
+            self._order_of = epoch, order
+        return self._order_of[1]
+
+
+def to_device(array, like):
+    """A copy in the dtype and on the device of `like`; to CUDA from pinned memory, not waiting."""
+    tensor = torch.as_tensor(array).to(like.dtype)
+    return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor

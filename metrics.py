@@ -1,0 +1,64 @@
+"""The record of a run: metrics.jsonl, one JSON object per line.
+
+    {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first line
+    {"type": "train", "iter", "loss", "grad_norm", "lr", "examples_per_second"}
+    {"type": "eval", "iter", "accuracy": {policy: share}, "val_loss", "examples"}
+
+`iter` counts finished updates. grad_norm is taken before clipping; accuracy and val_loss are
+those of the averaged weights.
+"""
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+class Metrics:
+    """Appends to the file; a run resumed at iteration `start` first drops what lies beyond it."""
+
+    def __init__(self, path, config, start):
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in read(path) if line.get("iter", 0) <= start] if start else []
+        header = {"type": "config", "config": config, "versions": versions(), "commit": commit()}
+        lines = kept or [header]
+        temporary = Path(f"{path}.tmp")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        os.replace(temporary, path)
+
+    def write(self, **line):
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read(path):
+    """The lines of a record up to the first one that a kill has cut off."""
+    lines = []
+    for text in path.read_text().splitlines() if path.is_file() else []:
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
+
+
+def versions():
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    return found | {"numpy": np.__version__, "platform": platform.platform()}
+
+
+def commit():
+    """The commit of the code, with + when files differ from it; None outside a repository."""
+    here = Path(__file__).parent
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(
+            command, cwd=here, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,158 @@
+"""A Qwen2-style transformer, bidirectional or causal.
+
+    h = model(x)              (B, L) token ids, the mask token included -> (B, L, dim)
+    logits = model.logits(h)  (..., dim) -> (..., vocab_size)
+
+The two calls are separate because a large output head should only be evaluated where it is needed.
+Row i of h always scores token i: a model trained to predict the next token (`shifted`) is shifted
+in here, so that losses, policies, chains and samplers need not know. The mask token has
+probability zero everywhere. Modules are named as Hugging Face's Qwen2 names them
+(arXiv 2407.10671), so that its checkpoints load without a table of names.
+"""
+
+import math
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Transformer(nn.Module):
+    """vocab_size counts the mask token; length is the longest sequence; mlp the inner width.
+
+    kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
+    shifted: the output at position i - 1 scores token i (a causal model must be, or it would see
+    the token that it scores).
+    """
+
+    def __init__(
+        self, vocab_size, mask_token, length, dim, layers, heads, mlp,
+        kv_heads=None, theta=1e4, eps=1e-6, tied=False, causal=False, shifted=False,
+    ):  # fmt: skip
+        super().__init__()
+        kv_heads = kv_heads or heads
+        if dim % heads or heads % kv_heads or dim // heads % 2:
+            raise ValueError(f"{dim=} must split into {heads=} of even width, over {kv_heads=}")
+        if causal and not shifted:
+            raise ValueError("a causal model must be shifted: row i may only see tokens before i")
+        self.mask_token, self.causal, self.shifted = mask_token, causal, shifted
+        self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
+        self.lm_head = nn.Linear(dim, vocab_size, bias=False)
+        if tied:
+            self.lm_head.weight = self.model.embed_tokens.weight
+        self.initialise(layers)
+
+    @torch.no_grad()
+    def initialise(self, layers):
+        """Normal at 0.02; what writes into the residual stream is scaled by 1/sqrt(2 layers)."""
+        for name, p in self.named_parameters():
+            if name.endswith("bias"):
+                p.zero_()
+            elif p.dim() == 2:
+                residual = name.endswith(("o_proj.weight", "down_proj.weight"))
+                p.normal_(std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
+
+    def forward(self, x):
+        h = self.model(x, self.causal)
+        if not self.shifted:
+            return h
+        # Token 0 has no predecessor. With bidirectional attention its own position stands in (as
+        # in Dream); in a causal model that would show the token to its own score.
+        first = torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
+        return torch.cat((first, h[:, :-1]), 1)
+
+    def logits(self, h):
+        logits = self.lm_head(h)
+        is_mask = torch.arange(logits.shape[-1], device=h.device) == self.mask_token
+        return logits.float().masked_fill(is_mask, -torch.inf)
+
+
+class Body(nn.Module):
+    def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
+        super().__init__()
+        self.embed_tokens = nn.Embedding(vocab_size, dim)
+        self.layers = nn.ModuleList(Block(dim, heads, kv_heads, mlp, eps) for _ in range(layers))
+        self.norm = nn.RMSNorm(dim, eps)
+        cos, sin = rotary_table(length, dim // heads, theta)
+        self.register_buffer("cos", cos, persistent=False)  # (length, head width)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, x, causal):
+        L = x.shape[1]
+        h = self.embed_tokens(x)  # (B, L, dim)
+        for layer in self.layers:
+            h = layer(h, self.cos[:L], self.sin[:L], causal)
+        return self.norm(h)
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads, kv_heads, mlp, eps):
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(dim, eps)
+        self.self_attn = Attention(dim, heads, kv_heads)
+        self.post_attention_layernorm = nn.RMSNorm(dim, eps)
+        self.mlp = SwiGLU(dim, mlp)
+
+    def forward(self, h, cos, sin, causal):
+        h = h + self.self_attn(self.input_layernorm(h), cos, sin, causal)
+        return h + self.mlp(self.post_attention_layernorm(h))
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads, kv_heads):
+        super().__init__()
+        self.width, self.groups = dim // heads, heads // kv_heads
+        self.q_proj = nn.Linear(dim, heads * self.width)
+        self.k_proj = nn.Linear(dim, kv_heads * self.width)
+        self.v_proj = nn.Linear(dim, kv_heads * self.width)
+        self.o_proj = nn.Linear(heads * self.width, dim, bias=False)
+
+    def forward(self, h, cos, sin, causal):
+        B, L, _ = h.shape
+        q, k, v = (
+            proj(h).view(B, L, -1, self.width).transpose(1, 2)  # (B, heads, L, width)
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        if self.groups > 1:
+            k, v = (t.repeat_interleave(self.groups, 1) for t in (k, v))
+        out = attend(q, k, v, causal)
+        return self.o_proj(out.transpose(1, 2).reshape(B, L, -1))
+
+
+class SwiGLU(nn.Module):
+    def __init__(self, dim, mlp):
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, mlp, bias=False)
+        self.up_proj = nn.Linear(dim, mlp, bias=False)
+        self.down_proj = nn.Linear(mlp, dim, bias=False)
+
+    def forward(self, h):
+        return self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+
+
+def rotary_table(length, width, theta):
+    """cos and sin (length, width) of position * theta^(-2i/width), each half holding all i."""
+    frequency = theta ** (-torch.arange(0, width, 2).float() / width)
+    angle = torch.arange(length).float()[:, None] * frequency  # (length, width / 2)
+    angle = torch.cat((angle, angle), 1)
+    return angle.cos(), angle.sin()
+
+
+def rotate(t, cos, sin):
+    """Rotary embedding (arXiv 2104.09864): component i turns with component i + width/2."""
+    first, second = t.chunk(2, -1)
+    return (t * cos + torch.cat((-second, first), -1) * sin).to(t.dtype)
+
+
+def attend(q, k, v, causal):
+    """(B, heads, L, width) each. At short lengths on a CPU plain products are faster than the
+    fused kernel, whose backward pass is the slow part (bench.py measures it)."""
+    L = q.shape[-2]
+    if q.device.type != "cpu" or L > 128:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    score = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
+    if causal:
+        future = torch.ones(L, L, dtype=torch.bool, device=q.device).triu(1)
+        score = score.masked_fill(future, -torch.inf)
+    return score.softmax(-1).to(v.dtype) @ v

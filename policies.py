@@ -1,0 +1,77 @@
+"""Which hidden positions are revealed next: one definition, for training and for sampling.
+
+A policy turns a model's predictions into a `score`, larger = revealed sooner (paper, section 2):
+
+    policy(log_probs (..., V), confidence (...), position (...)) -> score (...)
+
+`log_probs` are the model's own (untempered), `confidence` is the probability of the predicted
+token: the likeliest one, or the one that was sampled. A policy never sees a hidden token of x0,
+which is what keeps the minimiser of the loss in place (paper, Proposition 2).
+No function here loops over rows or waits for the device.
+"""
+
+import torch
+
+
+def top_k(log_probs, confidence, position):
+    return confidence
+
+
+def margin(log_probs, confidence, position):
+    """Probability of the likeliest token less that of the second."""
+    first, second = log_probs.topk(2, -1).values.exp().unbind(-1)
+    return first - second
+
+
+def entropy(log_probs, confidence, position):
+    """Negative entropy in nats: the most certain position first."""
+    return torch.special.entr(log_probs.exp()).sum(-1).neg()
+
+
+def random(log_probs, confidence, position):
+    return torch.rand_like(confidence)
+
+
+def left_to_right(log_probs, confidence, position):
+    return -position.float()
+
+
+def semi_autoregressive(block):
+    """Blocks of `block` positions from left to right, inside a block the surest first."""
+
+    def policy(log_probs, confidence, position):
+        return confidence - 2.0 * (position // block)
+
+    return policy
+
+
+POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right)}
+
+
+def get(name):
+    """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32."""
+    prefix, _, block = name.rpartition("_")
+    if prefix == "semi_ar" and block.isdigit() and int(block) > 0:
+        return semi_autoregressive(int(block))
+    if name not in POLICIES:
+        raise ValueError(f"unknown policy {name!r}: {', '.join(POLICIES)} or semi_ar_<block size>")
+    return POLICIES[name]
+
+
+def reveal(score, hidden, count):
+    """The `count` (B,) hidden positions of the highest score in each row, (B, L) bool.
+
+    Ties go to the leftmost. Rows with fewer hidden positions reveal them all.
+    """
+    lowest = torch.finfo(score.dtype).min
+    score = score.nan_to_num(lowest, neginf=lowest).masked_fill(~hidden, -torch.inf)
+    order = score.argsort(dim=1, descending=True, stable=True)
+    rank = torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
+    return hidden & (rank < count[:, None])
+
+
+def fast_forward(confidence, hidden, tau):
+    """Hidden positions whose confidence exceeds tau, (B, L) bool (paper, section 3.2.1)."""
+    return hidden & (confidence > tau)

@@ -1,0 +1,186 @@
+"""plot.py on synthetic metrics whose crossings, ratios and intervals are known by hand."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import plot
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes out/NAME/metrics.jsonl with an evaluation per (iteration, accuracy); the folder."""
+
+    def metrics(name, points, **config):
+        folder = tmp_path / name
+        folder.mkdir()
+        config = {"method": "puma", "seed": 1, "out_dir": name, "lr": 0.1} | config
+        records = [{"type": "config", "config": config, "versions": {}, "commit": "c"}]
+        for i, accuracy in points:
+            records.append({"type": "train", "iter": i, "loss": 1.0})
+            scores = {"top_k": accuracy, "margin": accuracy / 2}
+            records.append({"type": "eval", "iter": i, "accuracy": scores, "val_loss": 1.0})
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+        return folder
+
+    return metrics
+
+
+@pytest.fixture
+def four(write):
+    """PUMA reaches 0.5 at 100 and 200, MDM at 200 and 800: ratios 2 and 4."""
+    return [
+        plot.load_run(write("puma-1", [(0, 0.0), (160, 0.8)], seed=1)),
+        plot.load_run(write("puma-2", [(0, 0.0), (320, 0.8)], seed=2)),
+        plot.load_run(write("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1)),
+        plot.load_run(write("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2)),
+    ]
+
+
+def cells(table):
+    """{first cell: other cells} of a markdown table."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return {first: rest for first, *rest in rows}
+
+
+def table(runs, targets=plot.TARGETS, metric="top_k"):
+    (only,) = plot.comparisons(plot.group_runs(runs), metric, targets)
+    return cells(only)
+
+
+def test_iterations_to_interpolates_between_evaluations():
+    points = [(100, 0.25), (200, 0.5), (400, 0.25), (600, 0.75)]
+    assert plot.iterations_to(points, 0.375) == 150
+    assert plot.iterations_to(points, 0.5) == 200
+    assert plot.iterations_to(points, 0.625) == 550
+    assert plot.iterations_to(points, 0.125) == 100
+    assert plot.iterations_to(points, 0.8) is None
+
+
+def test_t_quantiles_against_the_integral_of_the_density():
+    x = np.linspace(0, 1, 200_001)
+    for df, quantile in enumerate(plot.T_QUANTILES, start=1):
+        scale = math.gamma((df + 1) / 2) / math.gamma(df / 2) / math.sqrt(df * math.pi)
+        density = scale * (1 + (x * quantile) ** 2 / df) ** (-(df + 1) / 2)
+        assert np.mean(density) * quantile == pytest.approx(0.475, abs=1e-4)
+
+
+def test_interval():
+    assert plot.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
+    middle, half = plot.interval([5.0])
+    assert middle == 5.0 and math.isnan(half)
+    assert plot.interval([0.0, 2.0] * 20)[1] == pytest.approx(2.086 * 1.012739 / math.sqrt(40))
+
+
+def test_groups_differ_in_more_than_seed_and_folder(write, four):
+    other = plot.load_run(write("lr", [(0, 0.0)], lr=0.2, method="mdm"))
+    groups = plot.group_runs([*four, other])
+    assert {label: len(runs) for label, runs in groups.items()} == {
+        "method=puma, lr=0.1": 2,
+        "method=mdm, lr=0.1": 2,
+        "method=mdm, lr=0.2": 1,
+    }
+    assert list(plot.group_runs(four[:2])) == ["method=puma"]
+
+
+def test_the_reference_is_mdm_wherever_it_stands_else_the_last(four):
+    assert plot.reference_of(plot.group_runs(four)) == "method=mdm"
+    assert plot.reference_of(plot.group_runs(four[::-1])) == "method=mdm"
+    assert plot.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
+
+
+def test_table_has_crossings_and_ratios_by_seed(four):
+    rows = table(four, [0.5])
+    assert rows["top_k accuracy"] == [
+        "method=puma (2 seeds)",
+        "method=mdm (2 seeds)",
+        "ratio, pairs: 2",
+    ]
+    puma, mdm, ratio = rows["iterations to 0.5"]
+    assert puma == f"150 [{150 - 12.706 * 50:.0f}, {150 + 12.706 * 50:.0f}]"
+    assert mdm.startswith("500 [")
+    wide = 12.706 * math.log(2) / 2
+    low, high = (math.exp(math.log(8) / 2 + sign * wide) for sign in (-1, 1))
+    assert ratio == f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"
+
+
+def test_pairs_are_matched_by_seed_not_by_order(four):
+    assert table([four[1], four[0], *four[2:]], [0.5])["iterations to 0.5"][2].startswith(
+        "2.83 [0.03,"
+    )
+
+
+def test_final_accuracy_and_ratio_of_errors(four):
+    rows = table([four[0], four[3]._replace(config=four[2].config)])
+    assert rows["final accuracy"] == ["0.8000", "0.6000", "2.00 (of errors)"]
+    assert rows["at iteration"] == ["160", "960", ""]
+
+
+def test_what_is_not_reached_is_said(four):
+    rows = table(four, [0.7, 0.9])
+    assert rows["iterations to 0.7"][1:] == ["not reached by 1 of 2 seeds", "-"]
+    assert rows["iterations to 0.9"] == ["not reached", "not reached", "-"]
+
+
+def test_a_crossing_before_the_first_evaluation_is_a_bound_without_ratio(write, four):
+    late = plot.load_run(write("late", [(300, 0.6), (600, 0.9)]))
+    assert table([late, four[2]], [0.5])["iterations to 0.5"] == ["<= 300", "200", "-"]
+
+
+def test_no_ratio_without_shared_seeds_or_with_zero_error(write, four):
+    perfect = plot.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
+    assert table([perfect, four[2]])["final accuracy"][2] == "- (of errors)"
+    assert table([perfect, four[2]])["iterations to 0.5"] == ["50", "200", "-"]
+    assert table([perfect, four[3]])["final accuracy"][:2] == ["1.0000", "0.6000"]
+    assert table([perfect, four[3]])["final accuracy"][2] == "- (of errors)"
+
+
+def test_another_metric(four):
+    assert table(four, [0.25], "margin")["iterations to 0.25"][0].startswith("150 [")
+    with pytest.raises(SystemExit, match="puma-1: no accuracy 'x', only margin, top_k"):
+        table(four, [0.25], "x")
+
+
+def test_after_a_resume_the_later_evaluation_counts(write):
+    run = plot.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
+    assert plot.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
+
+
+def test_the_band_has_the_iterations_that_all_seeds_have():
+    x, middle, half = plot.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]])
+    assert x == [1, 2] and middle == [0.0, pytest.approx(0.6)]
+    assert half == [0.0, pytest.approx(12.706 * 0.1)]
+
+
+def test_messages_for_folders_without_metrics(tmp_path, write, four):
+    with pytest.raises(SystemExit, match=r"none.metrics\.jsonl: no such file"):
+        plot.load_run(tmp_path / "none")
+    with pytest.raises(SystemExit, match=r"untested: metrics\.jsonl has no evaluation"):
+        plot.load_run(write("untested", []))
+    (tmp_path / "untested" / "metrics.jsonl").write_text("")
+    with pytest.raises(SystemExit, match=r"metrics\.jsonl has no config"):
+        plot.load_run(tmp_path / "untested")
+    (tmp_path / "untested" / "metrics.jsonl").write_text('{"type": "config", "config": {}}\n{"ty')
+    with pytest.raises(SystemExit, match=r"metrics\.jsonl, line 2: not JSON"):
+        plot.load_run(tmp_path / "untested")
+
+
+def test_the_same_seed_twice_is_refused(write, four):
+    twin = plot.load_run(write("twin", [(0, 0.0)], seed=2))
+    with pytest.raises(SystemExit, match="puma-2 and .*twin: same configuration and seed"):
+        plot.group_runs([*four, twin])
+    with pytest.raises(SystemExit, match="puma-1 and .*puma-1: same"):
+        plot.group_runs([four[0], four[0]])
+
+
+def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
+    file = tmp_path / "curves.png"
+    command = [sys.executable, plot.__file__, *(run.folder for run in four), f"--out={file}"]
+    done = subprocess.run([*command, "--targets=0.25,0.5"], capture_output=True, text=True)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
+    assert file.read_bytes().startswith(b"\x89PNG")

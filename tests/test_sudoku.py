@@ -1,0 +1,574 @@
+"""Sudoku rules, files and generator against slow loops, search and published puzzles."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sudoku
+import sudoku_generator as generator
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data" / "sudoku"
+BOX = (3, 3)
+PUZZLE = "530070000600195000098000060800060003400803001700020006060000280000419005000080079"
+SOLUTION = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
+
+
+def units_of(box):
+    """Rows, columns and boxes by the book, as lists of cells."""
+    n = box[0] * box[1]
+    cells = [(r, c) for r in range(n) for c in range(n)]
+    names = [
+        lambda r, c: ("row", r),
+        lambda r, c: ("column", c),
+        lambda r, c: ("box", r // box[0], c // box[1]),
+    ]
+    units = {}
+    for name in names:
+        for r, c in cells:
+            units.setdefault(name(r, c), []).append(r * n + c)
+    return list(units.values())
+
+
+def peers_of(box):
+    units = units_of(box)
+    return [{p for u in units if c in u for p in u} - {c} for c in range((box[0] * box[1]) ** 2)]
+
+
+def candidates(grid, peers, n):
+    return [
+        {grid[c]} if grid[c] else set(range(1, n + 1)) - {grid[p] for p in peers[c]}
+        for c in range(len(grid))
+    ]
+
+
+def slow_singles(puzzle, box):
+    """What naked and hidden singles find, one cell at a time."""
+    grid, peers, units, n = list(map(int, puzzle)), peers_of(box), units_of(box), box[0] * box[1]
+    while True:
+        options = candidates(grid, peers, n)
+        found = [(c, *options[c]) for c in range(len(grid)) if not grid[c] and len(options[c]) == 1]
+        for unit in units:
+            for digit in range(1, n + 1):
+                places = [c for c in unit if not grid[c] and digit in options[c]]
+                if len(places) == 1 and all(grid[c] != digit for c in unit):
+                    found.append((places[0], digit))
+        if not found:
+            return grid
+        for cell, digit in found:
+            grid[cell] = digit
+
+
+def count_solutions(puzzle, box, limit=2):
+    """Up to `limit` solutions, by search with fewest candidates first."""
+    n = box[0] * box[1]
+    sees = [[i for i, u in enumerate(units_of(box)) if c in u] for c in range(n * n)]
+    used = [0] * (3 * n)
+    for c in np.flatnonzero(puzzle):
+        for i in sees[c]:
+            used[i] |= 1 << int(puzzle[c])
+
+    def search(blanks):
+        if not blanks:
+            return 1
+        free = {c: ~(used[sees[c][0]] | used[sees[c][1]] | used[sees[c][2]]) for c in blanks}
+        digits = {c: [d for d in range(1, n + 1) if free[c] >> d & 1] for c in blanks}
+        cell = min(blanks, key=lambda c: len(digits[c]))
+        total = 0
+        for digit in digits[cell]:
+            for i in sees[cell]:
+                used[i] |= 1 << digit
+            total += search([c for c in blanks if c != cell])
+            for i in sees[cell]:
+                used[i] &= ~(1 << digit)
+            if total >= limit:
+                break
+        return min(total, limit)
+
+    return search([int(c) for c in np.flatnonzero(np.asarray(puzzle) == 0)])
+
+
+def slow_check(grid, puzzle, box):
+    digits = set(range(1, box[0] * box[1] + 1))
+    kept = all(p in (0, g) for g, p in zip(grid, puzzle, strict=True))
+    return kept and all({int(grid[c]) for c in unit} == digits for unit in units_of(box))
+
+
+def relabelled(rng, puzzles, solutions):
+    """Each puzzle under its own random renaming of the digits."""
+    n = round(puzzles.shape[1] ** 0.5)
+    names = rng.permuted(np.tile(np.arange(1, n + 1, dtype=np.uint8), (len(puzzles), 1)), axis=1)
+    names = np.concatenate([np.zeros((len(puzzles), 1), np.uint8), names], 1)
+    return np.take_along_axis(names, puzzles, 1), np.take_along_axis(names, solutions, 1)
+
+
+@pytest.fixture(scope="module")
+def minimal():
+    return generator.generate(256, BOX, seed=1)
+
+
+def one():
+    return sudoku.parse(PUZZLE, BOX)[None], sudoku.parse(SOLUTION, BOX)[None]
+
+
+# ---- rules
+
+
+@pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 2), (3, 3), (4, 4)])
+def test_units_are_the_books(box):
+    ours = {frozenset(map(int, unit)) for unit in sudoku.unit_cells(box)}
+    assert ours == {frozenset(unit) for unit in units_of(box)}
+
+
+@pytest.mark.parametrize("box", [(2, 3), (3, 2), (3, 3)])
+def test_check_agrees_with_the_slow_check(box):
+    rng = np.random.default_rng(0)
+    puzzles, solutions = generator.generate(64, box, seed=2)
+    assert sudoku.check(solutions, puzzles, box).all()
+    grids = solutions.copy()
+    cells = rng.integers(0, grids.shape[1], (2, 32))
+    grids[:32][np.arange(32), cells[0]] = rng.integers(0, 256, 32)
+    two = np.arange(32)[:, None], cells.T
+    grids[32:][two] = grids[32:][two][:, ::-1]
+    expected = [slow_check(g, p, box) for g, p in zip(grids, puzzles, strict=True)]
+    assert sudoku.check(grids, puzzles, box).tolist() == expected
+    assert 0 < sum(expected) < 32
+
+
+def test_a_valid_grid_for_other_clues_does_not_solve():
+    puzzle, solution = one()
+    other = solution % 9 + 1  # renamed: the rules hold, the clues do not
+    assert sudoku.check(other, np.zeros_like(puzzle), BOX).all()
+    assert not sudoku.check(other, puzzle, BOX).any()
+
+
+def test_units_are_all_checked():
+    """Shifted rows have every digit in rows and columns, not in boxes, and so on."""
+    latin = (np.arange(9)[:, None] + np.arange(9)) % 9 + 1
+    same_rows = np.tile(np.arange(1, 10), (9, 1))
+    grids = np.stack([latin, same_rows, same_rows.T]).reshape(3, 81)
+    assert not sudoku.check(grids, np.zeros_like(grids), BOX).any()
+
+
+@pytest.mark.parametrize(
+    ("cell", "digit", "message"),
+    [
+        (2, 10, "row 1: digits must be 0 (blank) to 9"),
+        (2, 5, "row 1: the same clue twice in a row, column or box"),
+        (2, 1, "row 1: the solution disagrees with the clues"),
+    ],
+)
+def test_validate_names_row_and_fault(cell, digit, message):
+    puzzles, solutions = (np.repeat(grid, 3, 0) for grid in one())
+    sudoku.validate(puzzles, BOX, solutions)
+    puzzles[1, cell] = digit
+    with pytest.raises(ValueError) as error:
+        sudoku.validate(puzzles, BOX, solutions)
+    assert str(error.value) == message
+
+
+def test_validate_other_faults():
+    puzzle, solution = one()
+    with pytest.raises(ValueError, match="row 0: no blank cell"):
+        sudoku.validate(solution, BOX, solution)
+    with pytest.raises(ValueError, match="row 0: the solution breaks the rules"):
+        sudoku.validate(puzzle, BOX, puzzle)
+    with pytest.raises(ValueError, match=r"puzzles of shape \(1, 80\): must be \(1, 81\)"):
+        sudoku.validate(puzzle[:, :80], BOX)
+    with pytest.raises(ValueError, match=r"solutions of shape \(2, 81\): must be \(1, 81\)"):
+        sudoku.validate(puzzle, BOX, np.repeat(solution, 2, 0))
+
+
+def test_validate_finds_a_fault_in_a_later_slab():
+    puzzles = np.repeat(one()[0], sudoku.SLAB + 5, 0)
+    puzzles[-2, 2] = 5
+    with pytest.raises(ValueError, match=f"row {sudoku.SLAB + 3}: the same clue"):
+        sudoku.validate(puzzles, BOX)
+
+
+# ---- text
+
+
+def test_parse_and_text_round_trip():
+    grid = sudoku.parse(PUZZLE.replace("0", "."), BOX)
+    assert sudoku.to_text(grid) == PUZZLE
+    assert (
+        sudoku.parse(sudoku.render(grid, BOX).translate(dict.fromkeys(b"|+-")), BOX) == grid
+    ).all()
+    assert sudoku.parse("gG0." * 64, (4, 4)).tolist() == [16, 16, 0, 0] * 64
+    lines = sudoku.render(sudoku.parse("0123" * 9, (2, 3)), (2, 3)).splitlines()
+    assert lines[:3] == [". 1 2 | 3 . 1", "2 3 . | 1 2 3", "------+------"]
+
+
+def test_parse_errors():
+    with pytest.raises(ValueError, match="puzzle: 80 characters, must be 81"):
+        sudoku.parse(PUZZLE[1:], BOX)
+    with pytest.raises(ValueError, match="'x' at cell 3 is neither a digit up to 9 nor a blank"):
+        sudoku.parse(PUZZLE[:3] + "x" + PUZZLE[4:], BOX)
+    with pytest.raises(ValueError, match="'7' at cell 0 .* up to 6"):
+        sudoku.parse("7" * 36, (2, 3))
+
+
+# ---- generator
+
+
+@pytest.mark.parametrize(
+    ("box", "clues"), [((2, 2), None), ((2, 3), None), ((3, 2), 14), (BOX, None), (BOX, 33)]
+)
+def test_singles_solve_every_puzzle(box, clues):
+    puzzles, solutions = generator.generate(40, box, clues, seed=3)
+    sudoku.validate(puzzles, box, solutions)
+    for puzzle, solution in zip(puzzles, solutions, strict=True):
+        assert slow_singles(puzzle, box) == solution.tolist()
+        assert count_solutions(puzzle, box) == 1
+    assert puzzles.dtype == solutions.dtype == np.uint8
+    if clues:
+        assert set((puzzles > 0).sum(1)) == {clues}
+
+
+def test_out_of_reach_clues_leave_as_few_as_singles_allow():
+    puzzles, solutions = generator.generate(16, (2, 3), 1, seed=0)
+    for puzzle, solution in zip(puzzles, solutions, strict=True):
+        for cell in np.flatnonzero(puzzle):
+            fewer = puzzle.copy()
+            fewer[cell] = 0
+            assert slow_singles(fewer, (2, 3)) != solution.tolist()
+
+
+def test_minimal_puzzles_are_minimal(minimal):
+    for puzzle in minimal[0][:20]:
+        for cell in np.flatnonzero(puzzle):
+            fewer = puzzle.copy()
+            fewer[cell] = 0
+            assert count_solutions(fewer, BOX) == 2
+
+
+def dug_for_uniqueness(solution, order, box):
+    puzzle = solution.copy()
+    for cell in order:
+        clue, puzzle[cell] = puzzle[cell], 0
+        if count_solutions(puzzle, box) > 1:
+            puzzle[cell] = clue
+    return puzzle
+
+
+@pytest.mark.parametrize(("box", "count"), [((2, 3), 64), (BOX, 12)])
+def test_the_same_law_as_digging_for_uniqueness(box, count):
+    rng = np.random.default_rng(5)
+    grids = generator._fill(rng, 1024, box)[:64]
+    order = rng.random(grids.shape).argsort(1)
+    given = generator._dig(grids, order, 0, box)
+    keep = generator._irreplaceable(grids, given, order, box)
+    expected = []
+    for row in range(count):
+        puzzle = dug_for_uniqueness(grids[row] + 1, order[row], box)
+        solved = slow_singles(puzzle, box) == (grids[row] + 1).tolist()
+        expected.append(solved)
+        if solved:
+            assert (puzzle > 0).tolist() == given[row].tolist()
+    assert keep[:count].tolist() == expected
+    assert 0 < sum(expected) < count
+
+
+def test_clue_counts_follow_the_published_set():
+    """Rating 0 of the 3-million set (730 of a sample): mean 24.20, standard error 0.04."""
+    clues = (generator.generate(2500, BOX, seed=11)[0] > 0).sum(1)
+    assert abs(clues.mean() - 24.20) < 0.15
+    assert clues.min() >= 19
+    assert clues.max() <= 30
+
+
+def test_grids_are_varied(minimal):
+    solutions = sudoku.canonical(*minimal)[1]
+    assert len(np.unique(solutions, axis=0)) == len(solutions)
+    share = np.stack([(minimal[1] == d).mean(0) for d in range(1, 10)])  # (9, 81)
+    assert abs(share - 1 / 9).max() < 6 * (8 / 81 / len(solutions)) ** 0.5
+
+
+def test_the_result_depends_on_the_seed_only():
+    def same(a, b):
+        return all((x == y).all() for x, y in zip(a, b, strict=True))
+
+    first = generator.generate(150, (2, 3), seed=4)
+    assert same(first, generator.generate(150, (2, 3), seed=4, workers=2))
+    assert not same(first, generator.generate(150, (2, 3), seed=5))
+    assert len(np.unique(first[1][:64], axis=0)) == 64  # no chunk or lane repeats another
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(box=(4, 4)), r"box \(4, 4\): \(rows, columns\) must be one of"),
+        (dict(clues=0), "clues=0: must be None"),
+        (dict(clues=81), "clues=81: must be None"),
+        (dict(count=0), "count=0, workers=1: must be at least 1"),
+        (dict(workers=0), "workers=0: must be at least 1"),
+    ],
+)
+def test_generate_refuses(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        generator.generate(**{"count": 1, **arguments})
+
+
+# ---- equality up to renaming
+
+
+def test_canonical_undoes_renaming(minimal):
+    rng = np.random.default_rng(0)
+    expected, found = sudoku.canonical(*minimal), sudoku.canonical(*relabelled(rng, *minimal))
+    assert (expected[0] == found[0]).all()
+    assert (expected[1] == found[1]).all()
+    assert (found[1][:, :9] == np.arange(1, 10)).all()
+    assert sudoku.check(found[1], found[0], BOX).all()
+
+
+def test_split_is_disjoint_up_to_renaming(minimal):
+    rng = np.random.default_rng(0)
+    thrice = [minimal, relabelled(rng, *minimal), relabelled(rng, *minimal)]
+    puzzles, solutions = (np.concatenate(part) for part in zip(*thrice, strict=True))
+    mixed = rng.permutation(len(puzzles))
+    puzzles, solutions = puzzles[mixed], solutions[mixed]
+    train, test = sudoku.split(puzzles, solutions, 56, seed=0)
+    names = [p.tobytes() for p in sudoku.canonical(puzzles, solutions)[0]]
+    assert (len(train), len(test)) == (200, 56)
+    assert len({names[row] for row in [*train, *test]}) == 256
+    assert (test == sudoku.split(puzzles, solutions, 56, seed=0)[1]).all()
+    assert (test != sudoku.split(puzzles, solutions, 56, seed=1)[1]).any()
+    with pytest.raises(ValueError, match="test=256: the set has 256 different puzzles"):
+        sudoku.split(puzzles, solutions, 256, seed=0)
+
+
+# ---- files
+
+
+def write_table(path, header, rows):
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def read_all(*arguments):
+    return tuple(np.concatenate(part) for part in zip(*sudoku.read(*arguments), strict=True))
+
+
+def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
+    monkeypatch.setattr(sudoku, "SLAB", 64)
+    text = [[sudoku.to_text(grid) for grid in part] for part in minimal]
+    rows = [
+        (i, p.replace("0", "."), s, 24, i % 2 * 1.5)
+        for i, (p, s) in enumerate(zip(*text, strict=True))
+    ]
+    path = write_table(tmp_path / "a.csv", "id,puzzle,solution,clues,difficulty", rows)
+    assert all((a == b).all() for a, b in zip(read_all(path, BOX), minimal, strict=True))
+    easy = read_all(path, BOX, 0.0)
+    assert all((a == b[::2]).all() for a, b in zip(easy, minimal, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ((PUZZLE, SOLUTION[1:], 0), r"line 3 \(row 1\): 80 characters, must be 81"),
+        ((PUZZLE[:-1] + "x", SOLUTION, 0), r"line 3 \(row 1\): 'x' at cell 80"),
+        (("55" + PUZZLE[2:], SOLUTION, 0), r"line 3 \(row 1\): the same clue twice"),
+        ((PUZZLE, SOLUTION[::-1], 0), r"line 3 \(row 1\): the solution disagrees"),
+        ((PUZZLE, PUZZLE, 0), r"line 3 \(row 1\): the solution breaks the rules"),
+        ((PUZZLE, SOLUTION, ""), "line 3: not a puzzle, solution and rating"),
+        ((PUZZLE,), "line 3: not a puzzle, solution and rating"),
+    ],
+)
+def test_csv_faults_name_the_line(tmp_path, row, message):
+    rows = [(PUZZLE, SOLUTION, 0), row]
+    path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", rows)
+    with pytest.raises(ValueError, match=message):
+        read_all(path, BOX, 1.0)
+
+
+def test_wrong_files(tmp_path):
+    path = write_table(tmp_path / "a.csv", "quizzes,answers", [(PUZZLE, SOLUTION)])
+    with pytest.raises(ValueError, match="the header must name puzzle and solution"):
+        read_all(path, BOX)
+    path = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
+    with pytest.raises(ValueError, match="no difficulty or rating column"):
+        read_all(path, BOX, 0.0)
+    with pytest.raises(ValueError, match=r"must end in \.csv or \.npy"):
+        sudoku.read(tmp_path / "c.txt", BOX)
+    np.save(tmp_path / "d.npy", np.zeros((3, 81), np.int64))
+    with pytest.raises(ValueError, match=r"shape \(3, 81\), must be \(N, 325\)"):
+        read_all(tmp_path / "d.npy", BOX)
+    with pytest.raises(ValueError, match="steps has no ratings"):
+        sudoku.read(tmp_path / "d.npy", BOX, 0.0)
+
+
+def steps(puzzles, solutions, base=0):
+    """The rows of the .npy format by a loop: clues first, then the others backwards."""
+    rows = []
+    for puzzle, solution in zip(puzzles, solutions, strict=True):
+        clues = np.flatnonzero(puzzle)
+        order = [*clues, *np.flatnonzero(puzzle == 0)[::-1]]
+        row = [len(clues)]
+        for c in order:
+            row += [c // 9 + base, c % 9 + base, int(solution[c]), 0 if puzzle[c] else 3]
+        rows.append(row)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize(("base", "dtype"), [(0, np.int64), (1, np.uint8), (0, np.float32)])
+def test_npy_of_steps(tmp_path, minimal, base, dtype):
+    np.save(tmp_path / "a.npy", steps(*minimal, base).astype(dtype))
+    found = read_all(tmp_path / "a.npy", BOX)
+    assert all((a == b).all() for a, b in zip(found, minimal, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        (0, 0, "row 2: the number of clues is out of range"),
+        (0, 81, "row 2: the number of clues is out of range"),
+        (1, 9, r"row 2: a row or column is not in 0\.\.8"),
+        (2, -1, r"row 2: a row or column is not in 0\.\.8"),
+        (3, 0, r"row 2: a value is not in 1\.\.9"),
+        (3, 10, r"row 2: a value is not in 1\.\.9"),
+        (3, 0.5, "row 2: not whole numbers"),
+    ],
+)
+def test_npy_faults_name_the_row(tmp_path, minimal, column, value, message):
+    table = steps(*minimal)[:4].astype(np.float64)
+    table[2, column] = value
+    np.save(tmp_path / "a.npy", table)
+    with pytest.raises(ValueError, match=message):
+        read_all(tmp_path / "a.npy", BOX)
+
+
+def test_npy_with_a_cell_twice(tmp_path, minimal):
+    table = steps(*minimal)[:4]
+    table[1, 5:7] = table[1, 1:3]
+    np.save(tmp_path / "a.npy", table)
+    with pytest.raises(ValueError, match="row 1: a cell occurs twice"):
+        read_all(tmp_path / "a.npy", BOX)
+
+
+# ---- data set
+
+
+def test_generated_set(tmp_path):
+    task = sudoku.Sudoku.generated((2, 3), None, 60, 20, 0, tmp_path)
+    assert (task.vocab_size, task.mask, task.length) == (7, 6, 36)
+    assert (len(task.train), len(task.test)) == (60, 20)
+    everything = np.arange(20)
+    x0, prompt = task.test[everything]
+    assert x0.dtype == np.uint8
+    assert prompt.dtype == bool
+    assert (x0 == task.test.x0).all()
+    assert (prompt == task.test.prompt).all()
+    assert (np.where(prompt, x0 + 1, 0) == task.test.puzzles(everything)).all()
+    assert task.test.solved(x0, everything).all()
+    assert not task.test.solved(x0, everything[::-1]).any()
+    assert not task.test.solved(np.where(prompt, x0, task.mask), everything).any()
+    wrong = x0.copy()
+    wrong[3, 7] = (wrong[3, 7] + 1) % 6
+    assert np.flatnonzero(~task.test.solved(wrong, everything)).tolist() == [3]
+
+
+def test_generated_set_is_made_once(tmp_path, monkeypatch):
+    first = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
+    monkeypatch.delattr(sudoku, "generate")
+    again = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
+    assert (first.train.x0 == again.train.x0).all()
+
+
+def test_too_few_different_puzzles(tmp_path):
+    with pytest.raises(ValueError, match=r"5000 \+ 10 puzzles: of 80160 only \d+ are different"):
+        sudoku.Sudoku.generated((2, 2), 10, 5000, 10, 0, tmp_path)
+
+
+def test_set_from_a_file_is_memory_mapped_and_follows_the_file(tmp_path, minimal):
+    path, cache = tmp_path / "a.csv", tmp_path / "cache"
+    sudoku.write_csv(path, [[part[:100] for part in minimal]])
+    task = sudoku.Sudoku.from_file(path, BOX, 10, 0, cache_dir=cache)
+    assert (len(task.train), len(task.test)) == (90, 10)
+    assert isinstance(task.train.pairs.base, np.memmap)
+    stamp = [p.stat().st_mtime_ns for p in cache.iterdir()]
+    sudoku.Sudoku.from_file(path, BOX, 10, 0, cache_dir=cache)
+    assert [p.stat().st_mtime_ns for p in cache.iterdir()] == stamp
+    sudoku.write_csv(path, [minimal])
+    assert len(sudoku.Sudoku.from_file(path, BOX, 10, 0, cache_dir=cache).train) == 246
+
+
+def test_a_faulty_file_leaves_nothing_behind(tmp_path):
+    path = write_table(tmp_path / "a.csv", "puzzle,solution", [(PUZZLE, PUZZLE)])
+    with pytest.raises(ValueError, match="breaks the rules"):
+        sudoku.Sudoku.from_file(path, BOX, 0, 0, cache_dir=tmp_path / "cache")
+    path = write_table(tmp_path / "b.csv", "puzzle,solution", [])
+    with pytest.raises(ValueError, match="no puzzle"):
+        sudoku.Sudoku.from_file(path, BOX, 0, 0, cache_dir=tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_train_file_loses_what_the_test_file_has(tmp_path, minimal):
+    renamed = relabelled(np.random.default_rng(0), *minimal)
+    sudoku.write_csv(tmp_path / "train.csv", [minimal, [part[:30] for part in renamed]])
+    sudoku.write_csv(tmp_path / "test.csv", [[part[200:] for part in renamed]])
+    task = sudoku.Sudoku.from_files(
+        tmp_path / "train.csv", tmp_path / "test.csv", BOX, None, tmp_path
+    )
+    assert (len(task.train), len(task.test)) == (200, 56)
+
+
+def test_command_line(tmp_path):
+    def run(*words):
+        command = [sys.executable, str(ROOT / "sudoku.py"), *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    made = run("generate", "a.csv", "--count", "30", "--box", "2", "3", "--clues", "14")
+    assert "30 puzzles" in made.stdout
+    assert "mean clues 14.00" in made.stdout
+    assert run("convert", "a.csv", "b.csv", "--box", "2", "3").returncode == 0
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    bad = run("convert", "a.csv", "c.csv")
+    assert bad.returncode == 1
+    assert "36 characters, must be 81" in bad.stderr
+    assert not (tmp_path / "c.csv").exists()
+
+
+# ---- published puzzles
+
+
+def solved_by_singles(puzzles, solutions):
+    """The generator's singles run to the end, bool (N,)."""
+    pad = -len(puzzles) % 64
+    puzzles, solutions = (
+        np.pad(grids, ((0, pad), (0, 0)), "edge") for grids in (puzzles, solutions)
+    )
+    digits = np.arange(1, 10)[:, None, None]
+    solution = generator._pack(digits == solutions.T).reshape(9, 9, 9, -1)
+    solved = generator._pack(puzzles.T > 0).reshape(9, 9, -1)
+    while (new := generator._singles(solution, solved, BOX)).any():
+        solved = solved | new
+    words = np.bitwise_and.reduce(solved, (0, 1))
+    return generator._unpack(words)[: len(puzzles) - pad].astype(bool)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("radcliffe_sample", 730),
+        ("kaggle_1m_sample", 15000),
+        ("clues17", 21905),
+        ("forum_hardest_11plus", 0),
+    ],
+)
+def test_singles_solve_what_they_should(name, count):
+    path = DATA / f"{name}.csv"
+    if not path.exists():
+        pytest.skip("no published puzzles here")
+    puzzles, solutions = read_all(path, BOX)
+    solved = solved_by_singles(puzzles, solutions)
+    assert solved.sum() == count
+    if name == "radcliffe_sample":
+        with open(path, newline="") as file:
+            ratings = np.array([float(row["rating"]) for row in csv.DictReader(file)])
+        assert (solved == (ratings == 0)).all()

@@ -1,0 +1,313 @@
+"""Train a masked diffusion model, with Progressive Unmasking (puma) or random masks (mdm).
+
+    python train.py config/sudoku_mini.py --seed=2
+    torchrun --nproc_per_node=8 train.py config/sudoku.py
+    python train.py config/sudoku_mini.py --init_from=resume      go on where the run stopped
+
+Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
+uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
+"""
+
+import copy
+import math
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+import backend
+import checkpoint
+import policies
+import sudoku
+from configurator import configure
+from examples import ExampleQueue
+from losses import Objective, predictions, row_mean
+from metrics import Metrics
+from model import Transformer
+from puma import ProgressiveUnmasking, RandomMasking, random_masks
+from sample import generate
+
+# -- run -------------------------------------------------------------------------------------
+name = "sudoku_mini"
+out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
+seed = 1
+init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_dir
+eval_only = False  # evaluate the checkpoint in out_dir and stop
+# -- data ------------------------------------------------------------------------------------
+box = (2, 3)  # rows and columns of a Sudoku box
+clues = None  # clues per generated puzzle; None = minimal puzzles
+data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate them
+max_rating = None  # of real puzzles, take those rated at most this; None = all
+train_examples = 200_000
+test_examples = 512
+# -- method ----------------------------------------------------------------------------------
+method = "puma"  # puma: teacher-forced chains; mdm: random masks (the baseline)
+policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
+k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
+tau = 0.9  # a chain also reveals what the model is surer of than this; None = off
+buffer = 8  # chains held, in batches; they are visited in turn
+random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
+# -- model -----------------------------------------------------------------------------------
+dim = 128
+layers = 4
+heads = 8
+kv_heads = None  # fewer than heads = grouped-query attention; None = as many
+mlp = 384
+theta = 10000.0  # base of the rotary frequencies
+tied = False  # output head = embedding
+# -- optimisation ----------------------------------------------------------------------------
+batch_size = 128  # rows per process and forward pass
+accumulate = 1  # forward passes per update
+max_iters = 3000  # updates
+lr = 1e-3
+min_lr = 1e-4  # at the end of the cosine
+warmup = 200  # updates
+weight_decay = 0.01  # not on norms and biases
+betas = (0.9, 0.99)
+grad_clip = 1.0
+ema = 0.9999  # decay of the averaged weights, which evaluation uses; (1 + n)/(10 + n) at first
+# -- evaluation ------------------------------------------------------------------------------
+eval_interval = 300
+eval_policies = ["top_k", "margin", "entropy"]
+eval_reveal = 2  # tokens revealed per step
+eval_tau = None  # reveal all that is surer than this instead; None = off
+eval_batch_size = 512
+# -- system ----------------------------------------------------------------------------------
+log_interval = 10
+checkpoint_interval = 500
+device = ""  # cpu, cuda, mps; "" = the best there is
+dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
+compile = None  # True or False; None = where there is a compiler and the run is long enough
+
+
+
+def main(config):
+    world, rank, device = backend.start(config["device"])
+    autocast = backend.autocast(device, dtype)
+    out = Path(out_dir or f"out/{name}_{method}_{seed}")
+    saved = saved_run(out / "checkpoint.pt")
+
+    # -- data, model, optimizer, stream of contexts --
+    with backend.first_process_first(rank):
+        task = load_task(config)
+    torch.manual_seed(seed)
+    model_args = dict(
+        vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
+        layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+    )  # fmt: skip
+    model = Transformer(**model_args).to(device)
+    averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
+    optimizer = make_optimizer(model)
+    parts = {"model": model, "ema": averaged, "optimizer": optimizer}
+    stream = make_stream(task, device, rank, world)
+    objective = Objective(model, policies.get(policy))
+    if backend.compiles(device, compile, max_iters):
+        objective.compile()
+    if world > 1:
+        objective = DistributedDataParallel(objective)
+    torch.manual_seed(seed + rank)
+
+    def save(iteration):
+        ranks = backend.gather({"stream": stream.state_dict(), **checkpoint.random_states()})
+        if rank == 0:
+            state = {part: value.state_dict() for part, value in parts.items()}
+            state |= {"iteration": iteration, "config": config, "model_args": model_args}
+            checkpoint.save(state | {"ranks": ranks}, out / "checkpoint.pt")
+
+    def measure(iteration):
+        result = evaluate(task, averaged, autocast, rank, world)
+        if rank == 0:
+            log.write(type="eval", iter=iteration, **result)
+        return result
+
+    start = restore(saved, parts, stream, rank, world) if saved else 0
+    log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
+    if eval_only or start >= max_iters:
+        if not saved:
+            raise SystemExit(f"nothing to evaluate: there is no checkpoint in {out}")
+        return finish(measure(start), start, rank)
+    if not saved:
+        save(0)
+
+    # -- loop --
+    stop = stop_on_signal()
+    bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
+    losses, since, shown = [], time.perf_counter(), {}
+    for iteration in range(start, max_iters):
+        for group in optimizer.param_groups:
+            group["lr"] = lr_at(iteration)
+        for _ in range(accumulate):
+            x0, x, hidden = stream.batch(iteration)
+            with autocast:
+                loss, score, confidence = objective(x, x0, hidden)
+            (loss / accumulate).backward()
+            stream.advance(score, confidence)
+            losses.append(loss.detach())  # stays on the device until it is logged
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+        update_average(averaged, model, iteration)
+
+        done = iteration + 1
+        stopping = backend.any_process(stop.is_set())
+        bar.update()
+        if done % log_interval == 0:
+            rate = batch_size * accumulate * world * log_interval / (time.perf_counter() - since)
+            loss = torch.stack(losses).mean().item()
+            if not math.isfinite(loss):
+                raise SystemExit(f"the loss is {loss} at iteration {done}; try a smaller --lr")
+            if rank == 0:
+                log.write(type="train", iter=done, loss=loss, grad_norm=norm.item(),
+                          lr=lr_at(iteration), examples_per_second=rate)  # fmt: skip
+            shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
+            bar.set_postfix(shown)
+            losses, since = [], time.perf_counter()
+        if done % eval_interval == 0 or done == max_iters:
+            pause = time.perf_counter()
+            result = measure(done)
+            shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
+            since += time.perf_counter() - pause
+        if done % checkpoint_interval == 0 or done == max_iters or stopping:
+            save(done)
+        if stopping:
+            raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
+    bar.close()
+    finish(result, max_iters, rank)
+
+
+def load_task(config):
+    box = config["box"]
+    if not config["data_file"]:
+        return sudoku.Sudoku.generated(box, config["clues"], config["train_examples"], config["test_examples"], 0, workers=os.cpu_count())
+    return sudoku.Sudoku.from_file(config["data_file"], box, config["test_examples"], 0, config["max_rating"])
+
+
+def saved_run(path):
+    """The checkpoint to go on from, or None; never start over an unfinished run by mistake."""
+    saved = checkpoint.load(path) if path.is_file() or init_from == "resume" or eval_only else None
+    if init_from not in ("scratch", "resume"):
+        raise SystemExit(f"init_from {init_from!r}: expected scratch or resume")
+    if init_from == "resume" or eval_only or saved is None:
+        return saved
+    done, planned = saved["iteration"], saved["config"]["max_iters"]
+    if 0 < done < planned:
+        raise SystemExit(
+            f"{path} is at iteration {done} of {planned}: --init_from=resume goes on; to start "
+            f"over, delete it or give another --out_dir"
+        )
+
+
+def make_optimizer(model):
+    """AdamW; weight decay on matrices only."""
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    fused = next(model.parameters()).device.type != "mps"
+    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused)
+
+
+def make_stream(task, device, rank, world):
+    queue = ExampleQueue(task.train, batch_size, device, seed, rank, world)
+    generator = torch.Generator(device).manual_seed(seed * world + rank)
+    if method == "mdm":
+        return RandomMasking(queue, task.mask, generator)
+    if method == "puma":
+        return ProgressiveUnmasking(
+            queue, task.mask, generator, k_schedule, tau, buffer, random_start
+        )
+    raise SystemExit(f"method {method!r}: expected puma or mdm")
+
+
+def lr_at(iteration):
+    """Linear warm-up, then a cosine from lr to min_lr."""
+    if iteration < warmup:
+        return lr * (iteration + 1) / warmup
+    share = (iteration - warmup) / max(1, max_iters - warmup)
+    return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * share))
+
+
+@torch.no_grad()
+def update_average(averaged, model, n):
+    decay = min(ema, (1 + n) / (10 + n))
+    torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
+
+
+def evaluate(task, model, autocast, rank, world):
+    """Accuracy per policy and validation loss on the held-out examples, shared out over ranks.
+
+    Its random state is its own: the same at every call, and training's is left as it was.
+    """
+    device = next(model.parameters()).device
+    mine = np.arange(rank, len(task.test), world)
+    x0, prompt = (torch.as_tensor(part).to(device) for part in task.test[mine])
+    x0 = x0.long()
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
+        torch.manual_seed(0)
+        solved = []
+        for eval_policy in eval_policies:
+            tokens, _, _ = generate(
+                model, x0, ~prompt, policies.get(eval_policy), eval_reveal, eval_tau,
+                batch_size=eval_batch_size,
+            )  # fmt: skip
+            solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
+        loss = validation_loss(model, x0, prompt)
+    *solved, loss, n = backend.total([*solved, loss * len(mine), len(mine)])
+    accuracy = {key: value / n for key, value in zip(eval_policies, solved, strict=True)}
+    return {"accuracy": accuracy, "val_loss": loss / n, "examples": int(n)}
+
+
+@torch.no_grad()
+def validation_loss(model, x0, prompt):
+    """The baseline's loss on fixed random masks, for both methods."""
+    hidden = random_masks(prompt, torch.Generator(x0.device).manual_seed(0))
+    total = 0.0
+    for row in range(0, len(x0), eval_batch_size):
+        rows = slice(row, row + eval_batch_size)
+        logits = model.logits(model(x0[rows].masked_fill(hidden[rows], model.mask_token)))
+        nll = predictions(logits, x0[rows], policies.top_k)[0]
+        total += row_mean(nll, hidden[rows]).item() * len(nll)
+    return total / len(x0)
+
+
+def restore(saved, parts, stream, rank, world):
+    """Put everything back as the checkpoint has it; returns its iteration."""
+    if len(saved["ranks"]) != world:
+        raise SystemExit(f"the run has {len(saved['ranks'])} processes, not {world}: keep that")
+    for part, value in parts.items():
+        value.load_state_dict(saved[part])
+    stream.load_state_dict(saved["ranks"][rank]["stream"])
+    checkpoint.set_random_states(saved["ranks"][rank])
+    return saved["iteration"]
+
+
+def stop_on_signal():
+    """An event that SIGTERM or Ctrl-C sets; a second Ctrl-C stops at once."""
+    stop = threading.Event()
+
+    def on_signal(number, frame):
+        stop.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    return stop
+
+
+def finish(result, iteration, rank):
+    if rank == 0:
+        for key, share in result["accuracy"].items():
+            print(f"{share:7.1%} of {result['examples']} held-out puzzles solved ({key}, ...)")
+    backend.stop()
+
+
+if __name__ == "__main__":
+    main(configure(globals()))
