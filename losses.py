@@ -3,8 +3,8 @@
 The paper's loss is E[1/t * sum over hidden i of -log f_i(x0_i | x_t)] (eq. 1). With
 t = hidden / L_eff the weight 1/t is L_eff / hidden, so up to the constant L_eff the loss is the
 mean over hidden positions. For random masking, drawing the count of hidden tokens uniformly from
-1..L_eff and weighting by 1/count is the conditional expectation of drawing t and weighting by 1/t
-given the count, up to (L + 1) / L: the same minimiser, less variance.
+1..L_eff and weighting by 1/count gives every mask the weight that drawing t ~ U(0, 1), masking
+i.i.d. and weighting by 1/t gives it in expectation, up to the same L_eff, with less variance.
 
 Loss and score come from the same pass over the logits: the chain needs no forward pass of its own.
 """

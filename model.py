@@ -16,6 +16,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+SHORT = 128  # up to this length attention on a CPU is plain matrix products
+
 
 class Transformer(nn.Module):
     """vocab_size counts the mask token; length is the longest sequence; mlp the inner width.
@@ -149,7 +151,7 @@ def attend(q, k, v, causal):
     """(B, heads, L, width) each. At short lengths on a CPU plain products are faster than the
     fused kernel, whose backward pass is the slow part (bench.py measures it)."""
     L = q.shape[-2]
-    if q.device.type != "cpu" or L > 128:
+    if q.device.type != "cpu" or L > SHORT:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
     score = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
     if causal:

@@ -64,7 +64,7 @@ class ProgressiveUnmasking:
     ):
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.k_schedule, self.tau, self.random_start = check_schedule(k_schedule), tau, random_start
-        B, L, device = queue.rows, queue.x0.shape[1], queue.x0.device
+        B, device = queue.rows, queue.x0.device
         self.stages = self.stages_at(0)
         self.turn = torch.zeros(1, dtype=torch.long, device=device)  # the batch in use
         first = [self.first_chains(B) for _ in range(batches)]
@@ -101,7 +101,7 @@ class ProgressiveUnmasking:
         revealed = effective - hidden.sum(1)
 
         r = (stage + 1 + uniform(len(x0), self.generator)) / self.stages  # Unif(I_{n+1})
-        target = (r * effective).round().long()
+        target = self.tokens_at(r, effective)
         count = (target - revealed).clamp(min=1)  # short rows must not stall
         chosen = policies.reveal(score, hidden, count)
         if self.tau is not None:
@@ -136,8 +136,13 @@ class ProgressiveUnmasking:
         """Hidden positions of rows that are at `stage` with random positions revealed, (B, L)."""
         effective = (~prompt).sum(1)
         r = (stage + uniform(len(prompt), self.generator)) / self.stages
-        count = (r * effective).round().long().clamp(max=effective - 1)
+        count = self.tokens_at(r, effective)
         return ~prompt & ~choose_random(~prompt, count, self.generator)
+
+    @staticmethod
+    def tokens_at(r, effective):
+        """Tokens revealed at the share r < 1: rounded, and never all of them."""
+        return (r * effective).round().long().clamp(max=effective - 1)
 
     def stage_of(self, revealed, effective):
         return revealed * self.stages // effective

@@ -61,7 +61,7 @@ def _fill(rng, count, box):
 
 def _pack(flags):
     """Bool (..., B) -> uint64 (..., B / 64)."""
-    return np.packbits(flags, axis=-1).view(np.uint64)
+    return np.packbits(np.ascontiguousarray(flags), axis=-1).view(np.uint64)
 
 
 def _unpack(words):

@@ -67,26 +67,28 @@ def count_solutions(puzzle, box, limit=2):
     """Up to `limit` solutions, by search with fewest candidates first."""
     n = box[0] * box[1]
     sees = [[i for i, u in enumerate(units_of(box)) if c in u] for c in range(n * n)]
-    used = [0] * (3 * n)
+    every, used = (1 << n) - 1, [0] * (3 * n)
     for c in np.flatnonzero(puzzle):
         for i in sees[c]:
-            used[i] |= 1 << int(puzzle[c])
+            used[i] |= 1 << int(puzzle[c]) - 1
+
+    def free(c):
+        i, j, k = sees[c]
+        return every & ~(used[i] | used[j] | used[k])
 
     def search(blanks):
         if not blanks:
             return 1
-        free = {c: ~(used[sees[c][0]] | used[sees[c][1]] | used[sees[c][2]]) for c in blanks}
-        digits = {c: [d for d in range(1, n + 1) if free[c] >> d & 1] for c in blanks}
-        cell = min(blanks, key=lambda c: len(digits[c]))
-        total = 0
-        for digit in digits[cell]:
+        cell = min(blanks, key=lambda c: free(c).bit_count())
+        rest, left, total = [c for c in blanks if c != cell], free(cell), 0
+        while left and total < limit:
+            digit = left & -left
+            left ^= digit
             for i in sees[cell]:
-                used[i] |= 1 << digit
-            total += search([c for c in blanks if c != cell])
+                used[i] |= digit
+            total += search(rest)
             for i in sees[cell]:
-                used[i] &= ~(1 << digit)
-            if total >= limit:
-                break
+                used[i] &= ~digit
         return min(total, limit)
 
     return search([int(c) for c in np.flatnonzero(np.asarray(puzzle) == 0)])
@@ -209,7 +211,7 @@ def test_parse_errors():
         sudoku.parse(PUZZLE[1:], BOX)
     with pytest.raises(ValueError, match="'x' at cell 3 is neither a digit up to 9 nor a blank"):
         sudoku.parse(PUZZLE[:3] + "x" + PUZZLE[4:], BOX)
-    with pytest.raises(ValueError, match="'7' at cell 0 .* up to 6"):
+    with pytest.raises(ValueError, match=r"'7' at cell 0 .* up to 6"):
         sudoku.parse("7" * 36, (2, 3))
 
 
@@ -220,7 +222,7 @@ def test_parse_errors():
     ("box", "clues"), [((2, 2), None), ((2, 3), None), ((3, 2), 14), (BOX, None), (BOX, 33)]
 )
 def test_singles_solve_every_puzzle(box, clues):
-    puzzles, solutions = generator.generate(40, box, clues, seed=3)
+    puzzles, solutions = generator.generate(20, box, clues, seed=3)
     sudoku.validate(puzzles, box, solutions)
     for puzzle, solution in zip(puzzles, solutions, strict=True):
         assert slow_singles(puzzle, box) == solution.tolist()
@@ -240,7 +242,7 @@ def test_out_of_reach_clues_leave_as_few_as_singles_allow():
 
 
 def test_minimal_puzzles_are_minimal(minimal):
-    for puzzle in minimal[0][:20]:
+    for puzzle in minimal[0][:8]:
         for cell in np.flatnonzero(puzzle):
             fewer = puzzle.copy()
             fewer[cell] = 0
@@ -256,7 +258,7 @@ def dug_for_uniqueness(solution, order, box):
     return puzzle
 
 
-@pytest.mark.parametrize(("box", "count"), [((2, 3), 64), (BOX, 12)])
+@pytest.mark.parametrize(("box", "count"), [((2, 3), 48), (BOX, 6)])
 def test_the_same_law_as_digging_for_uniqueness(box, count):
     rng = np.random.default_rng(5)
     grids = generator._fill(rng, 1024, box)[:64]
@@ -481,8 +483,8 @@ def test_generated_set_is_made_once(tmp_path, monkeypatch):
 
 
 def test_too_few_different_puzzles(tmp_path):
-    with pytest.raises(ValueError, match=r"5000 \+ 10 puzzles: of 80160 only \d+ are different"):
-        sudoku.Sudoku.generated((2, 2), 10, 5000, 10, 0, tmp_path)
+    with pytest.raises(ValueError, match=r"300 \+ 10 puzzles: of 4960 only 192 are different"):
+        sudoku.Sudoku.generated((2, 2), 15, 300, 10, 0, tmp_path)  # 12 grids, 16 blanks each
 
 
 def test_set_from_a_file_is_memory_mapped_and_follows_the_file(tmp_path, minimal):

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import torch
+
+from examples import ExampleQueue
+
+
+class Numbers:
+    """Example i is the row (i, 0), its second position given."""
+
+    def __init__(self, n, given=(False, True)):
+        self.n, self.given = n, given
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, indices):
+        x0 = np.stack((indices, np.zeros_like(indices)), 1)
+        return x0, np.tile(self.given, (len(indices), 1))
+
+
+def drain(queue, takes, seed=0):
+    """Ids taken when random rows want an example each time."""
+    rng, taken = np.random.default_rng(seed), []
+    for _ in range(takes):
+        wanted = torch.from_numpy(rng.random(queue.rows) < 0.4)
+        queue.top_up()
+        x0, prompt = queue.take(wanted)
+        assert prompt[wanted].equal(torch.tensor([[False, True]]).expand(int(wanted.sum()), 2))
+        taken += x0[wanted, 0].tolist()
+    return taken
+
+
+@pytest.mark.parametrize("n, world", [(1000, 1), (1000, 3), (37, 2), (5, 4)])
+def test_every_example_once_per_epoch_over_all_ranks(n, world):
+    ids = [drain(ExampleQueue(Numbers(n), 16, rank=r, world=world), 700, r) for r in range(world)]
+    shared = min(map(len, ids))
+    sequence = np.array([part[:shared] for part in ids]).T.reshape(-1)  # as the ranks interleave
+    epochs = len(sequence) // n
+    assert epochs >= 2
+    for epoch in sequence[: epochs * n].reshape(epochs, n):
+        assert sorted(epoch) == list(range(n))
+    assert list(sequence[:n]) != list(sequence[n : 2 * n])  # a new order each epoch
+
+
+def test_state_resumes_at_the_same_example():
+    queue = ExampleQueue(Numbers(500), 8, seed=3)
+    drain(queue, 333)
+    state = queue.state_dict()
+    rest = drain(queue, 300, seed=1)
+    other = ExampleQueue(Numbers(500), 8, seed=3)
+    other.load_state_dict(state)
+    assert drain(other, 300, seed=1) == rest
+
+
+def test_seed_decides_the_order():
+    orders = [drain(ExampleQueue(Numbers(99), 4, seed=seed), 50) for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_an_example_without_anything_to_predict_is_named():
+    with pytest.raises(ValueError, match=r"example \d+: the prompt leaves no position"):
+        ExampleQueue(Numbers(9, given=(True, True)), 4)
+    with pytest.raises(ValueError, match="empty"):
+        ExampleQueue(Numbers(0), 4)

@@ -1,0 +1,105 @@
+import pytest
+import torch
+
+from model import Transformer
+
+transformers = pytest.importorskip("transformers")
+
+SHAPE = dict(vocab_size=50, mask_token=49, length=40, dim=64, layers=3, heads=8, mlp=96)
+
+
+def hugging_face(model, kv_heads, theta, tied):
+    """transformers' Qwen2 with the weights of `model`, loaded without renaming anything."""
+    config = transformers.Qwen2Config(
+        vocab_size=50, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+        num_attention_heads=8, num_key_value_heads=kv_heads, max_position_embeddings=40,
+        rope_parameters={"rope_type": "default", "rope_theta": theta}, rms_norm_eps=1e-6,
+        tie_word_embeddings=tied, attn_implementation="eager",
+    )  # fmt: skip
+    theirs = transformers.Qwen2ForCausalLM(config).eval()
+    theirs.load_state_dict(model.state_dict(), strict=True)
+    return theirs
+
+
+def randomised(**options):
+    torch.manual_seed(0)
+    model = Transformer(**SHAPE, **options)
+    for p in model.parameters():  # biases and norms too: at their initial values they test nothing
+        p.data.add_(0.1 * torch.randn_like(p))
+    return model
+
+
+@pytest.mark.parametrize("kv_heads, theta, tied", [(8, 1e4, False), (2, 1e6, True)])
+@pytest.mark.parametrize("length", [40, 7])
+def test_logits_equal_qwen2(kv_heads, theta, tied, length):
+    model = randomised(kv_heads=kv_heads, theta=theta, tied=tied)
+    theirs = hugging_face(model, kv_heads, theta, tied)
+    x = torch.randint(50, (3, length))
+    full = torch.zeros(3, 1, length, length)  # nothing masked out: bidirectional
+    with torch.no_grad():
+        expected = theirs(x, attention_mask=full).logits
+        ours = model.logits(model(x))
+    torch.testing.assert_close(ours[..., :49], expected[..., :49], atol=1e-5, rtol=1e-5)
+
+
+def test_causal_logits_equal_qwen2_one_row_down():
+    model = randomised(causal=True, shifted=True)
+    theirs = hugging_face(model, 8, 1e4, False)
+    x = torch.randint(50, (3, 40))
+    with torch.no_grad():
+        expected, ours = theirs(x).logits, model.logits(model(x))
+    torch.testing.assert_close(ours[:, 1:, :49], expected[:, :-1, :49], atol=1e-5, rtol=1e-5)
+
+
+def test_long_sequences_take_the_fused_kernel_and_agree(monkeypatch):
+    monkeypatch.setitem(SHAPE, "length", 200)
+    model = randomised()
+    x = torch.randint(50, (2, 200))
+    long = model(x)[:, :100]
+    import model as module
+
+    monkeypatch.setattr(module, "SHORT", 10**9)
+    torch.testing.assert_close(long, model(x)[:, :100], atol=1e-4, rtol=1e-4)
+
+
+def test_causal_rows_never_see_their_own_token():
+    model = randomised(causal=True, shifted=True)
+    x = torch.randint(48, (1, 12))
+    changed = x.clone()
+    changed[0, 5] = 48
+    same = model(x) == model(changed)
+    assert same[0, :6].all() and not same[0, 6:].all(1).any()
+    with pytest.raises(ValueError, match="shifted"):
+        Transformer(**SHAPE, causal=True)
+
+
+def test_shifted_bidirectional_is_the_plain_model_one_row_down():
+    plain, shifted = randomised(), randomised(shifted=True)
+    x = torch.randint(50, (2, 9))
+    h = plain(x)
+    torch.testing.assert_close(shifted(x), torch.cat((h[:, :1], h[:, :-1]), 1))
+
+
+def test_mask_token_has_probability_zero():
+    model = randomised()
+    model.lm_head.weight.data[49] *= 1e6
+    p = model.logits(model(torch.full((2, 5), 49))).softmax(-1)
+    assert (p[..., 49] == 0).all() and torch.allclose(p.sum(-1), torch.ones(2, 5))
+
+
+def test_parameter_counts_of_the_paper():
+    with torch.device("meta"):
+        sudoku = Transformer(10, 9, 81, dim=256, layers=8, heads=8, mlp=768)
+        text = Transformer(151645, 151644, 512, dim=512, layers=14, heads=8, mlp=1536, tied=True)
+    assert sum(p.numel() for p in sudoku.parameters()) == 6_831_360
+    assert sum(p.numel() for p in text.parameters()) == 125_388_800
+
+
+def test_initialisation():
+    torch.manual_seed(0)
+    model = Transformer(**SHAPE)
+    std = {name: p.std().item() for name, p in model.named_parameters() if p.dim() == 2}
+    assert std["model.layers.0.mlp.up_proj.weight"] == pytest.approx(0.02, rel=0.05)
+    assert std["model.layers.0.mlp.down_proj.weight"] == pytest.approx(0.02 / 6**0.5, rel=0.05)
+    logits = model.logits(model(torch.full((1, 40), 49)))
+    assert logits.softmax(-1).max() < 0.05  # an untrained model is sure of nothing

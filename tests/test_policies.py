@@ -1,0 +1,70 @@
+import itertools
+
+import pytest
+import torch
+
+import policies
+
+P = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.6, 0.0, 0.4, 0.0], [0.1, 0.2, 0.7, 0.0]])
+
+
+def score(name):
+    log_probs = P.log()
+    position = torch.arange(3)
+    return policies.get(name)(log_probs, P.amax(-1), position)
+
+
+def test_scores_by_hand():
+    assert score("top_k").tolist() == pytest.approx([0.5, 0.6, 0.7])
+    assert score("margin").tolist() == pytest.approx([0.2, 0.2, 0.5])
+    entropies = [-sum(p * torch.log(torch.tensor(p)).item() for p in row if p) for row in P.tolist()]
+    assert score("entropy").tolist() == pytest.approx([-h for h in entropies])
+    assert score("left_to_right").argsort(descending=True).tolist() == [0, 1, 2]
+    assert score("semi_ar_2").argsort(descending=True).tolist() == [1, 0, 2]  # surest in the block
+
+
+def test_random_is_uniform_over_orders():
+    torch.manual_seed(0)
+    counts = {}
+    for _ in range(3000):
+        order = tuple(score("random").argsort().tolist())
+        counts[order] = counts.get(order, 0) + 1
+    assert set(counts) == set(itertools.permutations(range(3)))
+    assert max(abs(n - 500) for n in counts.values()) < 100  # 5 standard deviations
+
+
+@pytest.mark.parametrize("name", ["topk", "semi_ar_0", "semi_ar_", "semi_ar_x"])
+def test_unknown_policy(name):
+    with pytest.raises(ValueError, match="top_k, margin"):
+        policies.get(name)
+
+
+def slow_reveal(score, hidden, count):
+    chosen = torch.zeros_like(hidden)
+    for b in range(len(score)):
+        places = [i for i in range(score.shape[1]) if hidden[b, i]]
+        places.sort(key=lambda i: (-score[b, i].item(), i))  # ties: leftmost first
+        chosen[b, places[: int(count[b])]] = True
+    return chosen
+
+
+def test_reveal_equals_a_slow_loop():
+    torch.manual_seed(0)
+    for _ in range(200):
+        score = torch.randint(-2, 3, (6, 9)).float()  # many ties
+        score[torch.rand(6, 9) < 0.1] = -torch.inf
+        hidden = torch.rand(6, 9) < torch.rand(6, 1)
+        count = torch.randint(0, 11, (6,))
+        assert policies.reveal(score, hidden, count).equal(slow_reveal(score, hidden, count))
+
+
+def test_reveal_with_nan_still_reveals_as_many():
+    score = torch.full((1, 5), torch.nan)
+    hidden = torch.tensor([[True, False, True, True, False]])
+    assert policies.reveal(score, hidden, torch.tensor([2])).tolist() == [[True, 0, True, 0, 0]]
+
+
+def test_fast_forward_is_strictly_above_tau():
+    confidence = torch.tensor([[0.9, 0.91, 0.99, 0.1]])
+    hidden = torch.tensor([[True, True, False, True]])
+    assert policies.fast_forward(confidence, hidden, 0.9).tolist() == [[False, True, False, False]]

@@ -1,0 +1,266 @@
+import numpy as np
+import pytest
+import torch
+
+import policies
+from examples import ExampleQueue
+from puma import ProgressiveUnmasking, RandomMasking, random_masks
+
+MASK = 9
+
+
+class Rows:
+    """Example i has effective[i % len] positions to predict, the rest is prompt."""
+
+    def __init__(self, n, L, effective):
+        self.n, self.L, self.effective = n, L, effective
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, indices):
+        x0 = (indices[:, None] // 9 ** np.arange(self.L) + np.arange(self.L)) % 9
+        open_places = np.asarray(self.effective)[indices % len(self.effective)]
+        return x0, np.arange(self.L) >= open_places[:, None]
+
+
+def make(B=16, L=24, effective=None, k=3, n=500, tau=None, batches=1, seed=0, **options):
+    queue = ExampleQueue(Rows(n, L, effective or [L]), B, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    schedule = k if isinstance(k, list) else [(0, k)]
+    return ProgressiveUnmasking(queue, MASK, generator, schedule, tau, batches, **options)
+
+
+def slow_advance(stream, score, confidence, r):
+    """Appendix B.1 for one batch, row by row: (hidden, stage), or None where the chain ends."""
+    after = []
+    for b in range(len(score)):
+        turn = int(stream.turn)
+        hidden = stream.hidden[turn, b].clone()
+        stage = int(stream.stage[turn, b])
+        effective = int((~stream.prompt[turn, b]).sum())
+        before = effective - int(hidden.sum())
+        target = round(effective * float(stage + 1 + r[b]) / stream.stages)
+        target = min(target, effective - 1)
+        if stage + 1 >= stream.stages:
+            after.append(None)
+            continue
+        places = sorted(hidden.nonzero()[:, 0].tolist(), key=lambda i: -score[b, i].item())
+        chosen = places[: max(1, target - before)]
+        if stream.tau is not None:
+            chosen += [i for i in places if confidence[b, i] > stream.tau]
+        hidden[chosen] = False
+        revealed = effective - int(hidden.sum())
+        stage = stage + 1 if revealed <= target else revealed * stream.stages // effective
+        after.append((hidden, stage) if hidden.any() else None)
+    return after
+
+
+@pytest.mark.parametrize("tau", [None, 0.8])
+@pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 3, 5, 8, 9]])
+def test_advance_equals_a_slow_loop(tau, effective):
+    stream = make(effective=effective, tau=tau, batches=2)
+    torch.manual_seed(0)
+    for _ in range(120):
+        x0, x, hidden = stream.batch(0)
+        assert x.equal(torch.where(hidden, MASK, x0))
+        score, confidence = torch.rand(16, 24), torch.rand(16, 24) ** 0.3
+        turn = int(stream.turn)
+        twin = torch.Generator()
+        twin.set_state(stream.generator.get_state())
+        expected = slow_advance(stream, score, confidence, torch.rand(16, generator=twin))
+        taken = int(stream.queue.taken)
+        stream.advance(score, confidence)
+        assert int(stream.queue.taken) - taken == sum(row is None for row in expected)
+        for b, row in enumerate(expected):
+            if row is None:  # replaced at once by a chain with everything hidden
+                assert stream.hidden[turn, b].equal(~stream.prompt[turn, b])
+                assert stream.stage[turn, b] == 0
+            else:
+                assert stream.hidden[turn, b].equal(row[0]) and stream.stage[turn, b] == row[1]
+                assert stream.x0[turn, b].equal(x0[b])
+
+
+def run(stream, steps, confidence_of=lambda: torch.rand(16, 24)):
+    for iteration in range(steps):
+        x0, x, hidden = stream.batch(iteration)
+        assert hidden.any(1).all(), "a slot without a training signal"
+        yield x0, x, hidden
+        stream.advance(torch.rand(16, 24), confidence_of())
+
+
+@pytest.mark.parametrize("tau", [None, 0.5, 0.0])
+@pytest.mark.parametrize("effective", [[24], [1], [2], [7], [8], [9], list(range(1, 25))])
+def test_every_row_has_something_hidden_and_no_chain_stalls(tau, effective):
+    stream = make(effective=effective, tau=tau)
+    torch.manual_seed(0)
+    visits = 0
+    for _ in run(stream, 100):
+        visits += 16
+    longest = min(stream.stages, max(effective))  # visits of a chain
+    assert int(stream.queue.taken) >= visits / longest
+    if tau == 0.0:  # everything is revealed in one step: each visit is of a new example
+        assert int(stream.queue.taken) >= visits
+
+
+def test_chains_without_tau_visit_every_stage_once():
+    stream = make(k=3)
+    assert stream.stages == 8
+    age = stream.stage[0].clone()
+    for _ in run(stream, 40):
+        assert stream.stage[0].equal(age)
+        age = (age + 1) % 8
+
+
+def test_revealed_tokens_lie_in_their_stage():
+    stream = make(k=3, tau=0.9)
+    for _, _, hidden in run(stream, 200, lambda: torch.rand(16, 24) ** 0.1):
+        share = (24 - hidden.sum(1)) / 24 * stream.stages
+        assert ((share >= stream.stage[0] - 1e-3) & (share <= stream.stage[0] + 1 + 1e-3)).all()
+
+
+def test_first_batch_is_spread_over_the_stages_and_later_chains_start_masked():
+    stream = make(batches=3)
+    for turn in range(3):
+        assert stream.stage[turn].bincount().tolist() == [2] * 8
+        revealed = 24 - stream.hidden[turn].sum(1)
+        assert (revealed[stream.stage[turn] == 0] == 0).all()
+        assert revealed[stream.stage[turn] == 7].min() >= 20
+    before = stream.stage[0].clone()
+    list(run(stream, 3))
+    assert stream.hidden[0][before == 7].all()
+
+
+def test_random_start_reveals_the_share_of_stage_zero():
+    stream = make(random_start=True)
+    seen = [24 - hidden[stream.stage[0] == 0].sum(1) for *_, hidden in run(stream, 200)]
+    counts = torch.cat(seen).bincount()
+    assert len(counts) == 4 and counts.min() > 0  # 0 to 3 of 24 tokens: K = 3
+
+
+def test_policy_sees_x_only():
+    """Other truth under the masks, same visible tokens: the same reveals and the same chains."""
+    first, second = make(), make()
+    hidden = first.hidden.clone()
+    second.x0 = torch.where(hidden, (second.x0 + 1) % 9, second.x0)
+
+    def model(x):  # any function of x
+        return torch.sin(x.float() * 12.9898 + torch.arange(24) * 78.233 + x.sum(1, keepdim=True))
+
+    for stream in (first, second):
+        _, x, _ = stream.batch(0)
+        stream.advance(model(x), model(x).abs())
+    kept = first.stage[0] > 0
+    assert kept.any() and first.hidden[0][kept].equal(second.hidden[0][kept])
+    assert first.stage.equal(second.stage)
+
+
+def test_consecutive_batches_share_no_sequence():
+    stream = make(batches=4, n=10**6)
+    batches = [set(map(tuple, x0.tolist())) for x0, *_ in run(stream, 40)]
+    for i, batch in enumerate(batches):
+        for other in batches[i + 1 : i + 4]:
+            assert not batch & other
+    assert any(batch & other for batch, other in zip(batches, batches[4:], strict=False))
+
+
+def test_k_switch_keeps_every_chain_and_recomputes_its_stage():
+    stream = make(k=[(0, 12), (5, 3)], batches=2)
+    steps = run(stream, 6)
+    for _ in range(5):
+        next(steps)
+    assert stream.stages == 2
+    stream.advance(torch.rand(16, 24), torch.rand(16, 24))
+    x0, hidden, taken = stream.x0.clone(), stream.hidden.clone(), int(stream.queue.taken)
+    stream.batch(5)
+    assert stream.stages == 8 and int(stream.queue.taken) == taken
+    assert stream.x0.equal(x0) and stream.hidden.equal(hidden)
+    assert stream.stage.equal((24 - hidden.sum(-1)) * 8 // 24)
+
+
+def test_stages_are_those_of_the_paper():
+    schedule = [(0, 42)] + [(30_000 * i, 42 - 3 * i) for i in range(1, 11)]
+    stream = make(B=2, L=512, k=schedule)
+    assert [stream.stages_at(i) for i in (0, 29_999, 30_000, 300_000)] == [12, 12, 13, 43]
+    assert make(k=24).stages == 2  # at least two
+    for bad in ([], [(1, 3)], [(0, 3), (0, 2)], [(0, 3), (9, 2), (5, 1)], [(0, 0)]):
+        with pytest.raises(ValueError, match="k_schedule"):
+            make(k=bad)
+
+
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_resumed_stream_goes_on_bit_for_bit(method):
+    def stream():
+        if method == "puma":
+            return make(effective=[24, 5], tau=0.9, batches=3, k=[(0, 6), (30, 3)])
+        queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
+        return RandomMasking(queue, MASK, torch.Generator().manual_seed(0))
+
+    def steps(stream, start, n):
+        seen = []
+        for i in range(start, start + n):
+            seen.append([t.clone() for t in stream.batch(i)])
+            noise = torch.Generator().manual_seed(i)
+            score = torch.rand(16, 24, generator=noise)
+            stream.advance(score, score)
+        return seen
+
+    whole = stream()
+    steps(whole, 0, 25)
+    state = {k: v for k, v in whole.state_dict().items()}
+    expected = steps(whole, 25, 25)
+    other = stream()
+    steps(other, 0, 7)
+    other.load_state_dict(state)
+    for ours, theirs in zip(steps(other, 25, 25), expected, strict=True):
+        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_resume_with_another_buffer_is_refused():
+    with pytest.raises(ValueError, match="batch size and buffer"):
+        make(batches=2).load_state_dict(make(batches=3).state_dict())
+
+
+def test_random_masks_have_a_uniform_count_and_uniform_positions():
+    prompt = torch.zeros(40_000, 6, dtype=torch.bool)
+    prompt[:, 5] = True
+    hidden = random_masks(prompt, torch.Generator().manual_seed(0))
+    assert not hidden[:, 5].any()
+    counts = hidden.sum(1).bincount(minlength=6)
+    assert counts[0] == 0 and (counts[1:] - 8000).abs().max() < 400  # 5 standard deviations
+    assert (hidden[:, :5].float().mean(0) - 0.6).abs().max() < 0.015
+
+
+def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
+    """It runs on tensors without storage, where any copy to the host or mask lookup would raise."""
+    stream = make(batches=2, tau=0.9)
+    stream.batch(0)
+    for name in (*stream.STATE, "queue"):
+        part = stream.queue.__dict__ if name == "queue" else {name: getattr(stream, name)}
+        for key, value in part.items():
+            if isinstance(value, torch.Tensor):
+                setattr(stream.queue if name == "queue" else stream, key, value.to("meta"))
+    stream.generator = torch.Generator()
+    rand = torch.rand
+
+    def on_meta(*size, **kwargs):
+        return rand(*size).to("meta")
+
+    torch.rand = on_meta
+    try:
+        stream.advance(on_meta(16, 24), on_meta(16, 24))
+    finally:
+        torch.rand = rand
+    assert stream.hidden.shape == (2, 16, 24)
+
+
+def test_top_k_chain_reveals_what_the_model_is_surest_of():
+    stream = make(k=3)
+    x0, x, hidden = stream.batch(0)
+    logits = torch.zeros(16, 24, 10)
+    logits[:, 4, 2] = 5.0  # sure of position 4
+    confidence = logits.softmax(-1).amax(-1)
+    score = policies.get("top_k")(logits.log_softmax(-1), confidence, None)
+    turn = (hidden[:, 4]) & (stream.stage[0] < 7)
+    stream.advance(score, confidence)
+    assert turn.any() and not stream.hidden[0][turn][:, 4].any()
