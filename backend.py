@@ -16,15 +16,24 @@ import torch.distributed as dist
 
 def start(device=""):
     """(number of processes, own rank, device); joins the process group under torchrun."""
-    world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     device = torch.device(device or best_device())
     if device.type == "cuda":
-        device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", 0)))
+        device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
     if world > 1:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     return world, rank, device
+
+
+@contextlib.contextmanager
+def mistakes_named():
+    """For set-up: what a wrong setting or file raises is shown as a message, not a traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from None
 
 
 def best_device():
@@ -36,7 +45,7 @@ def best_device():
 def autocast(device, dtype=""):
     """bfloat16 matrix products where the hardware has them, or as the name of a dtype says."""
     if dtype not in ("", "bfloat16", "float32"):
-        raise SystemExit(f"dtype {dtype!r}: expected bfloat16, float32 or nothing")
+        raise ValueError(f"dtype {dtype!r}: expected bfloat16, float32 or nothing")
     chosen = dtype == "bfloat16" or (not dtype and has_bfloat16(device))
     return torch.autocast(device.type, torch.bfloat16, enabled=chosen)
 

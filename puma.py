@@ -174,7 +174,12 @@ class ProgressiveUnmasking:
 
 def check_schedule(pairs):
     starts = [start for start, _ in pairs]
-    if not starts or starts[0] != 0 or starts != sorted(set(starts)) or min(k for _, k in pairs) < 1:
+    if (
+        not starts
+        or starts[0] != 0
+        or starts != sorted(set(starts))
+        or min(k for _, k in pairs) < 1
+    ):
         raise ValueError(f"k_schedule {pairs}: (iteration, K) pairs from iteration 0 on, K >= 1")
     return pairs
 

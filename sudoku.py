@@ -21,6 +21,7 @@ import numpy as np
 from sudoku_generator import generate
 
 SLAB = 1 << 14  # rows worked on at once: a file may have millions
+DATA_SEED = 0  # the same puzzles, and the same held out, for runs of every seed
 SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SYMBOL_BYTES = np.frombuffer(SYMBOLS.encode(), np.uint8)
 
@@ -421,6 +422,17 @@ class Sudoku:
         return cls(
             box, Examples(train, np.sort(train_rows), box), Examples(test, np.sort(test_rows), box)
         )
+
+
+def load(config):
+    """The data set that the configuration of a run asks for (keys as in train.py)."""
+    box, test, path = tuple(config["box"]), config["test_examples"], config["data_file"]
+    if config["test_file"]:
+        return Sudoku.from_files(path, config["test_file"], box, config["max_rating"])
+    if path:
+        return Sudoku.from_file(path, box, test, DATA_SEED, config["max_rating"])
+    train, workers = config["train_examples"], os.cpu_count()
+    return Sudoku.generated(box, config["clues"], train, test, DATA_SEED, workers=workers)
 
 
 def write_csv(path, batches):

@@ -10,7 +10,6 @@ uninterrupted one: the checkpoint holds the chains, the data order and the rando
 
 import copy
 import math
-import os
 import signal
 import threading
 import time
@@ -43,6 +42,7 @@ eval_only = False  # evaluate the checkpoint in out_dir and stop
 box = (2, 3)  # rows and columns of a Sudoku box
 clues = None  # clues per generated puzzle; None = minimal puzzles
 data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate them
+test_file = ""  # another to hold out; "" = hold out test_examples of the same
 max_rating = None  # of real puzzles, take those rated at most this; None = all
 train_examples = 200_000
 test_examples = 512
@@ -86,32 +86,34 @@ dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the h
 compile = None  # True or False; None = where there is a compiler and the run is long enough
 
 
-
 def main(config):
     world, rank, device = backend.start(config["device"])
-    autocast = backend.autocast(device, dtype)
     out = Path(out_dir or f"out/{name}_{method}_{seed}")
-    saved = saved_run(out / "checkpoint.pt")
 
     # -- data, model, optimizer, stream of contexts --
-    with backend.first_process_first(rank):
-        task = load_task(config)
-    torch.manual_seed(seed)
-    model_args = dict(
-        vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
-        layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
-    )  # fmt: skip
-    model = Transformer(**model_args).to(device)
-    averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
-    optimizer = make_optimizer(model)
-    parts = {"model": model, "ema": averaged, "optimizer": optimizer}
-    stream = make_stream(task, device, rank, world)
-    objective = Objective(model, policies.get(policy))
+    with backend.mistakes_named():
+        autocast = backend.autocast(device, dtype)
+        saved = saved_run(out / "checkpoint.pt")
+        with backend.first_process_first(rank):
+            task = sudoku.load(config)
+        torch.manual_seed(seed)
+        model_args = dict(
+            vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
+            layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+        )  # fmt: skip
+        model = Transformer(**model_args).to(device)
+        averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
+        optimizer = make_optimizer(model)
+        stream = make_stream(task, device, rank, world)
+        objective = Objective(model, policies.get(policy))
+        samplers = {each: policies.get(each) for each in eval_policies}
+        parts = {"model": model, "ema": averaged, "optimizer": optimizer}
+        torch.manual_seed(seed + rank)
+        start = restore(saved, parts, stream, rank, world) if saved else 0
     if backend.compiles(device, compile, max_iters):
         objective.compile()
     if world > 1:
         objective = DistributedDataParallel(objective)
-    torch.manual_seed(seed + rank)
 
     def save(iteration):
         ranks = backend.gather({"stream": stream.state_dict(), **checkpoint.random_states()})
@@ -121,19 +123,16 @@ def main(config):
             checkpoint.save(state | {"ranks": ranks}, out / "checkpoint.pt")
 
     def measure(iteration):
-        result = evaluate(task, averaged, autocast, rank, world)
+        result = evaluate(task, averaged, samplers, autocast, rank, world)
         if rank == 0:
             log.write(type="eval", iter=iteration, **result)
         return result
 
-    start = restore(saved, parts, stream, rank, world) if saved else 0
     log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
-    if eval_only or start >= max_iters:
-        if not saved:
-            raise SystemExit(f"nothing to evaluate: there is no checkpoint in {out}")
-        return finish(measure(start), start, rank)
     if not saved:
         save(0)
+    if eval_only or start >= max_iters:
+        return finish(measure(start), rank)
 
     # -- loop --
     stop = stop_on_signal()
@@ -178,29 +177,23 @@ def main(config):
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
     bar.close()
-    finish(result, max_iters, rank)
-
-
-def load_task(config):
-    box = config["box"]
-    if not config["data_file"]:
-        return sudoku.Sudoku.generated(box, config["clues"], config["train_examples"], config["test_examples"], 0, workers=os.cpu_count())
-    return sudoku.Sudoku.from_file(config["data_file"], box, config["test_examples"], 0, config["max_rating"])
+    finish(result, rank)
 
 
 def saved_run(path):
-    """The checkpoint to go on from, or None; never start over an unfinished run by mistake."""
-    saved = checkpoint.load(path) if path.is_file() or init_from == "resume" or eval_only else None
+    """The checkpoint to go on from, or None; a new run never overwrites an unfinished one."""
     if init_from not in ("scratch", "resume"):
-        raise SystemExit(f"init_from {init_from!r}: expected scratch or resume")
-    if init_from == "resume" or eval_only or saved is None:
-        return saved
-    done, planned = saved["iteration"], saved["config"]["max_iters"]
-    if 0 < done < planned:
-        raise SystemExit(
-            f"{path} is at iteration {done} of {planned}: --init_from=resume goes on; to start "
-            f"over, delete it or give another --out_dir"
-        )
+        raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
+    if init_from == "resume" or eval_only:
+        return checkpoint.load(path)
+    if path.is_file():
+        saved = checkpoint.load(path)
+        done, planned = saved["iteration"], saved["config"]["max_iters"]
+        if 0 < done < planned:
+            raise ValueError(
+                f"{path} is at iteration {done} of {planned}: --init_from=resume goes on; to "
+                f"start over, delete it or give another --out_dir"
+            )
 
 
 def make_optimizer(model):
@@ -224,7 +217,7 @@ def make_stream(task, device, rank, world):
         return ProgressiveUnmasking(
             queue, task.mask, generator, k_schedule, tau, buffer, random_start
         )
-    raise SystemExit(f"method {method!r}: expected puma or mdm")
+    raise ValueError(f"method {method!r}: expected puma or mdm")
 
 
 def lr_at(iteration):
@@ -241,7 +234,7 @@ def update_average(averaged, model, n):
     torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
 
 
-def evaluate(task, model, autocast, rank, world):
+def evaluate(task, model, samplers, autocast, rank, world):
     """Accuracy per policy and validation loss on the held-out examples, shared out over ranks.
 
     Its random state is its own: the same at every call, and training's is left as it was.
@@ -253,15 +246,14 @@ def evaluate(task, model, autocast, rank, world):
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
         torch.manual_seed(0)
         solved = []
-        for eval_policy in eval_policies:
+        for sampler in samplers.values():
             tokens, _, _ = generate(
-                model, x0, ~prompt, policies.get(eval_policy), eval_reveal, eval_tau,
-                batch_size=eval_batch_size,
-            )  # fmt: skip
+                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size
+            )
             solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
         loss = validation_loss(model, x0, prompt)
     *solved, loss, n = backend.total([*solved, loss * len(mine), len(mine)])
-    accuracy = {key: value / n for key, value in zip(eval_policies, solved, strict=True)}
+    accuracy = {key: count / n for key, count in zip(samplers, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / n, "examples": int(n)}
 
 
@@ -281,7 +273,7 @@ def validation_loss(model, x0, prompt):
 def restore(saved, parts, stream, rank, world):
     """Put everything back as the checkpoint has it; returns its iteration."""
     if len(saved["ranks"]) != world:
-        raise SystemExit(f"the run has {len(saved['ranks'])} processes, not {world}: keep that")
+        raise ValueError(f"the run has {len(saved['ranks'])} processes, not {world}: keep that")
     for part, value in parts.items():
         value.load_state_dict(saved[part])
     stream.load_state_dict(saved["ranks"][rank]["stream"])
@@ -302,10 +294,11 @@ def stop_on_signal():
     return stop
 
 
-def finish(result, iteration, rank):
+def finish(result, rank):
     if rank == 0:
+        how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
         for key, share in result["accuracy"].items():
-            print(f"{share:7.1%} of {result['examples']} held-out puzzles solved ({key}, ...)")
+            print(f"{share:7.2%} of {result['examples']} held-out puzzles solved ({key}, {how})")
     backend.stop()
 
 

@@ -381,7 +381,8 @@ def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
         ((PUZZLE,), "line 3: not a puzzle, solution and rating"),
     ],
 )
-def test_csv_faults_name_the_line(tmp_path, row, message):
+def test_csv_faults_name_the_line(tmp_path, row, message, monkeypatch):
+    monkeypatch.setattr(sudoku, "SLAB", 1)
     rows = [(PUZZLE, SOLUTION, 0), row]
     path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", rows)
     with pytest.raises(ValueError, match=message):

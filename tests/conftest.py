@@ -1,0 +1,38 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
+    "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",
+    "--train_examples=200", "--test_examples=40", "--batch_size=16", "--buffer=2", "--warmup=5",
+    "--max_iters=20", "--eval_interval=10", "--log_interval=1", "--device=cpu",
+]  # fmt: skip
+
+
+def start_training(out, *flags, processes=1, cwd=ROOT):
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
+    command = [*launcher, "train.py", f"--out_dir={out}", *TINY, *flags]
+    return subprocess.Popen(
+        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def train(out, *flags, processes=1):
+    """Run train.py to its end; (stdout, stderr)."""
+    process = start_training(out, *flags, processes=processes)
+    output = process.communicate(timeout=120)
+    assert process.returncode == 0, output[1]
+    return output
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory):
+    """The folder of a finished tiny run."""
+    out = tmp_path_factory.mktemp("trained")
+    train(out)
+    return out

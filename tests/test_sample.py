@@ -1,0 +1,129 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import policies
+from sample import generate, predict
+
+ROOT = Path(__file__).parent.parent
+
+
+class Table:
+    """A "model" that is sure of the answer, the more the smaller its position's rank."""
+
+    mask_token = 4
+
+    def __init__(self, answer, rank):
+        self.answer, self.rank, self.batches = answer, rank, []
+
+    def __call__(self, x):
+        self.batches.append(len(x))
+        return x
+
+    def logits(self, x):
+        sure = 5.0 / (1 + self.rank)  # (L,)
+        logits = torch.nn.functional.one_hot(self.answer, 5).float() * sure[:, None]
+        logits[:, 4] = -torch.inf
+        return logits.expand(len(x), -1, -1)
+
+
+@pytest.fixture
+def table():
+    return Table(torch.tensor([2, 0, 3, 1, 1, 0]), torch.tensor([3.0, 0, 5, 1, 4, 2]))
+
+
+def test_reveals_in_the_order_of_confidence(table):
+    x = torch.full((2, 6), 9)
+    hidden = torch.ones(2, 6, dtype=torch.bool)
+    hidden[1, 1] = False  # given: stays as it is
+    tokens, at, passes = generate(table, x, hidden, policies.top_k, 2)
+    assert tokens.tolist() == [[2, 0, 3, 1, 1, 0], [2, 9, 3, 1, 1, 0]]
+    assert at.tolist() == [[2, 1, 3, 1, 3, 2], [2, 0, 3, 1, 2, 1]]
+    assert passes == 3 and x.eq(9).all() and hidden.sum() == 11  # the arguments are left alone
+
+
+def test_finished_rows_leave_and_waiting_rows_take_their_places(table):
+    hidden = torch.ones(5, 6, dtype=torch.bool)
+    hidden[1, 2:] = False
+    hidden[3] = False  # nothing to do
+    tokens, at, passes = generate(
+        table, torch.zeros(5, 6).long(), hidden, policies.top_k, 2, batch_size=2
+    )
+    assert table.batches == [2, 2, 2, 2, 1, 1] and passes == 6
+    assert tokens[[0, 2, 4]].eq(table.answer).all() and at.amax(1).tolist() == [3, 1, 3, 0, 3]
+
+
+def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
+    confidence = table.logits(torch.zeros(1, 6))[0].softmax(-1).amax(-1)
+    tau = confidence.sort(descending=True).values[1:3].mean().item()  # two positions are above
+    _, at, passes = generate(
+        table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool), policies.top_k, 2, tau
+    )
+    assert at.tolist() == [[2, 1, 3, 1, 3, 2]] and passes == 3
+    _, at, _ = generate(
+        table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool), policies.top_k, 1, 0.0
+    )
+    assert at.eq(1).all()
+
+
+def test_left_to_right_one_at_a_time(table):
+    _, at, _ = generate(
+        table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool),
+        policies.left_to_right, 1,
+    )  # fmt: skip
+    assert at.tolist() == [[1, 2, 3, 4, 5, 6]]
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+def test_sampled_tokens_follow_the_tempered_distribution(temperature):
+    torch.manual_seed(0)
+    log_probs = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0]).log()
+    token = predict(log_probs.expand(200_000, 5), temperature)
+    expected = (log_probs / temperature).softmax(-1)
+    shares = token.bincount(minlength=5) / 200_000
+    assert (shares - expected).abs().max() < 0.006 and shares[4] == 0  # 5 standard deviations
+
+
+def test_score_is_the_untempered_probability_of_the_sampled_token(table):
+    seen = {}
+
+    def spy(log_probs, confidence, position):
+        seen["probs"], seen["confidence"] = log_probs.exp(), confidence
+        return confidence
+
+    torch.manual_seed(0)
+    hidden = torch.ones(1, 6, dtype=torch.bool)
+    tokens, *_ = generate(table, torch.zeros(1, 6).long(), hidden, spy, 6, temperature=3.0)
+    assert tokens.ne(table.answer).any()
+    assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[..., None])[..., 0])
+
+
+def sample(run, *flags):
+    command = [sys.executable, "sample.py", f"--out_dir={run}", "--device=cpu", *flags]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_command_line(trained, tmp_path):
+    """`trained` is the folder of a small 4x4 run; see conftest.py."""
+    done = sample(trained, "--puzzle=1...3..........3", "--watch=True", "--delay=0")
+    assert done.returncode == 0, done.stderr
+    assert "step 7" in done.stdout and "revealed at step" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("solved")
+
+    held_out = sample(trained, "--policy=semi_ar_4", "--tau=0.9", "--temperature=0.5")
+    assert "of 40 (" in held_out.stdout and "tokens per step" in held_out.stdout
+
+    (tmp_path / "p.csv").write_text("id,puzzle\n0,1...3..........3\n1,1234341221434321\n")
+    for flags, message in [
+        (["--puzzle=11.............."], "the same clue twice"),
+        (["--puzzle=1..."], "4 characters, must be 16"),
+        ([f"--file={tmp_path / 'p.csv'}"], "no blank"),
+        (["--policy=best"], "unknown policy 'best'"),
+        (["--file=nowhere.txt"], "nowhere.txt"),
+    ]:
+        refused = sample(trained, *flags)
+        assert refused.returncode == 1 and message in refused.stderr, refused.stderr
+        assert "Traceback" not in refused.stderr

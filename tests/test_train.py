@@ -1,0 +1,165 @@
+import json
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from conftest import start_training, train
+
+import policies
+from checkpoint import load, save
+from losses import Objective
+from model import Transformer
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(a, b):
+    """Whether two checkpoints are equal to the bit, but for the folder in their configuration."""
+    if isinstance(a, dict):
+        keys = a.keys() - {"out_dir", "init_from"}
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in keys)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a.equal(b) if isinstance(a, torch.Tensor) else a == b
+
+
+def kill_after(out, iteration, sign, *flags, processes=1):
+    """Start training and send the signal once the record shows the iteration."""
+    process = start_training(out, *flags, processes=processes)
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and process.poll() is None:
+        file = out / "metrics.jsonl"
+        if file.exists() and any(f'"iter": {iteration},' in line for line in open(file)):
+            break
+        time.sleep(0.005)
+    process.send_signal(sign)
+    return process.communicate()[1], process.returncode
+
+
+def test_record_and_report(trained):
+    lines = metrics(trained)
+    assert lines[0]["config"]["method"] == "puma" and lines[0]["config"]["box"] == [2, 2]
+    assert lines[0]["versions"]["torch"] == torch.__version__
+    assert [line["iter"] for line in lines if line["type"] == "train"] == list(range(1, 21))
+    evals = [line for line in lines if line["type"] == "eval"]
+    assert [line["iter"] for line in evals] == [10, 20]
+    assert set(evals[0]["accuracy"]) == {"top_k", "margin", "entropy"}
+    losses = [line["loss"] for line in lines if line["type"] == "train"]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5])
+
+
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_killed_runs_end_in_the_same_weights(method, tmp_path, kills=3):
+    flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2"]
+    train(tmp_path / "whole", *flags)
+    rng, start = np.random.default_rng(), []
+    for _ in range(kills):
+        at = int(rng.integers(2, 15))
+        _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *flags, *start)
+        assert code == -signal.SIGKILL
+        assert load(tmp_path / "killed/checkpoint.pt")["iteration"] % 4 == 0
+        start = ["--init_from=resume"]
+    train(tmp_path / "killed", *flags, *start)
+    whole, killed = (load(tmp_path / run / "checkpoint.pt") for run in ("whole", "killed"))
+    assert same(whole, killed)
+    changed = [line for line in metrics(tmp_path / "killed") if line["type"] != "config"]
+    expected = [line for line in metrics(tmp_path / "whole") if line["type"] != "config"]
+    for line in changed + expected:
+        line.pop("examples_per_second", None)
+    assert changed == expected
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_path):
+    train(tmp_path / "whole", processes=processes)
+    error, code = kill_after(tmp_path / "stopped", 5, signal.SIGTERM, processes=processes)
+    assert code != 0 and "--init_from=resume" in error
+    assert 5 <= load(tmp_path / "stopped/checkpoint.pt")["iteration"] < 20
+    train(tmp_path / "stopped", "--init_from=resume", processes=processes)
+    assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
+
+
+def test_gradient_of_two_processes_is_that_of_one_on_the_joined_batch(tmp_path):
+    train(tmp_path, "--max_iters=0", processes=2)
+    before = load(tmp_path / "checkpoint.pt")
+    train(tmp_path, "--max_iters=1", "--init_from=resume", "--grad_clip=1e9", processes=2)
+    after = load(tmp_path / "checkpoint.pt")
+
+    model = Transformer(**before["model_args"])
+    model.load_state_dict(before["model"])
+    streams = [rank["stream"] for rank in before["ranks"]]
+    x0, hidden = (
+        torch.cat([s[name][int(s["turn"])] for s in streams]) for name in ("x0", "hidden")
+    )
+    assert len(x0) == 32 and not streams[0]["x0"].equal(streams[1]["x0"])
+    x = x0.masked_fill(hidden, model.mask_token)
+    Objective(model, policies.top_k)(x, x0, hidden)[0].backward()
+    # AdamW's first moment after one step is (1 - beta1) times the gradient that it was given.
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    for i, p in enumerate(matrices + vectors):
+        given = after["optimizer"]["state"][i]["exp_avg"] / (1 - 0.9)
+        torch.testing.assert_close(given, p.grad, atol=1e-6, rtol=1e-4)
+
+
+def test_evaluation_leaves_training_as_it_was(tmp_path):
+    train(tmp_path / "often", "--eval_interval=3", "--eval_policies=['random']")
+    train(tmp_path / "once", "--eval_interval=20")
+    often, once = (load(tmp_path / run / "checkpoint.pt") for run in ("often", "once"))
+    assert same(often["model"], once["model"]) and same(often["ranks"], once["ranks"])
+
+
+def test_eval_only_repeats_the_final_evaluation(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "copy")
+    out, _ = train(tmp_path / "copy", "--eval_only=True")
+    assert "of 40 held-out puzzles solved" in out
+    first, again = (metrics(run)[-1] for run in (trained, tmp_path / "copy"))
+    assert first["type"] == "eval" and first == again
+
+
+def test_ema_follows_its_definition():
+    from train import update_average
+
+    model, averaged = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    expected = averaged.weight.item()
+    for n in range(5):
+        model.weight.data.fill_(n)
+        update_average(averaged, model, n)
+        decay = (1 + n) / (10 + n)
+        expected = decay * expected + (1 - decay) * n
+    assert averaged.weight.item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--init_from=resume"], "no checkpoint"),
+        (["--eval_only=True"], "no checkpoint"),
+        (["--init_from=best"], "scratch or resume"),
+        (["--method=mdn"], "expected puma or mdm"),
+        (["--policy=sure"], "unknown policy 'sure'"),
+        (["--eval_policies=['sure']"], "unknown policy 'sure'"),
+        (["--k_schedule=[(5,4)]"], "k_schedule"),
+        (["--dim=33"], "dim=33"),
+        (["--data_file=nowhere.csv"], "nowhere.csv"),
+        (["--lrr=1"], "did you mean --lr"),
+    ],
+)
+def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path):
+    process = start_training(tmp_path / "run", *flags)
+    error = process.communicate()[1]
+    assert process.returncode and message in error and "Traceback" not in error, error
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unfinished_run_is_not_overwritten(trained, tmp_path):
+    state = load(trained / "checkpoint.pt")
+    save(state | {"iteration": 7}, tmp_path / "checkpoint.pt")
+    process = start_training(tmp_path)
+    assert "at iteration 7 of 20" in process.communicate()[1] and process.returncode
+    assert load(tmp_path / "checkpoint.pt")["iteration"] == 7
