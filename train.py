@@ -132,7 +132,8 @@ def main(config):
     if not saved:
         save(0)
     if eval_only or start >= max_iters:
-        return finish(measure(start), rank)
+        finish(measure(start), rank)
+        return
 
     # -- loop --
     stop = stop_on_signal()
@@ -184,16 +185,14 @@ def saved_run(path):
     """The checkpoint to go on from, or None; a new run never overwrites an unfinished one."""
     if init_from not in ("scratch", "resume"):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
-    if init_from == "resume" or eval_only:
-        return checkpoint.load(path)
-    if path.is_file():
-        saved = checkpoint.load(path)
-        done, planned = saved["iteration"], saved["config"]["max_iters"]
-        if 0 < done < planned:
-            raise ValueError(
-                f"{path} is at iteration {done} of {planned}: --init_from=resume goes on; to "
-                f"start over, delete it or give another --out_dir"
-            )
+    goes_on = init_from == "resume" or eval_only
+    saved = checkpoint.load(path) if goes_on or path.is_file() else None
+    if saved and not goes_on and 0 < saved["iteration"] < saved["config"]["max_iters"]:
+        raise ValueError(
+            f"{path} is at iteration {saved['iteration']} of {saved['config']['max_iters']}: "
+            f"--init_from=resume goes on; to start over, delete it or give another --out_dir"
+        )
+    return saved if goes_on else None
 
 
 def make_optimizer(model):

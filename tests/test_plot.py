@@ -171,9 +171,9 @@ def test_messages_for_folders_without_metrics(tmp_path, write, four):
 
 def test_the_same_seed_twice_is_refused(write, four):
     twin = plot.load_run(write("twin", [(0, 0.0)], seed=2))
-    with pytest.raises(SystemExit, match="puma-2 and .*twin: same configuration and seed"):
+    with pytest.raises(SystemExit, match=r"puma-2 and .*twin: same configuration and seed"):
         plot.group_runs([*four, twin])
-    with pytest.raises(SystemExit, match="puma-1 and .*puma-1: same"):
+    with pytest.raises(SystemExit, match=r"puma-1 and .*puma-1: same"):
         plot.group_runs([four[0], four[0]])
 
 

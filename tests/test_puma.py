@@ -207,7 +207,7 @@ def test_resumed_stream_goes_on_bit_for_bit(method):
 
     whole = stream()
     steps(whole, 0, 25)
-    state = {k: v for k, v in whole.state_dict().items()}
+    state = whole.state_dict()
     expected = steps(whole, 25, 25)
     other = stream()
     steps(other, 0, 7)
@@ -256,7 +256,7 @@ def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
 
 def test_top_k_chain_reveals_what_the_model_is_surest_of():
     stream = make(k=3)
-    x0, x, hidden = stream.batch(0)
+    hidden = stream.batch(0)[2]
     logits = torch.zeros(16, 24, 10)
     logits[:, 4, 2] = 5.0  # sure of position 4
     confidence = logits.softmax(-1).amax(-1)

@@ -34,7 +34,7 @@ def kill_after(out, iteration, sign, *flags, processes=1):
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:
         file = out / "metrics.jsonl"
-        if file.exists() and any(f'"iter": {iteration},' in line for line in open(file)):
+        if file.exists() and f'"iter": {iteration},' in file.read_text():
             break
         time.sleep(0.005)
     process.send_signal(sign)
