@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 
 def start(device=""):
@@ -80,6 +81,12 @@ def first_process_first(rank):
 def any_process(flag):
     """Whether the flag is set on any process: all of them stop at the same iteration."""
     return total([flag])[0] > 0
+
+
+def synchronised(module, last):
+    """Around a forward and a backward pass: average the gradients at the last of an update only."""
+    wrapped = isinstance(module, DistributedDataParallel)
+    return module.no_sync() if wrapped and not last else contextlib.nullcontext()
 
 
 def total(values):

@@ -122,31 +122,29 @@ def main(config):
             state |= {"iteration": iteration, "config": config, "model_args": model_args}
             checkpoint.save(state | {"ranks": ranks}, out / "checkpoint.pt")
 
-    def measure(iteration):
-        result = evaluate(task, averaged, samplers, autocast, rank, world)
-        if rank == 0:
-            log.write(type="eval", iter=iteration, **result)
-        return result
+    def measure():
+        return evaluate(task, averaged, samplers, autocast, rank, world)
 
-    log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
-    if not saved:
-        save(0)
-    if eval_only or start >= max_iters:
-        finish(measure(start), rank)
+    if eval_only:
+        finish(measure(), rank)
         return
 
     # -- loop --
+    log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
+    if not saved:
+        save(0)
     stop = stop_on_signal()
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
-    losses, since, shown = [], time.perf_counter(), {}
+    losses, since, shown, result = [], time.perf_counter(), {}, None
     for iteration in range(start, max_iters):
         for group in optimizer.param_groups:
             group["lr"] = lr_at(iteration)
-        for _ in range(accumulate):
+        for micro in range(accumulate):
             x0, x, hidden = stream.batch(iteration)
-            with autocast:
-                loss, score, confidence = objective(x, x0, hidden)
-            (loss / accumulate).backward()
+            with backend.synchronised(objective, micro == accumulate - 1):
+                with autocast:
+                    loss, score, confidence = objective(x, x0, hidden)
+                (loss / accumulate).backward()
             stream.advance(score, confidence)
             losses.append(loss.detach())  # stays on the device until it is logged
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
@@ -158,7 +156,7 @@ def main(config):
         stopping = backend.any_process(stop.is_set())
         bar.update()
         if done % log_interval == 0:
-            rate = batch_size * accumulate * world * log_interval / (time.perf_counter() - since)
+            rate = batch_size * world * len(losses) / (time.perf_counter() - since)
             loss = torch.stack(losses).mean().item()
             if not math.isfinite(loss):
                 raise SystemExit(f"the loss is {loss} at iteration {done}; try a smaller --lr")
@@ -170,7 +168,9 @@ def main(config):
             losses, since = [], time.perf_counter()
         if done % eval_interval == 0 or done == max_iters:
             pause = time.perf_counter()
-            result = measure(done)
+            result = measure()
+            if rank == 0:
+                log.write(type="eval", iter=done, **result)
             shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
             since += time.perf_counter() - pause
         if done % checkpoint_interval == 0 or done == max_iters or stopping:
@@ -178,7 +178,7 @@ def main(config):
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
     bar.close()
-    finish(result, rank)
+    finish(result or measure(), rank)
 
 
 def saved_run(path):
@@ -251,14 +251,14 @@ def evaluate(task, model, samplers, autocast, rank, world):
             )
             solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
         loss = validation_loss(model, x0, prompt)
-    *solved, loss, n = backend.total([*solved, loss * len(mine), len(mine)])
+    *solved, loss, n = backend.total([*solved, loss, len(mine)])
     accuracy = {key: count / n for key, count in zip(samplers, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / n, "examples": int(n)}
 
 
 @torch.no_grad()
 def validation_loss(model, x0, prompt):
-    """The baseline's loss on fixed random masks, for both methods."""
+    """The baseline's loss, summed over rows, on fixed random masks; the same for both methods."""
     hidden = random_masks(prompt, torch.Generator(x0.device).manual_seed(0))
     total = 0.0
     for row in range(0, len(x0), eval_batch_size):
@@ -266,7 +266,7 @@ def validation_loss(model, x0, prompt):
         logits = model.logits(model(x0[rows].masked_fill(hidden[rows], model.mask_token)))
         nll = predictions(logits, x0[rows], policies.top_k)[0]
         total += row_mean(nll, hidden[rows]).item() * len(nll)
-    return total / len(x0)
+    return total
 
 
 def restore(saved, parts, stream, rank, world):

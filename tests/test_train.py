@@ -1,5 +1,4 @@
 import json
-import shutil
 import signal
 import time
 
@@ -114,12 +113,14 @@ def test_evaluation_leaves_training_as_it_was(tmp_path):
     assert same(often["model"], once["model"]) and same(often["ranks"], once["ranks"])
 
 
-def test_eval_only_repeats_the_final_evaluation(trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "copy")
-    out, _ = train(tmp_path / "copy", "--eval_only=True")
-    assert "of 40 held-out puzzles solved" in out
-    first, again = (metrics(run)[-1] for run in (trained, tmp_path / "copy"))
-    assert first["type"] == "eval" and first == again
+def test_eval_only_repeats_the_final_evaluation_and_writes_nothing(trained):
+    before = {file.name: file.read_bytes() for file in trained.iterdir()}
+    out, _ = train(trained, "--eval_only=True")
+    final = metrics(trained)[-1]
+    assert final["type"] == "eval"
+    for policy, share in final["accuracy"].items():
+        assert f"{share:7.2%} of 40 held-out puzzles solved ({policy}, 2 per step)" in out
+    assert before == {file.name: file.read_bytes() for file in trained.iterdir()}
 
 
 def test_ema_follows_its_definition():
