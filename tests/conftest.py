@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # several only wait for each other at this size
 TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
     "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",
     "--train_examples=200", "--test_examples=40", "--batch_size=16", "--buffer=2", "--warmup=5",
@@ -12,14 +14,13 @@ TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
 ]  # fmt: skip
 
 
-def start_training(out, *flags, processes=1, cwd=ROOT):
+def start_training(out, *flags, processes=1):
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
     command = [*launcher, "train.py", f"--out_dir={out}", *TINY, *flags]
-    return subprocess.Popen(
-        command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=ROOT, env=ONE_THREAD, **pipes)
 
 
 def train(out, *flags, processes=1):

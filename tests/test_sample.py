@@ -1,14 +1,12 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
+from conftest import ONE_THREAD, ROOT
 
 import policies
 from sample import generate, predict
-
-ROOT = Path(__file__).parent.parent
 
 
 class Table:
@@ -103,7 +101,7 @@ def test_score_is_the_untempered_probability_of_the_sampled_token(table):
 
 def sample(run, *flags):
     command = [sys.executable, "sample.py", f"--out_dir={run}", "--device=cpu", *flags]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(command, cwd=ROOT, env=ONE_THREAD, capture_output=True, text=True)
 
 
 def test_command_line(trained, tmp_path):
