@@ -1,4 +1,8 @@
+import contextlib
+import io
 import os
+import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +19,7 @@ TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
 
 
 def start_training(out, *flags, processes=1):
+    """train.py in processes of its own."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
@@ -24,11 +29,37 @@ def start_training(out, *flags, processes=1):
 
 
 def train(out, *flags, processes=1):
-    """Run train.py to its end; (stdout, stderr)."""
-    process = start_training(out, *flags, processes=processes)
-    output = process.communicate(timeout=120)
-    assert process.returncode == 0, output[1]
-    return output
+    """Run train.py to its end; what it printed. One process is this one, which saves its start."""
+    if processes > 1:
+        process = start_training(out, *flags, processes=processes)
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0, stderr
+        return stdout
+    return run_script("train.py", f"--out_dir={out}", *TINY, *flags)
+
+
+def run_script(name, *flags):
+    """Execute a script of the repository as python would, here; raises what it raises."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+    ):
+        patch.setattr(sys, "argv", [name, *flags])
+        patch.chdir(ROOT)
+        try:
+            runpy.run_path(str(ROOT / name), run_name="__main__")
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread():
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

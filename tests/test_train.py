@@ -53,7 +53,7 @@ def test_record_and_report(trained):
 
 
 @pytest.mark.parametrize("method", ["puma", "mdm"])
-def test_killed_runs_end_in_the_same_weights(method, tmp_path, kills=3):
+def test_killed_runs_end_in_the_same_weights(method, tmp_path, kills=2):
     flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2"]
     train(tmp_path / "whole", *flags)
     rng, start = np.random.default_rng(), []
@@ -115,7 +115,7 @@ def test_evaluation_leaves_training_as_it_was(tmp_path):
 
 def test_eval_only_repeats_the_final_evaluation_and_writes_nothing(trained):
     before = {file.name: file.read_bytes() for file in trained.iterdir()}
-    out, _ = train(trained, "--eval_only=True")
+    out = train(trained, "--eval_only=True")
     final = metrics(trained)[-1]
     assert final["type"] == "eval"
     for policy, share in final["accuracy"].items():
@@ -151,16 +151,16 @@ def test_ema_follows_its_definition():
         (["--lrr=1"], "did you mean --lr"),
     ],
 )
-def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path):
-    process = start_training(tmp_path / "run", *flags)
-    error = process.communicate()[1]
-    assert process.returncode and message in error and "Traceback" not in error, error
+def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path, capsys):
+    with pytest.raises(SystemExit) as error:
+        train(tmp_path / "run", *flags)
+    assert message in f"{error.value} {capsys.readouterr().err}"
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unfinished_run_is_not_overwritten(trained, tmp_path):
     state = load(trained / "checkpoint.pt")
     save(state | {"iteration": 7}, tmp_path / "checkpoint.pt")
-    process = start_training(tmp_path)
-    assert "at iteration 7 of 20" in process.communicate()[1] and process.returncode
+    with pytest.raises(SystemExit, match="at iteration 7 of 20"):
+        train(tmp_path)
     assert load(tmp_path / "checkpoint.pt")["iteration"] == 7
