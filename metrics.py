@@ -1,11 +1,12 @@
 """The record of a run: metrics.jsonl, one JSON object per line.
 
     {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first line
-    {"type": "train", "iter", "loss", "grad_norm", "lr", "examples_per_second"}
+    {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "val_loss", "examples"}
 
-`iter` counts finished updates. grad_norm is taken before clipping; accuracy and val_loss are
-those of the averaged weights.
+`iter` counts finished updates, `epoch` the passes over the data that were taken up (a chain stays
+in use for several updates). grad_norm is taken before clipping; accuracy and val_loss are those of
+the averaged weights.
 """
 
 import json

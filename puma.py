@@ -39,7 +39,7 @@ class RandomMasking:
 
     def load_state_dict(self, state):
         self.queue.load_state_dict(state["queue"])
-        self.generator.set_state(state["generator"])
+        self.generator.set_state(state["generator"].cpu())
 
 
 class ProgressiveUnmasking:
@@ -86,7 +86,7 @@ class ProgressiveUnmasking:
         if (stages := self.stages_at(iteration)) != self.stages:  # K switches: chains go on
             self.stages = stages
             effective = (~self.prompt).sum(-1)
-            self.stage = self.stage_of(effective - self.hidden.sum(-1), effective)
+            self.stage.copy_(self.stage_of(effective - self.hidden.sum(-1), effective))
         x0, hidden = self.visited("x0"), self.visited("hidden")
         return x0, x0.masked_fill(hidden, self.mask_token), hidden
 

@@ -161,7 +161,8 @@ def main(config):
             if not math.isfinite(loss):
                 raise SystemExit(f"the loss is {loss} at iteration {done}; try a smaller --lr")
             if rank == 0:
-                log.write(type="train", iter=done, loss=loss, grad_norm=norm.item(),
+                epoch = stream.queue.known * world / len(task.train)
+                log.write(type="train", iter=done, loss=loss, grad_norm=norm.item(), epoch=epoch,
                           lr=lr_at(iteration), examples_per_second=rate)  # fmt: skip
             shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
             bar.set_postfix(shown)

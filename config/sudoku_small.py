@@ -1,0 +1,25 @@
+# 9x9 Sudoku with about 33 clues, generated here.
+#
+#     python train.py config/sudoku_small.py                 # PUMA
+#     python train.py config/sudoku_small.py --method=mdm    # random masks, the same budget
+#
+# 1.3M parameters, 2 laptop cores, no download.
+name = "sudoku_small"
+box = (3, 3)
+clues = 33
+train_examples = 200_000
+test_examples = 512
+
+k_schedule = [(0, 10)]  # 8 stages
+tau = 0.9
+buffer = 8
+
+dim, layers, heads, mlp = 128, 6, 8, 384
+batch_size = 64
+max_iters = 4000
+lr = 1e-3
+min_lr = 1e-4
+warmup = 200
+
+eval_interval = 500
+eval_policies = ["top_k"]
