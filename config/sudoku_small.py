@@ -12,14 +12,14 @@ test_examples = 512
 
 k_schedule = [(0, 10)]  # 8 stages
 tau = 0.9
-buffer = 8
+buffer = 32  # chains of 32 batches
 
 dim, layers, heads, mlp = 128, 6, 8, 384
-batch_size = 64
-max_iters = 4000
+batch_size = 32
+max_iters = 6000
 lr = 1e-3
 min_lr = 1e-4
 warmup = 200
 
-eval_interval = 500
+eval_interval = 1000
 eval_policies = ["top_k"]
