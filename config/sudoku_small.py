@@ -15,11 +15,12 @@ tau = 0.9
 buffer = 32  # chains of 32 batches
 
 dim, layers, heads, mlp = 128, 6, 8, 384
+theta = 100.0  # as in sudoku_mini
 batch_size = 32
-max_iters = 6000
+max_iters = 4000
 lr = 1e-3
 min_lr = 1e-4
 warmup = 200
 
-eval_interval = 1000
+eval_interval = 500
 eval_policies = ["top_k"]
