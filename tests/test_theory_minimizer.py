@@ -1,0 +1,99 @@
+import random
+import sys
+from argparse import Namespace
+from fractions import Fraction
+from itertools import product
+from math import log
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "theory"))
+import exact
+import logarithms
+import verify_minimizer as script
+
+TINY = Namespace(seed=0, worlds=2, V=2, L=3, rows=2048, calls=120)
+
+
+def test_every_claim_holds_on_tiny_sizes():
+    rows, curves, shares = script.claims(TINY)
+    assert all(verdict for *_, verdict in rows), rows
+    assert shares == sorted(shares) and shares[0] == 0
+    assert all(curve[-1][1] < curve[0][1] for curve in curves.values())
+
+
+@pytest.mark.parametrize("name", script.CONTROLS)
+def test_every_negative_control_is_caught(name):
+    assert not all(verdict for *_, verdict in script.CONTROLS[name](TINY))
+
+
+def test_logarithms_are_exact():
+    half, two = Fraction(1, 2), Fraction(2)
+    six = logarithms.times_log(half, Fraction(36))
+    assert six == logarithms.total([logarithms.times_log(1, Fraction(n)) for n in (2, 3)])
+    assert logarithms.minus(six, six) == {} and not logarithms.positive({})
+    a = logarithms.minus(logarithms.times_log(1, two), logarithms.times_log(half, Fraction(4)))
+    assert a == {}
+    rng = random.Random(0)
+    for _ in range(200):
+        p, q = (Fraction(rng.randint(1, 40), rng.randint(1, 40)) for _ in range(2))
+        k = Fraction(rng.randint(-9, 9), rng.randint(1, 9))
+        a = logarithms.total([logarithms.times_log(1, p), logarithms.times_log(k, q)])
+        number = log(p) + k * log(q)
+        assert logarithms.positive(a) == (number > 1e-12)
+
+
+def test_one_over_t_is_integrated_exactly():
+    """Midpoint sums of t^(h - 1) (1 - t)^(L - h)."""
+    n = 10_000
+    for L, h in ((1, 1), (3, 1), (3, 2), (4, 4)):
+        t = [(k + 0.5) / n for k in range(n)]
+        integral = sum(s ** (h - 1) * (1 - s) ** (L - h) for s in t) / n
+        assert float(script.paper_weight(L, h)) == pytest.approx(integral, rel=1e-6)
+
+
+def test_normaliser_constant_in_x0_keeps_alpha_on_incomplete_states():
+    rng = random.Random(0)
+    data = exact.random_data(rng, 2, 3, full_support=False)
+    alpha = script.random_alpha(rng, data)
+    after = script.absorbed(data, alpha)
+    assert {sum(after[z] for z in exact.contexts(x0)) for x0 in data.p} == {1}
+    ratio = {after[z] / a for z, a in alpha.items() if exact.hidden(z) and a}
+    assert len(ratio) == 1 and all(0 <= a <= 1 for a in after.values())
+
+
+def test_papl_gradient_against_finite_differences():
+    """d loss / d logit of the whole PAPL loss in one state, f = posterior."""
+    data = exact.random_data(random.Random(1), 2, 2)
+    z, alpha, step = (-1, -1), 3, 1e-6
+    f = data.posterior[z]
+
+    def loss(i, v, shift):
+        g = {j: [float(p) for p in ps] for j, ps in f.items()}
+        g[i][v] *= 2.718281828459045**shift
+        g = {j: [p / sum(ps) for p in ps] for j, ps in g.items()}
+        total = 0.0
+        for x0, p in script.consistent(data, z):
+            w = script.papl_weights(g, x0)
+            total -= float(p) * sum((1 + alpha * w[j]) * log(g[j][x0[j]]) for j in g)
+        return total
+
+    for i, v in product((0, 1), (0, 1)):
+        rational, logs = script.gradient(data, z, f, i, v, alpha)
+        exactly = float(rational) + sum(float(q) * log(p) for p, q in logs.items())
+        slope = (loss(i, v, step) - loss(i, v, -step)) / (2 * step)
+        assert exactly == pytest.approx(slope, abs=1e-6)
+
+
+def test_command_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["verify_minimizer.py", "--break=alpha", "--worlds=2"])
+    with pytest.raises(SystemExit) as end:
+        script.main()
+    assert end.value.code == 1 and "FAILS" in capsys.readouterr().out
+
+
+def test_figure(tmp_path):
+    shares = [float(s) for s in script.SHARES]
+    script.plot(tmp_path / "figure.png", {"curve": [(0, 0.1), (5, 0.01)]}, shares)
+    assert (tmp_path / "figure.png").stat().st_size > 0
