@@ -22,5 +22,5 @@ lr = 1e-3
 min_lr = 1e-4
 warmup = 200
 
-eval_interval = 500
+eval_interval = 1000
 eval_policies = ["top_k"]
