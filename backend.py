@@ -4,6 +4,7 @@ Under torchrun every process holds one device and the gradients are averaged by 
 """
 
 import contextlib
+import datetime
 import importlib.util
 import os
 import shutil
@@ -14,17 +15,27 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+PATIENCE = datetime.timedelta(hours=3)  # the first process may have a large data set to prepare
+
 
 def start(device=""):
-    """(number of processes, own rank, device); joins the process group under torchrun."""
+    """(number of processes, own rank, device); joins the process group under torchrun.
+
+    Raises ValueError for a device that is not there.
+    """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-    device = torch.device(device or best_device())
+    try:
+        device = torch.device(device or best_device())
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {device}: {error}") from None
     if device.type == "cuda":
         device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
     if world > 1:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(transport, timeout=PATIENCE)
     return world, rank, device
 
 

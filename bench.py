@@ -40,7 +40,7 @@ rounds = 5  # how often ours and theirs alternate
 # -- system --------------------------------------------------------------------------------------
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
-compile = None  # True or False; None = where there is a compiler
+compile: bool | None = None  # True or False; None = where there is a compiler
 
 BOX, BATCH = (3, 3), 32
 

@@ -5,6 +5,7 @@ A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`,
 random states). `torch.load(weights_only=True)` reads it, so opening one never runs code.
 """
 
+import itertools
 import os
 from pathlib import Path
 
@@ -24,10 +25,23 @@ def save(state, path):
 
 
 def load(path):
-    """Raises FileNotFoundError that says what to do when there is none."""
+    """Raises FileNotFoundError where there is none, ValueError where it is none."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"no checkpoint {path}: train first, or give the run's out_dir")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ValueError(f"{path} is no checkpoint: {error}") from error
+
+
+def move_aside(path):
+    """Rename a file that a new run would overwrite; its new path, or None where there is none."""
+    path = Path(path)
+    if not path.exists():
+        return None
+    names = (path.with_name(f"{path.stem}.{n}{path.suffix}") for n in itertools.count(1))
+    free = next(name for name in names if not name.exists())
+    return path.rename(free)
 
 
 def load_model(path, device="cpu"):

@@ -4,17 +4,16 @@ A script lists its settings at its top and calls `configure(globals())` under it
 A key is a public name that the script sets to a literal at top level, above its first function
 or class. Config files (`python train.py config/sudoku.py --tau=0.8`) are plain Python, run in
 order, each in a namespace of its own; `from config.sudoku import *` builds one on another. Later
-wins. A value has the type of its default: an int serves as a float, 0 and 1 as a bool, a list as
-a tuple and back; strings take the text as it stands. A default of None takes anything, and a key
-that is no string and has the word None in its comment also takes None. Unknown keys and wrong
-types fail, in files too. The elements of a list and the range of a number are not checked.
+wins. A value has the type of its default or, where there is one, of its annotation, as in
+`tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a bool, a list as a tuple and back;
+strings take the text as it stands; `--key` alone sets a bool. Unknown keys and wrong types fail,
+in files too. The elements of a list and the range of a number are not checked.
 """
 
 import ast
 import difflib
 import io
 import itertools
-import re
 import sys
 import tokenize
 import traceback
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 ACCEPTED = {  # type of the default -> types of a value
     bool: (bool, int), int: (int,), float: (float, int), str: (str,),
-    list: (list, tuple), tuple: (list, tuple), NoneType: (object,),
+    list: (list, tuple), tuple: (list, tuple), NoneType: (NoneType,),
 }  # fmt: skip
 WORDS = {"true": True, "false": False, "none": None}  # "false" as a string would count as true
 
@@ -35,6 +34,7 @@ class ConfigError(Exception):
 
 class Key(NamedTuple):
     default: object
+    kinds: tuple  # of types
     comment: str
     section: str
 
@@ -70,10 +70,23 @@ def read_keys(source):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 break
-            case ast.Assign(targets=[ast.Name(id=name)]) if name[0] != "_" and literal(node.value):
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))
+            ) if name[0] != "_" and literal(node.value):
                 default = ast.literal_eval(node.value)
-                keys[name] = Key(default, " ".join(beside).strip(), section[-1])
+                kinds = annotated(node) or (type(default),)
+                keys[name] = Key(default, kinds, " ".join(beside).strip(), section[-1])
     return keys
+
+
+def annotated(node):
+    """The types that an annotation like `float | None` names; none where there is no annotation."""
+    names = ast.unparse(node.annotation).split(" | ") if isinstance(node, ast.AnnAssign) else []
+    return tuple(kind for name in names for kind in ACCEPTED if type_name(kind) == name)
+
+
+def type_name(kind):
+    return "None" if kind is NoneType else kind.__name__
 
 
 def literal(node):
@@ -86,6 +99,8 @@ def literal(node):
 def read_flag(arg, keys):
     """{name: value} of one --key=value."""
     name, equals, text = arg.removeprefix("--").partition("=")
+    if arg.startswith("--") and not equals and name in keys and keys[name].kinds == (bool,):
+        return {name: True}
     if not arg.startswith("--") or not equals:
         raise ConfigError(f"cannot read {arg}: write --key=value, with two dashes and no space")
     if name not in keys:
@@ -136,15 +151,12 @@ def unknown(dashes, name, keys):
 
 
 def checked(where, key, value):
-    """The value, in the type of the key's default."""
-    kind = type(key.default)
-    optional = kind is not str and re.search(r"\bNone\b", key.comment) is not None
-    if kind is NoneType or (value is None and optional):
-        return value
-    if type(value) in ACCEPTED[kind] and (kind is not bool or value in (0, 1)):
-        return kind(value)
-    article = "an" if kind is int else "a"
-    expected = f"{article} {kind.__name__} (like {key.default!r})" + " or None" * optional
+    """The value, in the first of the key's types that takes it."""
+    for kind in key.kinds:
+        if type(value) in ACCEPTED[kind] and (kind is not bool or value in (0, 1)):
+            return None if value is None else kind(value)
+    article = "an" if key.kinds[0] is int else "a"
+    expected = f"{article} {' or '.join(map(type_name, key.kinds))} (like {key.default!r})"
     got = "None" if value is None else f"the {type(value).__name__} {value!r}"
     raise ConfigError(f"{where}: expected {expected}, got {got}")
 

@@ -24,7 +24,7 @@ class ExampleQueue:
         self.data, self.rows, self.seed, self.rank, self.world = data, rows, seed, rank, world
         if len(data) == 0:
             raise ValueError("the training set is empty")
-        self.size = max(16 * rows, 1024)  # examples in the ring
+        self.size = max(32 * rows, 1024)  # examples in the ring
         L = data[np.zeros(1, np.int64)][0].shape[1]
         self.x0 = torch.zeros(self.size, L, dtype=torch.long, device=device)
         self.prompt = torch.zeros(self.size, L, dtype=torch.bool, device=device)
@@ -44,10 +44,11 @@ class ExampleQueue:
     def top_up(self):
         """Make sure that the next `take` finds what it may ask for; half a ring at a time."""
         self._observe()
+        self._refill()
         if self.filled - self.known < (self.unseen + 1) * self.rows:
-            self.known, self.unseen = int(self.taken), 0  # waits; only if the host is far ahead
-        if self.filled - self.known <= self.size // 2:
-            self._fill(self.size // 2)
+            self._copy = None  # older than what is read now, waiting: the host is far ahead
+            self.known, self.unseen = int(self.taken), 0
+            self._refill()
         self.unseen += 1
 
     def state_dict(self):
@@ -63,6 +64,10 @@ class ExampleQueue:
         self._copy = None
         self._fill(self.size // 2)
 
+    def _refill(self):
+        if self.filled - self.known <= self.size // 2:
+            self._fill(self.size // 2)
+
     def _observe(self):
         """Learn how many examples were taken; on CUDA from a copy that arrives by itself."""
         if self.taken.device.type != "cuda":
@@ -73,9 +78,7 @@ class ExampleQueue:
             if not arrived.query():
                 return
             self.known, self.unseen = int(count), self.unseen - before
-        count = torch.empty((), dtype=torch.long, pin_memory=True)
-        count.copy_(self.taken, non_blocking=True)
-        self._copy = count, torch.cuda.current_stream().record_event(), self.unseen
+        self._copy = *copy_to_host(self.taken), self.unseen
 
     def _fill(self, n):
         count = np.arange(self.filled, self.filled + n)
@@ -101,6 +104,13 @@ class ExampleQueue:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.data))
             self._order_of = epoch, order
         return self._order_of[1]
+
+
+def copy_to_host(tensor):
+    """A copy in pinned memory that arrives by itself, and the event of its arrival."""
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy.copy_(tensor, non_blocking=True)
+    return copy, torch.cuda.current_stream().record_event()
 
 
 def to_device(array, like):

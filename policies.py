@@ -66,12 +66,13 @@ def reveal(score, hidden, count):
     lowest = torch.finfo(score.dtype).min
     score = score.nan_to_num(lowest, neginf=lowest).masked_fill(~hidden, -torch.inf)
     order = score.argsort(dim=1, descending=True, stable=True)
-    rank = torch.empty_like(order).scatter_(
-        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-    )
+    rank = order.argsort(dim=1)  # the inverse permutation
     return hidden & (rank < count[:, None])
 
 
 def fast_forward(confidence, hidden, tau):
-    """Hidden positions whose confidence exceeds tau, (B, L) bool (paper, section 3.2.1)."""
+    """Hidden positions whose confidence exceeds tau, (B, L) bool (paper, section 3.2.1).
+
+    Wherever they are: a policy's order, of blocks for instance, does not hold them back.
+    """
     return hidden & (confidence > tau)

@@ -3,7 +3,7 @@
     python sample.py --out_dir=out/sudoku_mini_puma_1                   its held-out puzzles
     python sample.py --out_dir=out/sudoku_mini_puma_1 --puzzle=..3.1    one, 0 or . for a blank
     python sample.py --out_dir=out/sudoku_mini_puma_1 --file=FILE       one puzzle per line
-    python sample.py --out_dir=out/sudoku_mini_puma_1 --watch=True      see a grid fill in
+    python sample.py --out_dir=out/sudoku_mini_puma_1 --watch           see a grid fill in
 
 `generate` is the library: it takes tensors and a model and knows nothing of Sudoku.
 """
@@ -29,11 +29,11 @@ examples = 512  # of the run's held-out puzzles at most, when neither is given
 # -- how -----------------------------------------------------------------------------------------
 policy = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
 reveal = 2  # tokens revealed per step
-tau = None  # reveal all that is surer than this; if nothing is, `reveal` tokens; None = off
+tau: float | None = None  # reveal all that is surer than this, else `reveal` tokens; None = off
 temperature = 0.0  # 0 = the likeliest token
 seed = 1  # of the sampled tokens and of the random policy
 batch_size = 256  # rows in work at a time
-watch = False  # show the grids filling in, in the terminal
+watch = False  # show the grids filling in, in the terminal; one held-out puzzle if none is given
 delay = 0.15  # seconds per step of watch
 # -- system --------------------------------------------------------------------------------------
 device = ""  # cpu, cuda, mps; "" = the best there is
@@ -52,6 +52,8 @@ def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_s
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Finished rows leave the batch, waiting ones take their places.
     """
+    if count < 1 or batch_size < 1 or temperature < 0:
+        raise ValueError(f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0")
     x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     position = torch.arange(x.shape[1], device=x.device)
@@ -93,20 +95,19 @@ def choose(score, confidence, hidden, count, tau):
 
 
 def main():
-    _, _, where = backend.start(device)
-    try:
+    with backend.mistakes_named():
+        _, _, where = backend.start(device)
+        autocast = backend.autocast(where, dtype)
         model, config = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         box = tuple(config["box"])
         puzzles = read_puzzles(box) if puzzle or file else held_out(config)
         sudoku.validate(puzzles, box)
         chosen = policies.get(policy)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"sample.py: {error}") from None
 
     torch.manual_seed(seed)
     clues = torch.from_numpy(puzzles).long().to(where)
     begin = time.perf_counter()
-    with backend.autocast(where, dtype):
+    with backend.mistakes_named(), autocast:
         tokens, revealed_at, passes = generate(
             model, clues - 1, clues == 0, chosen, reveal, tau, temperature, batch_size
         )
@@ -128,7 +129,7 @@ def main():
 
 def held_out(config):
     test = sudoku.load(config).test
-    return test.puzzles(np.arange(min(examples, len(test))))
+    return test.puzzles(np.arange(min(1 if watch else examples, len(test))))
 
 
 def read_puzzles(box):

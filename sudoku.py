@@ -361,16 +361,6 @@ class Examples:
         pairs = self.pairs[self.rows[indices]]
         return pairs[..., 1, :] - 1, pairs[..., 0, :] > 0
 
-    @property
-    def x0(self):
-        """Tokens of all solutions, uint8 (N, L), read into memory."""
-        return self[:][0]
-
-    @property
-    def prompt(self):
-        """Where all clues are, bool (N, L), read into memory."""
-        return self[:][1]
-
     def puzzles(self, indices):
         """Digits, 0 = blank, uint8 (B, L)."""
         return self.pairs[self.rows[indices], 0]
@@ -413,25 +403,34 @@ class Sudoku:
         return cls(box, *(Examples(pairs, part, box) for part in rows))
 
     @classmethod
-    def from_files(cls, train_path, test_path, box, max_rating=None, cache_dir="data/sudoku"):
-        """A file to train and one to test on; what occurs in both counts as test only."""
+    def from_files(
+        cls, train_path, test_path, box, test, seed, max_rating=None, cache_dir="data/sudoku"
+    ):
+        """A file to train on and one of which `test` random puzzles are held out.
+
+        What occurs in both counts as test only.
+        """
+        held_out = test
         train, test = (_prepared(p, box, max_rating, cache_dir) for p in (train_path, test_path))
         keys, first = np.unique(_keys(train[:, 0], train[:, 1]), return_index=True)
         test_keys, test_rows = np.unique(_keys(test[:, 0], test[:, 1]), return_index=True)
         train_rows = first[~np.isin(keys, test_keys)]
-        return cls(
-            box, Examples(train, np.sort(train_rows), box), Examples(test, np.sort(test_rows), box)
-        )
+        test_rows = np.random.default_rng(seed).permutation(test_rows)[:held_out]
+        return cls(box, Examples(train, np.sort(train_rows), box), Examples(test, test_rows, box))
 
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     box, test, path = tuple(config["box"]), config["test_examples"], config["data_file"]
+    if config["test_file"] and not path:
+        raise ValueError("test_file is given without data_file, the file to train on")
     if config["test_file"]:
-        return Sudoku.from_files(path, config["test_file"], box, config["max_rating"])
+        files = path, config["test_file"]
+        return Sudoku.from_files(*files, box, test, DATA_SEED, config["max_rating"])
     if path:
         return Sudoku.from_file(path, box, test, DATA_SEED, config["max_rating"])
-    train, workers = config["train_examples"], os.cpu_count()
+    train = config["train_examples"]
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Sudoku.generated(box, config["clues"], train, test, DATA_SEED, workers=workers)
 
 

@@ -40,24 +40,24 @@ init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_di
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
 box = (2, 3)  # rows and columns of a Sudoku box
-clues = None  # clues per generated puzzle; None = minimal puzzles
+clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
 data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate them
 test_file = ""  # another to hold out; "" = hold out test_examples of the same
-max_rating = None  # of real puzzles, take those rated at most this; None = all
-train_examples = 200_000
+max_rating: float | None = None  # of real puzzles, take those rated at most this; None = all
+train_examples = 200_000  # to generate; of a file all are used
 test_examples = 512
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma: teacher-forced chains; mdm: random masks (the baseline)
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
-tau = 0.9  # a chain also reveals what the model is surer of than this; None = off
+tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
 # -- model -----------------------------------------------------------------------------------
 dim = 128
 layers = 4
 heads = 8
-kv_heads = None  # fewer than heads = grouped-query attention; None = as many
+kv_heads: int | None = None  # fewer than heads = grouped-query attention; None = as many
 mlp = 384
 theta = 10000.0  # base of the rotary frequencies
 tied = False  # output head = embedding
@@ -70,30 +70,33 @@ min_lr = 1e-4  # at the end of the cosine
 warmup = 200  # updates
 weight_decay = 0.01  # not on norms and biases
 betas = (0.9, 0.99)
-grad_clip = 1.0
+grad_clip = 1.0  # of the gradient's norm; 0 = off
 ema = 0.9999  # decay of the averaged weights, which evaluation uses; (1 + n)/(10 + n) at first
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300
 eval_policies = ["top_k", "margin", "entropy"]
 eval_reveal = 2  # tokens revealed per step
-eval_tau = None  # reveal all that is surer than this instead; None = off
+eval_tau: float | None = None  # reveal all that is surer than this instead; None = off
 eval_batch_size = 512
 # -- system ----------------------------------------------------------------------------------
 log_interval = 10
 checkpoint_interval = 500
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
-compile = None  # True or False; None = where there is a compiler and the run is long enough
+compile: bool | None = None  # None = where there is a compiler and the run is long enough
+
+_MAY_CHANGE = ["name", "out_dir", "init_from", "max_iters", "log_interval", "checkpoint_interval"]
 
 
 def main(config):
-    world, rank, device = backend.start(config["device"])
-    out = Path(out_dir or f"out/{name}_{method}_{seed}")
-
     # -- data, model, optimizer, stream of contexts --
     with backend.mistakes_named():
+        check(config)
+        world, rank, device = backend.start(config["device"])
         autocast = backend.autocast(device, dtype)
-        saved = saved_run(out / "checkpoint.pt")
+        out = Path(out_dir or f"out/{name}_{method}_{seed}")
+        resuming = init_from == "resume"
+        saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
         with backend.first_process_first(rank):
             task = sudoku.load(config)
         torch.manual_seed(seed)
@@ -109,18 +112,21 @@ def main(config):
         samplers = {each: policies.get(each) for each in eval_policies}
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
-        start = restore(saved, parts, stream, rank, world) if saved else 0
+        start = restore(saved, config, parts, stream, rank, world, device) if resuming else 0
+        if eval_only:
+            averaged.load_state_dict(saved["ema"])
     if backend.compiles(device, compile, max_iters):
         objective.compile()
     if world > 1:
-        objective = DistributedDataParallel(objective)
+        objective = DistributedDataParallel(objective, broadcast_buffers=False)
 
     def save(iteration):
         ranks = backend.gather({"stream": stream.state_dict(), **checkpoint.random_states()})
         if rank == 0:
             state = {part: value.state_dict() for part, value in parts.items()}
             state |= {"iteration": iteration, "config": config, "model_args": model_args}
-            checkpoint.save(state | {"ranks": ranks}, out / "checkpoint.pt")
+            state |= {"ranks": ranks, "device": device.type}
+            checkpoint.save(state, out / "checkpoint.pt")
 
     def measure():
         return evaluate(task, averaged, samplers, autocast, rank, world)
@@ -130,8 +136,10 @@ def main(config):
         return
 
     # -- loop --
+    if rank == 0 and not resuming and checkpoint.move_aside(out / "checkpoint.pt"):
+        print(f"kept as {checkpoint.move_aside(out / 'metrics.jsonl')}: the run that was in {out}")
     log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
-    if not saved:
+    if not resuming:
         save(0)
     stop = stop_on_signal()
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
@@ -147,13 +155,12 @@ def main(config):
                 (loss / accumulate).backward()
             stream.advance(score, confidence)
             losses.append(loss.detach())  # stays on the device until it is logged
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip or math.inf)
         optimizer.step()
         optimizer.zero_grad()
         update_average(averaged, model, iteration)
 
         done = iteration + 1
-        stopping = backend.any_process(stop.is_set())
         bar.update()
         if done % log_interval == 0:
             rate = batch_size * world * len(losses) / (time.perf_counter() - since)
@@ -174,6 +181,7 @@ def main(config):
                 log.write(type="eval", iter=done, **result)
             shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
             since += time.perf_counter() - pause
+        stopping = backend.any_process(stop.is_set())
         if done % checkpoint_interval == 0 or done == max_iters or stopping:
             save(done)
         if stopping:
@@ -182,18 +190,19 @@ def main(config):
     finish(result or measure(), rank)
 
 
-def saved_run(path):
-    """The checkpoint to go on from, or None; a new run never overwrites an unfinished one."""
+def check(config):
+    """Raise ValueError for values that no run can have."""
+    for key in (
+        "train_examples", "test_examples", "buffer", "dim", "layers", "heads", "mlp", "batch_size",
+        "accumulate", "eval_interval", "eval_reveal", "eval_batch_size", "log_interval",
+        "checkpoint_interval",
+    ):  # fmt: skip
+        if config[key] < 1:
+            raise ValueError(f"{key} {config[key]}: expected at least 1")
     if init_from not in ("scratch", "resume"):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
-    goes_on = init_from == "resume" or eval_only
-    saved = checkpoint.load(path) if goes_on or path.is_file() else None
-    if saved and not goes_on and 0 < saved["iteration"] < saved["config"]["max_iters"]:
-        raise ValueError(
-            f"{path} is at iteration {saved['iteration']} of {saved['config']['max_iters']}: "
-            f"--init_from=resume goes on; to start over, delete it or give another --out_dir"
-        )
-    return saved if goes_on else None
+    if not eval_policies:
+        raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
 
 
 def make_optimizer(model):
@@ -240,27 +249,27 @@ def evaluate(task, model, samplers, autocast, rank, world):
     Its random state is its own: the same at every call, and training's is left as it was.
     """
     device = next(model.parameters()).device
+    x0, prompt = (torch.as_tensor(part).to(device) for part in task.test[np.arange(len(task.test))])
+    masks = random_masks(prompt, torch.Generator(device).manual_seed(0))
     mine = np.arange(rank, len(task.test), world)
-    x0, prompt = (torch.as_tensor(part).to(device) for part in task.test[mine])
-    x0 = x0.long()
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
         torch.manual_seed(0)
         solved = []
         for sampler in samplers.values():
             tokens, _, _ = generate(
-                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size
-            )
+                model, x0[mine].long(), ~prompt[mine], sampler, eval_reveal, eval_tau,
+                batch_size=eval_batch_size,
+            )  # fmt: skip
             solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
-        loss = validation_loss(model, x0, prompt)
+        loss = validation_loss(model, x0[mine].long(), masks[mine])
     *solved, loss, n = backend.total([*solved, loss, len(mine)])
     accuracy = {key: count / n for key, count in zip(samplers, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / n, "examples": int(n)}
 
 
 @torch.no_grad()
-def validation_loss(model, x0, prompt):
-    """The baseline's loss, summed over rows, on fixed random masks; the same for both methods."""
-    hidden = random_masks(prompt, torch.Generator(x0.device).manual_seed(0))
+def validation_loss(model, x0, hidden):
+    """The baseline's loss, summed over rows; the same masks for both methods."""
     total = 0.0
     for row in range(0, len(x0), eval_batch_size):
         rows = slice(row, row + eval_batch_size)
@@ -270,10 +279,19 @@ def validation_loss(model, x0, prompt):
     return total
 
 
-def restore(saved, parts, stream, rank, world):
-    """Put everything back as the checkpoint has it; returns its iteration."""
-    if len(saved["ranks"]) != world:
-        raise ValueError(f"the run has {len(saved['ranks'])} processes, not {world}: keep that")
+def restore(saved, config, parts, stream, rank, world, device):
+    """Put everything back as the checkpoint has it; returns its iteration.
+
+    Raises ValueError where this run could not go on as that one would have.
+    """
+    differ = [key for key in config if config[key] != saved["config"].get(key)]
+    differ = [key for key in differ if key not in _MAY_CHANGE and not key.startswith("eval_")]
+    if differ:
+        was = ", ".join(f"{key} {saved['config'].get(key)} -> {config[key]}" for key in differ)
+        raise ValueError(f"a resumed run must keep its configuration: {was}")
+    there, here = (len(saved["ranks"]), saved["device"]), (world, device.type)
+    if there != here:
+        raise ValueError(f"a resumed run must keep its processes and device: {there} -> {here}")
     for part, value in parts.items():
         value.load_state_dict(saved[part])
     stream.load_state_dict(saved["ranks"][rank]["stream"])

@@ -5,6 +5,7 @@
 #
 # 0.7M parameters, 2 laptop cores, no download.
 name = "sudoku_mini"
+device = "cpu"
 box = (2, 3)
 train_examples = 200_000
 test_examples = 512

@@ -5,6 +5,7 @@
 #
 # 1.3M parameters, 2 laptop cores, no download.
 name = "sudoku_small"
+device = "cpu"
 box = (3, 3)
 clues = 33
 train_examples = 200_000

@@ -63,3 +63,32 @@ def test_an_example_without_anything_to_predict_is_named():
         ExampleQueue(Numbers(9, given=(True, True)), 4)
     with pytest.raises(ValueError, match="empty"):
         ExampleQueue(Numbers(0), 4)
+
+
+class FarBehind:
+    """A device whose count arrives `lag` takes late, as CUDA's does at a host that hurries."""
+
+    def __init__(self, queue, lag):
+        self.queue, self.lag = queue, lag
+
+    def observe(self):
+        queue = self.queue
+        if queue._copy is not None:
+            count, waited, before = queue._copy
+            if waited[0] < self.lag:
+                waited[0] += 1
+                return
+            queue.known, queue.unseen = count, queue.unseen - before
+        queue._copy = int(queue.taken), [0], queue.unseen
+
+
+@pytest.mark.parametrize("lag", [0, 3, 8, 16, 40])
+def test_a_late_count_never_lets_an_example_be_missed(lag, monkeypatch):
+    queue = ExampleQueue(Numbers(10**6), 64)
+    monkeypatch.setattr(queue, "_observe", FarBehind(queue, lag).observe)
+    everything, ids = torch.ones(64, dtype=torch.bool), []
+    for _ in range(400):
+        queue.top_up()
+        assert queue.filled - int(queue.taken) >= 64
+        ids += queue.take(everything)[0][:, 0].tolist()
+    assert len(set(ids)) == len(ids)

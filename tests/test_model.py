@@ -3,13 +3,12 @@ import torch
 
 from model import Transformer
 
-transformers = pytest.importorskip("transformers")
-
 SHAPE = dict(vocab_size=50, mask_token=49, length=40, dim=64, layers=3, heads=8, mlp=96)
 
 
 def hugging_face(model, kv_heads, theta, tied):
     """transformers' Qwen2 with the weights of `model`, loaded without renaming anything."""
+    transformers = pytest.importorskip("transformers")
     config = transformers.Qwen2Config(
         vocab_size=50, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
         num_attention_heads=8, num_key_value_heads=kv_heads, max_position_embeddings=40,

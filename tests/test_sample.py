@@ -102,7 +102,7 @@ def sample(run, *flags):
 
 def test_command_line(trained):
     """`trained` is the folder of a small 4x4 run; see conftest.py."""
-    printed = sample(trained, "--puzzle=1...3..........3", "--watch=True", "--delay=0")
+    printed = sample(trained, "--puzzle=1...3..........3", "--watch", "--delay=0")
     assert "step 7" in printed and "revealed at step" in printed
     assert printed.splitlines()[-1].startswith("solved")
     printed = sample(trained, "--policy=semi_ar_4", "--tau=0.9", "--temperature=0.5")

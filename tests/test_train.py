@@ -1,4 +1,6 @@
 import json
+import os
+import random
 import signal
 import time
 
@@ -8,7 +10,7 @@ import torch
 from conftest import start_training, train
 
 import policies
-from checkpoint import load, save
+from checkpoint import load
 from losses import Objective
 from model import Transformer
 
@@ -28,12 +30,13 @@ def same(a, b):
 
 
 def kill_after(out, iteration, sign, *flags, processes=1):
-    """Start training and send the signal once the record shows the iteration."""
+    """Start training and send the signal once this process has recorded the iteration."""
+    file, begin = out / "metrics.jsonl", time.time_ns()
     process = start_training(out, *flags, processes=processes)
     deadline = time.monotonic() + 90
     while time.monotonic() < deadline and process.poll() is None:
-        file = out / "metrics.jsonl"
-        if file.exists() and f'"iter": {iteration},' in file.read_text():
+        fresh = file.exists() and file.stat().st_mtime_ns > begin
+        if fresh and f'"iter": {iteration},' in file.read_text():
             break
         time.sleep(0.005)
     process.send_signal(sign)
@@ -53,15 +56,16 @@ def test_record_and_report(trained):
 
 
 @pytest.mark.parametrize("method", ["puma", "mdm"])
-def test_killed_runs_end_in_the_same_weights(method, tmp_path, kills=2):
-    flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2"]
+def test_killed_runs_end_in_the_same_weights(method, tmp_path):
+    flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2", "--max_iters=40"]
     train(tmp_path / "whole", *flags)
-    rng, start = np.random.default_rng(), []
-    for _ in range(kills):
-        at = int(rng.integers(2, 15))
+    start, saved = [], 0
+    for _ in range(int(os.environ.get("KILLS", "2"))):
+        at = min(saved + random.randint(1, 8), 35)
         _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *flags, *start)
-        assert code == -signal.SIGKILL
-        assert load(tmp_path / "killed/checkpoint.pt")["iteration"] % 4 == 0
+        assert code == -signal.SIGKILL, f"killed at {at} from {saved}"
+        saved = load(tmp_path / "killed/checkpoint.pt")["iteration"]
+        assert saved % 4 == 0
         start = ["--init_from=resume"]
     train(tmp_path / "killed", *flags, *start)
     whole, killed = (load(tmp_path / run / "checkpoint.pt") for run in ("whole", "killed"))
@@ -84,9 +88,9 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
 
 
 def test_gradient_of_two_processes_is_that_of_one_on_the_joined_batch(tmp_path):
-    train(tmp_path, "--max_iters=0", processes=2)
+    train(tmp_path, "--max_iters=0", "--grad_clip=0", processes=2)
     before = load(tmp_path / "checkpoint.pt")
-    train(tmp_path, "--max_iters=1", "--init_from=resume", "--grad_clip=1e9", processes=2)
+    train(tmp_path, "--max_iters=1", "--init_from=resume", "--grad_clip=0", processes=2)
     after = load(tmp_path / "checkpoint.pt")
 
     model = Transformer(**before["model_args"])
@@ -149,6 +153,11 @@ def test_ema_follows_its_definition():
         (["--dim=33"], "dim=33"),
         (["--data_file=nowhere.csv"], "nowhere.csv"),
         (["--lrr=1"], "did you mean --lr"),
+        (["--eval_interval=0"], "eval_interval 0: expected at least 1"),
+        (["--eval_policies=[]"], "eval_policies is empty"),
+        (["--test_file=t.npy"], "without data_file"),
+        (["--device=cpuu"], "device cpuu"),
+        (["--eval_tau=high"], "expected a float or None"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path, capsys):
@@ -158,9 +167,16 @@ def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unfinished_run_is_not_overwritten(trained, tmp_path):
-    state = load(trained / "checkpoint.pt")
-    save(state | {"iteration": 7}, tmp_path / "checkpoint.pt")
-    with pytest.raises(SystemExit, match="at iteration 7 of 20"):
-        train(tmp_path)
-    assert load(tmp_path / "checkpoint.pt")["iteration"] == 7
+def test_a_new_run_keeps_the_old_one_under_other_names(tmp_path):
+    for seed in (1, 2, 3):
+        train(tmp_path, f"--seed={seed}", "--max_iters=1")
+    seeds = [load(tmp_path / f"checkpoint{n}.pt")["config"]["seed"] for n in (".1", ".2", "")]
+    assert seeds == [1, 2, 3]
+    kept = (tmp_path / "metrics.1.jsonl").read_text().splitlines()
+    assert json.loads(kept[0])["config"]["seed"] == 1
+
+
+@pytest.mark.parametrize("flag", ["--seed=2", "--method=mdm", "--dim=64", "--weight_decay=0.5"])
+def test_a_resumed_run_must_keep_its_configuration(flag, trained):
+    with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
+        train(trained, "--init_from=resume", "--max_iters=30", flag)
