@@ -9,6 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "theory"))
+import chi_square
 import exact
 import shipped
 import verify_marginals as script
@@ -29,14 +30,14 @@ def test_every_claim_holds_on_tiny_sizes():
 
 @pytest.mark.parametrize("name", script.CONTROLS)
 def test_every_negative_control_is_caught(name):
-    claim, found, verdict = script.CONTROLS[name](TINY)
-    assert not verdict, (claim, found)
+    rows = script.CONTROLS[name](TINY)
+    assert not any(holds(rows).values()), rows
 
 
 def test_each_control_breaks_its_claim_only():
     """The peeking policy fails both halves of the claim; a wrong model leaves the posterior."""
-    assert "!=" in script.CONTROLS["peek"](TINY)[1]
-    assert "posterior = data's" in script.CONTROLS["model"](TINY)[1]
+    assert "!=" in script.CONTROLS["peek"](TINY)[0][1]
+    assert "posterior = data's" in script.CONTROLS["model"](TINY)[0][1]
 
 
 def test_laws_by_hand():
@@ -60,6 +61,22 @@ def test_target_law_is_that_of_the_rounded_share(stages, effective):
         target = (r * effective).round().clamp(max=effective - 1).long()
         for k, count in enumerate(target.bincount(minlength=effective).tolist()):
             assert abs(law[k] - Fraction(count, n)) <= Fraction(2, n)
+
+
+def test_chain_lengths_of_short_rows():
+    assert shipped.chain_lengths(2, 2) == {2: 1}
+    assert shipped.chain_lengths(4, 4) == {3: Fraction(3, 4), 4: Fraction(1, 4)}
+    for L in range(2, 12):
+        assert sum(shipped.chain_lengths(L, L).values()) == 1
+
+
+@pytest.mark.parametrize("policy, K", [("random", 1), ("top_k", 2)])
+def test_chain_lengths_are_those_of_the_exact_law(policy, K):
+    """A chain has more than k contexts if it is still there at its visit k."""
+    buffer = shipped.Buffer(exact.random_data(random.Random(0), 2, 5), policy, K, {(): Fraction(1)})
+    lengths = shipped.chain_lengths(5, buffer.stages)
+    for k, joint in enumerate(buffer.joints(buffer.moves())):
+        assert sum(joint.values()) == sum(p for length, p in lengths.items() if length > k)
 
 
 def test_buffer_moves_are_laws_of_chains_that_end():
@@ -113,16 +130,16 @@ def test_a_buffer_with_other_rules_is_caught(mutant, monkeypatch):
 
 
 def test_chi_square_against_known_quantiles():
-    assert shipped.survival(3.841459, 1) == pytest.approx(0.05, abs=1e-6)
-    assert shipped.survival(18.307038, 10) == pytest.approx(0.05, abs=1e-6)
+    assert chi_square.survival(3.841459, 1) == pytest.approx(0.05, abs=1e-6)
+    assert chi_square.survival(18.307038, 10) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_chi_square_refutes_what_cannot_happen():
     half = {"a": Fraction(1, 2), "b": Fraction(1, 2)}
-    assert shipped.chi_square({"a": 50, "b": 50}, half, 100)[2] == 1.0
-    assert shipped.chi_square({"a": 90, "b": 10}, half, 100)[2] < 1e-10
-    assert shipped.chi_square({"a": 50, "c": 50}, half, 100)[2] == 0.0
-    assert shipped.chi_square({"a": 50, "b": 49}, half, 100)[2] == 0.0  # one has ended
+    assert chi_square.chi_square({"a": 50, "b": 50}, half, 100)[2] == 1.0
+    assert chi_square.chi_square({"a": 90, "b": 10}, half, 100)[2] < 1e-10
+    assert chi_square.chi_square({"a": 50, "c": 50}, half, 100)[2] == 0.0
+    assert chi_square.chi_square({"a": 50, "b": 49}, half, 100)[2] == 0.0  # one has ended
 
 
 def test_states_survive_their_code():

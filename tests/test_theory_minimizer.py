@@ -3,7 +3,7 @@ import sys
 from argparse import Namespace
 from fractions import Fraction
 from itertools import product
-from math import log
+from math import comb, log
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "theory"))
 import exact
 import logarithms
+import masks
+import papl
+import program
 import verify_minimizer as script
 
 TINY = Namespace(seed=0, worlds=2, V=2, L=3, rows=2048, calls=120)
@@ -50,7 +53,7 @@ def test_one_over_t_is_integrated_exactly():
     for L, h in ((1, 1), (3, 1), (3, 2), (4, 4)):
         t = [(k + 0.5) / n for k in range(n)]
         integral = sum(s ** (h - 1) * (1 - s) ** (L - h) for s in t) / n
-        assert float(script.paper_weight(L, h)) == pytest.approx(integral, rel=1e-6)
+        assert float(masks.paper_weight(h, L)) == pytest.approx(integral, rel=1e-6)
 
 
 def test_normaliser_constant_in_x0_keeps_alpha_on_incomplete_states():
@@ -74,16 +77,44 @@ def test_papl_gradient_against_finite_differences():
         g[i][v] *= 2.718281828459045**shift
         g = {j: [p / sum(ps) for p in ps] for j, ps in g.items()}
         total = 0.0
-        for x0, p in script.consistent(data, z):
-            w = script.papl_weights(g, x0)
+        for x0, p in papl.consistent(data, z):
+            w = papl.weights_of(g, x0)
             total -= float(p) * sum((1 + alpha * w[j]) * log(g[j][x0[j]]) for j in g)
         return total
 
     for i, v in product((0, 1), (0, 1)):
-        rational, logs = script.gradient(data, z, f, i, v, alpha)
+        rational, logs = papl.gradient(data, z, f, i, v, alpha)
         exactly = float(rational) + sum(float(q) * log(p) for p, q in logs.items())
         slope = (loss(i, v, step) - loss(i, v, -step)) / (2 * step)
         assert exactly == pytest.approx(slope, abs=1e-6)
+
+
+def test_mask_laws_are_laws():
+    for law in (masks.fixed(Fraction(1, 3)), masks.uniform_t, masks.uniform_count):
+        assert sum(law(h, 6) * comb(6, h) for h in range(7)) == 1
+
+
+def test_papl_fixed_points_are_those_of_the_iteration():
+    p = {x0: Fraction(4, 9) / 2 ** sum(x0) for x0 in product((0, 1), repeat=2)}
+    data, z = exact.Data(p, 2), (-1, -1)
+    f = dict.fromkeys((0, 1), (2 / 3, 1 / 3))
+    for _ in range(100):
+        f = papl.minimiser(data, z, f, 3)
+    low, high = papl.fixed_point(data, z, 3)
+    assert low <= f[0][0] <= high and high - low < Fraction(1, 10**6)
+
+
+def test_all_controls_in_one_run(capsys):
+    def caught(args):
+        return [("broken", "", False)]
+
+    def missed(args):
+        return [("nothing is broken", "", True)]
+
+    args = Namespace(broken="all")
+    assert program.run_controls({"a": caught, "b": caught}, args) == 1
+    assert program.run_controls({"a": caught, "c": missed}, args) == 0
+    assert "HOLDS, but should not" in capsys.readouterr().out
 
 
 def test_command_line(monkeypatch, capsys):

@@ -14,7 +14,6 @@ from a model. Both are lists over steps of {(z, n): probability}, the former wit
 No floats here except in the entropy, where they only order the positions.
 """
 
-import argparse
 import math
 from collections import Counter
 from fractions import Fraction
@@ -74,6 +73,15 @@ def random_data(rng, V, L, full_support=True):
     if not full_support:
         sequences = rng.sample(sequences, rng.randint(2, len(sequences) - 1))
     return Data(random_law(rng, sequences, zeros=False), V)
+
+
+def normalised(ps):
+    return tuple(p / sum(ps) for p in ps)
+
+
+def instances(rng, n, V, L):
+    """Random p_data, every other one without full support."""
+    return [random_data(rng, V, L, full_support=k % 2 == 0) for k in range(n)]
 
 
 def random_policy(rng, wait=False):
@@ -235,24 +243,3 @@ def on_grid(choose, count=1):
         return [(g, S, j + 1) for S, g in choose(z, count).items()]
 
     return moves
-
-
-def arguments(doc, controls):
-    parser = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--plot", metavar="FILE.png", help="also draw the figure")
-    parser.add_argument(
-        "--break", dest="broken", choices=controls, metavar="NAME",
-        help=f"run a negative control instead, to fail: {', '.join(controls)}",
-    )  # fmt: skip
-    return parser
-
-
-def report(rows):
-    """Prints (claim, what was found, holds) as a table; the exit status."""
-    width = [max(len(row[k]) for row in rows) for k in (0, 1)]
-    for claim, found, holds in rows:
-        print(f"{claim:<{width[0]}}  {found:<{width[1]}}  {'holds' if holds else 'FAILS'}")
-    return int(not all(holds for *_, holds in rows))

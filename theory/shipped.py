@@ -9,11 +9,13 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn as nn
+from chi_square import chi_square
 from exact import MASK, Data, choices, hidden, inference, teacher_forced
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -108,7 +110,8 @@ def buffer_moves(data, choose, stages, tau=None, aim=target_law):
             count = max(1, target - effective + len(hidden(z)))
             for S, g in choose(z, count).items():
                 S = tuple(sorted(set(S) | surer_than(tau, data.posterior[z])))
-                out.append((p * g, S, stage_after(n, target, z, S, stages)))
+                revealed = effective - len(hidden(z)) + len(S)
+                out.append((p * g, S, stage_after(n, target, revealed, stages)))
         return out
 
     return moves
@@ -118,12 +121,29 @@ def surer_than(tau, posterior):
     return {i for i, p in posterior.items() if tau is not None and max(p) > tau}
 
 
-def stage_after(n, target, z, S, stages):
+def stage_after(n, target, revealed, stages):
+    """(stage, L_eff) once `revealed` tokens are, None if the chain is finished."""
     stage, effective = n
-    revealed = effective - len(hidden(z)) + len(S)
     if stage + 1 >= stages or revealed == effective:
         return None
     return (revealed * stages // effective if revealed > target else stage + 1), effective
+
+
+def chain_lengths(effective, stages):
+    """The law of the number of contexts of a chain without tau, whatever the policy."""
+    lengths, law = Counter(), {((0, effective), 0): Fraction(1)}
+    for length in range(1, stages + 1):
+        after = Counter()
+        for (n, revealed), probability in law.items():
+            for target, p in target_law(*n, stages).items():
+                now = max(target, revealed + 1)
+                n_next = stage_after(n, target, now, stages)
+                if n_next is None:
+                    lengths[length] += probability * p
+                else:
+                    after[n_next, now] += probability * p
+        law = after
+    return lengths
 
 
 def buffer_starts(L, prompts):
@@ -218,38 +238,6 @@ def unpack(key, stages, L, V):
     return visit, (stage, effective), tuple(code // (V + 1) ** i % (V + 1) + MASK for i in range(L))
 
 
-def chi_square(observed, law, n):
-    """(statistic, degrees of freedom, p-value) of counts that n draws of `law` should give.
-
-    What `law` leaves to 1 is one more outcome, the chain that has ended. An observed outcome of
-    probability 0 refutes the law. Outcomes expected less than 5 times are taken together.
-    """
-    ended = n - sum(observed.values())
-    if any(key not in law for key in observed) or (ended and sum(law.values()) == 1):
-        return float("inf"), 0, 0.0
-    cells = [(float(p) * n, observed.get(key, 0)) for key, p in law.items()]
-    cells = merge_rare([*cells, (float(1 - sum(law.values())) * n, ended)])
-    statistic = sum((count - expected) ** 2 / expected for expected, count in cells)
-    return statistic, len(cells) - 1, survival(statistic, len(cells) - 1)
-
-
-def merge_rare(cells, least=5):
-    """Adds up the rarest of the (expected, observed) cells until each expects `least`."""
-    cells = sorted(cells)
-    while len(cells) > 1 and cells[0][0] < least:
-        first, second, *rest = cells
-        cells = sorted([(first[0] + second[0], first[1] + second[1]), *rest])
-    return cells
-
-
-def survival(statistic, dof):
-    """P(chi-square with dof degrees of freedom > statistic)."""
-    if dof == 0:
-        return 1.0
-    half = torch.tensor([dof, statistic], dtype=torch.float64) / 2
-    return float(torch.special.gammaincc(half[0], half[1]))
-
-
 def shipped_order(data, name):
     """{z: hidden positions, soonest revealed first} by policies.py on the posteriors."""
     z = torch.tensor([z for z in data.mass if hidden(z)])
@@ -263,3 +251,15 @@ def shipped_order(data, name):
         tuple(state): tuple(sorted(hidden(state), key=ranks.__getitem__))
         for state, ranks in zip(z.tolist(), rank.tolist(), strict=True)
     }
+
+
+def baseline_masks(L, n, seed, law):
+    """n masks of puma.random_masks against a law of masks.py.
+
+    Counter of the hidden positions, (L,) bool each; and the degrees of freedom and p-value.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    drawn = puma.random_masks(torch.zeros(n, L, dtype=torch.bool), generator)
+    seen = Counter(map(tuple, drawn.tolist()))
+    sets = [m for m in product((False, True), repeat=L) if any(m)]
+    return seen, *chi_square(seen, {m: law(sum(m), L) for m in sets}, n)[1:]

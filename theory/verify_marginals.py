@@ -26,12 +26,13 @@ from itertools import pairwise, product
 from math import comb, prod
 
 import exact
+import program
 import shipped
-from exact import hidden
+from chi_square import LEVEL, chi_square
+from exact import hidden, instances
 from shipped import Buffer, Objective, Peeking, near
 
 GRIDS = 8, 16, 32, 64, 128
-LEVEL = 1e-4  # a chi-square test fails below this
 ONE = Fraction(1)
 
 
@@ -47,11 +48,6 @@ def posterior_is_conditional(data, joint):
         for (z, n), law in exact.marginal(joint).items()
         for x0, p in data.p.items()
     )
-
-
-def instances(rng, n, V, L):
-    """Random p_data, every other one without full support."""
-    return [exact.random_data(rng, V, L, full_support=k % 2 == 0) for k in range(n)]
 
 
 def agreement(claim, worlds, steps, model=None):
@@ -265,8 +261,8 @@ def buffer_row(claim, buffer, size, objective_of=Objective, moves=None):
     seen, chains = buffer.run(size, objective_of)
     joints = buffer.joints(moves or buffer.moves())
     laws = [exact.marginal(joint) for joint in joints]
-    tests = [shipped.chi_square(at_visit(seen, v), law, chains) for v, law in enumerate(laws)]
-    tests += [shipped.chi_square(*pair, chains) for pair in by_stage(seen, laws).values()]
+    tests = [chi_square(at_visit(seen, v), law, chains) for v, law in enumerate(laws)]
+    tests += [chi_square(*pair, chains) for pair in by_stage(seen, laws).values()]
     p = min(1.0, len(tests) * min(p for *_, p in tests))
     dof = sum(dof for _, dof, _ in tests)
     gap, most = max(gaps(joints, buffer.inference(buffer.moves()))), most_at_once(buffer, laws)
@@ -305,7 +301,7 @@ def stage_row(buffer, size):
         + ", ".join(f"{k} {count[k] / chains:.3f}/{float(law[k]):.3f}" for k in sorted(law))
         for (stage, _), (count, law) in sorted(stages.items())
     )
-    p = min(shipped.chi_square(*pair, chains)[2] for pair in stages.values())
+    p = min(chi_square(*pair, chains)[2] for pair in stages.values())
     return "buffer, K=2: revealed, seen/exact", found, p > LEVEL
 
 
@@ -398,39 +394,39 @@ def broken_worlds(args, moves):
 
 def break_peek(args):
     worlds = broken_worlds(args, exact.peeking_moves)
-    return agreement("a policy that peeks at x0", worlds, args.L)
+    return [agreement("a policy that peeks at x0", worlds, args.L)]
 
 
 def break_several(args):
     worlds = broken_worlds(args, lambda d: exact.on_grid(exact.choices(d)["top_k"], 2))
-    return agreement("two indices a step", worlds, args.L - 1)
+    return [agreement("two indices a step", worlds, args.L - 1)]
 
 
 def break_model(args):
     worlds = broken_worlds(args, lambda d: exact.on_grid(exact.choices(d)["top_k"]))
-    return agreement("inference with another model", worlds, args.L, blunt_model)
+    return [agreement("inference with another model", worlds, args.L, blunt_model)]
 
 
 def break_rank(args):
     data = instances(random.Random(args.seed), args.worlds, args.V, args.L)
-    return same_order(data, {"entropy": exact.left_to_right})
+    return [same_order(data, {"entropy": exact.left_to_right})]
 
 
 def break_rates(args):
-    return generators(random.Random(args.seed), args.worlds, 2, args.L, peeking_rates)
+    return [generators(random.Random(args.seed), args.worlds, 2, args.L, peeking_rates)]
 
 
 def break_grid(args):
-    return convergence(random.Random(args.seed), 2, args.L, speed=ONE / 2)[0]
+    return [convergence(random.Random(args.seed), 2, args.L, speed=ONE / 2)[0]]
 
 
 def break_dependent(args):
-    return independent([exact.random_data(random.Random(args.seed), 2, args.L)])
+    return [independent([exact.random_data(random.Random(args.seed), 2, args.L)])]
 
 
 def buffer_control(args, claim, name, objective_of=Objective, **changed):
     buffer = buffers(random.Random(args.seed))[name]
-    return buffer_row(claim, buffer, size_of(args), objective_of, buffer.moves(**changed))
+    return [buffer_row(claim, buffer, size_of(args), objective_of, buffer.moves(**changed))]
 
 
 def break_buffer_peek(args):
@@ -451,19 +447,10 @@ CONTROLS = {f.__name__.removeprefix("break_"): f for f in BREAK}
 
 
 def main():
-    parser = exact.arguments(__doc__, CONTROLS)
-    parser.add_argument("--worlds", type=int, default=20, help="random p_data per claim")
-    parser.add_argument("--V", type=int, default=3, help="vocabulary")
-    parser.add_argument("--L", type=int, default=3, help="length")
-    parser.add_argument("--rows", type=int, default=4096, help="chains in the buffer")
+    parser = program.arguments(__doc__, CONTROLS)
+    program.add_worlds(parser, worlds=20)
     parser.add_argument("--calls", type=int, default=100, help="batches taken from the buffer")
-    args = parser.parse_args()
-    if args.broken:
-        sys.exit(exact.report([CONTROLS[args.broken](args)]))
-    rows, several, grid = claims(args)
-    if args.plot:
-        plot(args.plot, several, grid)
-    sys.exit(exact.report(rows))
+    sys.exit(program.run(parser.parse_args(), CONTROLS, claims, plot))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,42 @@
+"""Laws of random masks: law(h, L) = P(h given positions of L are hidden, and no other).
+
+With weights, where a loss weighs the predictions under such a mask: E[weight 1{these h hidden}].
+"""
+
+from fractions import Fraction
+from math import comb, factorial
+
+
+def integral(a, b):
+    """Of t^a (1 - t)^b over (0, 1)."""
+    return Fraction(factorial(a) * factorial(b), factorial(a + b + 1))
+
+
+def fixed(q):
+    """Each position hidden with probability q."""
+    return lambda hidden, L: q**hidden * (1 - q) ** (L - hidden)
+
+
+def uniform_t(hidden, L):
+    """The same with q = t ~ U(0, 1), the paper's forward process."""
+    return integral(hidden, L - hidden)
+
+
+def uniform_count(hidden, L):
+    """The shipped baseline: a count uniform in 1..L, then that many random positions."""
+    return Fraction(1, L * comb(L, hidden)) if hidden else Fraction(0)
+
+
+def paper_weight(hidden, L):
+    """t ~ U(0, 1) with weight 1/t."""
+    return integral(hidden - 1, L - hidden)
+
+
+def shipped_weight(hidden, L):
+    """The shipped baseline, with the weight 1/hidden of losses.row_mean."""
+    return uniform_count(hidden, L) / hidden
+
+
+def informative_probability(d, law, every=False):
+    """P(Y alone is hidden) of d + 1 positions; or any one alone, if every prediction counts."""
+    return law(1, d + 1) * (d + 1 if every else 1)
