@@ -3,7 +3,8 @@
 #     python train.py config/sudoku_mini.py                  # PUMA
 #     python train.py config/sudoku_mini.py --method=mdm     # random masks, the same budget
 #
-# 0.7M parameters, 2 laptop cores, no download.
+# 0.7M parameters, 2 laptop cores, 8 minutes, no download. Expect 98 % of unseen puzzles (PUMA;
+# 97.5 to 98.8 over 3 seeds) against 95 % (random masks; 93.6 to 95.9). See results/README.md.
 name = "sudoku_mini"
 device = "cpu"
 box = (2, 3)
