@@ -148,8 +148,10 @@ def rotate(t, cos, sin):
 
 
 def attend(q, k, v, causal):
-    """(B, heads, L, width) each. At short lengths on a CPU plain products are faster than the
-    fused kernel, whose backward pass is the slow part (bench.py measures it)."""
+    """(B, heads, L, width) each. At short lengths on a CPU: plain products, which a compiler fuses.
+
+    Not compiled, the fused kernel can be the faster one (bench.py, results/README.md).
+    """
     L = q.shape[-2]
     if q.device.type != "cpu" or L > SHORT:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
