@@ -7,29 +7,39 @@ mean over hidden positions. For random masking, drawing the count of hidden toke
 i.i.d. and weighting by 1/t gives it in expectation, up to the same L_eff, with less variance.
 
 Loss and score come from the same pass over the logits: the chain needs no forward pass of its own.
+With a small vocabulary that pass covers all positions (`Objective`), since static shapes are worth
+more than the logits saved; with a large one only the hidden ones, a chunk at a time, and it computes
+the gradient on the way (`ChunkedObjective`).
 """
 
 import torch
 import torch.nn as nn
 
+DENSE = 64  # the largest vocabulary that is scored at all positions
+CHUNK = 1 << 25  # logits held at once with a larger one: 128 MiB in float32
 
-def predictions(logits, x0, policy):
+
+def predictions(logits, x0, position, policy):
     """One pass over logits (..., V): cross-entropy of x0, policy's score, confidence; all (...).
 
-    The last dimension of x0 is the position. Score and confidence carry no gradient and depend on
-    the logits only, not on x0.
+    x0 and position (...). Score and confidence carry no gradient and depend on the logits only, not
+    on x0.
     """
     log_probs = logits.log_softmax(-1)
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     log_probs = log_probs.detach()
     confidence = log_probs.amax(-1).exp()
-    position = torch.arange(x0.shape[-1], device=x0.device).expand_as(x0)
     return nll, policy(log_probs, confidence, position), confidence
+
+
+def row_shares(hidden):
+    """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1."""
+    return hidden / (hidden.sum(1, keepdim=True) * len(hidden))
 
 
 def row_mean(nll, hidden):
     """Mean over each row's hidden positions, then over rows. Every row must have one; (B, L)."""
-    return (nll.masked_fill(~hidden, 0).sum(1) / hidden.sum(1)).mean()
+    return (nll.masked_fill(~hidden, 0) * row_shares(hidden)).sum()
 
 
 class Objective(nn.Module):
@@ -40,11 +50,87 @@ class Objective(nn.Module):
         self.model, self.policy = model, policy
 
     def forward(self, x, x0, hidden):
-        """(B, L) each -> loss (), score (B, L), confidence (B, L).
-
-        Scores are computed at given positions too, where nothing uses them: with a small
-        vocabulary static shapes are worth more than the few logits saved.
-        """
+        """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
         logits = self.model.logits(self.model(x))
-        nll, score, confidence = predictions(logits, x0, self.policy)
+        position = torch.arange(x.shape[1], device=x.device).expand_as(x)
+        nll, score, confidence = predictions(logits, x0, position, self.policy)
         return row_mean(nll, hidden), score, confidence
+
+
+class ChunkedObjective(Objective):
+    """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once."""
+
+    def __init__(self, model, policy):
+        super().__init__(model, policy)
+        self.predict = predictions_and_probabilities
+
+    def compile(self):
+        self.model.compile()
+        self.predict = torch.compile(self.predict)
+
+    def forward(self, x, x0, hidden):
+        where = hidden.nonzero(as_tuple=True)
+        loss, *found = HeadLoss.apply(
+            self.model(x)[where], self.model.lm_head.weight, x0[where], row_shares(hidden)[where],
+            where[1], self.policy, self.model.mask_token, self.predict,
+        )  # fmt: skip
+        score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
+        return loss, score, confidence
+
+
+class HeadLoss(torch.autograd.Function):
+    """Output head and loss at n positions: values and gradients in one pass, chunk by chunk.
+
+    h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score (n,), confidence (n,).
+    While the logits of a chunk exist their gradient becomes that of h and, summed in float32, of
+    weight: backward has nothing left to do but scale them.
+    """
+
+    @staticmethod
+    def forward(ctx, h, weight, x0, share, position, policy, mask_token, predict):
+        kind = h.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
+        states, head, share = h.to(dtype), weight.to(dtype), share[:, None]
+        grad_h = torch.empty_like(h)
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        results = []
+        for part in chunks(len(h), len(weight)):
+            logits = states[part] @ head.T
+            logits[:, mask_token] = -torch.inf
+            *result, error = predict(logits, x0[part], position[part], policy)
+            results.append(result)
+            error.scatter_add_(1, x0[part, None], error.new_full((len(error), 1), -1))  # one-hot
+            grad_h[part] = (share[part] * (error @ head)).to(h.dtype)
+            if grad_weight is not None:
+                add_product(grad_weight, error.T, (share[part] * h[part]).to(dtype))
+        nll, score, confidence = map(torch.cat, zip(*results, strict=True))
+        ctx.save_for_backward(grad_h, grad_weight)
+        ctx.mark_non_differentiable(score, confidence)
+        return (share[:, 0] * nll).sum(), score, confidence
+
+    @staticmethod
+    def backward(ctx, grad_loss, *_):
+        grad_h, grad_weight = ctx.saved_tensors
+        if grad_weight is not None:
+            grad_weight = grad_weight.mul_(grad_loss)  # in place: it may be the largest tensor
+        return grad_h * grad_loss, grad_weight, *[None] * 6
+
+
+def chunks(n, vocab_size):
+    """Slices of n positions, each of which has CHUNK logits at most."""
+    size = max(1, CHUNK // vocab_size)
+    return [slice(start, start + size) for start in range(0, n, size)]
+
+
+def predictions_and_probabilities(logits, x0, position, policy):
+    """`predictions` at logits (n, V), and the probabilities in the dtype of the logits."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return *predictions(wide, x0, position, policy), wide.softmax(-1).to(logits.dtype)
+
+
+def add_product(total, a, b):
+    """total += a @ b, without a temporary of its size where the dtypes allow it."""
+    if a.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total += a @ b

@@ -37,7 +37,8 @@ class Transformer(nn.Module):
             raise ValueError(f"{dim=} must split into {heads=} of even width, over {kv_heads=}")
         if causal and not shifted:
             raise ValueError("a causal model must be shifted: row i may only see tokens before i")
-        self.mask_token, self.causal, self.shifted = mask_token, causal, shifted
+        self.vocab_size, self.mask_token = vocab_size, mask_token
+        self.causal, self.shifted = causal, shifted
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
@@ -66,7 +67,8 @@ class Transformer(nn.Module):
     def logits(self, h):
         logits = self.lm_head(h)
         is_mask = torch.arange(logits.shape[-1], device=h.device) == self.mask_token
-        return logits.float().masked_fill(is_mask, -torch.inf)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return logits.masked_fill(is_mask, -torch.inf)
 
 
 class Body(nn.Module):

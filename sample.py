@@ -20,6 +20,7 @@ import checkpoint
 import policies
 import sudoku
 from configurator import configure
+from losses import chunks
 
 # -- what to solve -------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -56,17 +57,17 @@ def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_s
         raise ValueError(f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0")
     x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
-    position = torch.arange(x.shape[1], device=x.device)
     waiting = hidden.any(1).nonzero()[:, 0]
     active, passes = waiting[:0], 0
     while len(active) + len(waiting):
         free = batch_size - len(active)
         active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
         rows, now = x[active], hidden[active]  # (B, L)
-        log_probs = model.logits(model(rows)).log_softmax(-1)  # (B, L, V)
-        token = predict(log_probs, temperature)
-        confidence = log_probs.gather(-1, token[..., None])[..., 0].exp()
-        score = policy(log_probs, confidence, position.expand_as(rows))
+        where = now.nonzero(as_tuple=True)
+        found = predict(model, model(rows)[where], where[1], policy, temperature)  # (n,) each
+        token, confidence, score = (
+            f.new_zeros(rows.shape).index_put_(where, f) for f in found
+        )  # (B, L)
         chosen = choose(score, confidence, now, count, tau)
         passes += 1
         age[active] += 1
@@ -77,7 +78,18 @@ def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_s
     return x, revealed_at, passes
 
 
-def predict(log_probs, temperature):
+def predict(model, h, position, policy, temperature):
+    """Token, the model's probability of it and the policy's score at n positions, (n,) each."""
+    found = []
+    for part in chunks(len(h), model.vocab_size):
+        log_probs = model.logits(h[part]).log_softmax(-1)
+        token = draw(log_probs, temperature)
+        confidence = log_probs.gather(-1, token[:, None])[:, 0].exp()
+        found.append((token, confidence, policy(log_probs, confidence, position[part])))
+    return map(torch.cat, zip(*found, strict=True))
+
+
+def draw(log_probs, temperature):
     """The likeliest token, or one sampled at the temperature by the Gumbel-max trick, float32."""
     if temperature == 0:
         return log_probs.argmax(-1)

@@ -3,8 +3,10 @@ import math
 import pytest
 import torch
 
+import losses
 import policies
-from losses import predictions, row_mean
+from losses import ChunkedObjective, Objective, predictions, row_mean
+from model import Transformer
 
 
 def test_loss_equals_a_slow_loop_and_its_gradient():
@@ -12,7 +14,7 @@ def test_loss_equals_a_slow_loop_and_its_gradient():
     logits = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
     x0, hidden = torch.randint(7, (3, 5)), torch.rand(3, 5) < 0.5
     hidden[:, 0] = True
-    nll, _, confidence = predictions(logits, x0, policies.top_k)
+    nll, _, confidence = predictions(logits, x0, torch.arange(5).expand(3, 5), policies.top_k)
     loss = row_mean(nll, hidden)
     (gradient,) = torch.autograd.grad(loss, logits)
 
@@ -41,10 +43,50 @@ def test_row_mean_under_uniform_counts_is_the_paper_loss():
 
 
 def test_scores_do_not_depend_on_the_truth():
-    logits = torch.randn(2, 4, 6)
+    logits, position = torch.randn(2, 4, 6), torch.arange(4).expand(2, 4)
     for name in policies.POLICIES:
         torch.manual_seed(1)
-        _, score, confidence = predictions(logits, torch.zeros(2, 4).long(), policies.get(name))
+        _, score, confidence = predictions(
+            logits, torch.zeros(2, 4).long(), position, policies.get(name)
+        )
         torch.manual_seed(1)
-        _, other, same = predictions(logits, torch.full((2, 4), 5), policies.get(name))
+        _, other, same = predictions(logits, torch.full((2, 4), 5), position, policies.get(name))
         assert score.equal(other) and confidence.equal(same) and not score.requires_grad
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("policy", [policies.top_k, policies.margin, policies.entropy])
+def test_chunks_give_what_all_logits_at_once_give(policy, tied, monkeypatch):
+    """Loss, score, confidence and the gradients of all parameters, in float64."""
+    monkeypatch.setattr(losses, "CHUNK", 103 * 7)  # 7 positions at once, and a rest
+    torch.manual_seed(0)
+    model = Transformer(103, 102, 20, dim=32, layers=2, heads=2, mlp=64, tied=tied).double()
+    x0, hidden = torch.randint(102, (4, 20)), torch.rand(4, 20) < 0.5
+    hidden[:, 3] = True
+    results = []
+    for kind in (Objective, ChunkedObjective):
+        model.zero_grad()
+        loss, score, confidence = kind(model, policy)(x0.masked_fill(hidden, 102), x0, hidden)
+        (3 * loss).backward()
+        gradients = [p.grad for p in model.parameters()]
+        results.append([loss, score[hidden], confidence[hidden], *gradients])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-14)
+
+
+def test_chunks_in_bfloat16_stay_near():
+    torch.manual_seed(0)
+    model = Transformer(103, 102, 20, dim=32, layers=2, heads=2, mlp=64, tied=True)
+    x0 = torch.randint(102, (4, 20))
+    hidden = torch.ones(4, 20, dtype=torch.bool)
+    gradients = []
+    for enabled in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            loss = ChunkedObjective(model, policies.top_k)(x0.masked_fill(hidden, 102), x0, hidden)[
+                0
+            ]
+        loss.backward()
+        gradients.append(model.lm_head.weight.grad)
+    assert loss.dtype == torch.float32 and loss.item() == pytest.approx(math.log(102), rel=0.02)
+    exact, rounded = gradients
+    assert rounded.dtype == torch.float32 and (rounded - exact).norm() < 0.02 * exact.norm()

@@ -3,26 +3,26 @@ import torch
 from conftest import run_script
 
 import policies
-from sample import generate, predict
+from sample import draw, generate
 
 
 class Table:
     """A "model" that is sure of the answer, the more the smaller its position's rank."""
 
-    mask_token = 4
+    mask_token, vocab_size = 4, 5
 
     def __init__(self, answer, rank):
         self.answer, self.rank, self.batches = answer, rank, []
 
     def __call__(self, x):
         self.batches.append(len(x))
-        return x
+        return torch.arange(6).expand_as(x)
 
-    def logits(self, x):
+    def logits(self, position):
         sure = 5.0 / (1 + self.rank)  # (L,)
         logits = torch.nn.functional.one_hot(self.answer, 5).float() * sure[:, None]
         logits[:, 4] = -torch.inf
-        return logits.expand(len(x), -1, -1)
+        return logits[position]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_finished_rows_leave_and_waiting_rows_take_their_places(table):
 
 
 def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
-    confidence = table.logits(torch.zeros(1, 6))[0].softmax(-1).amax(-1)
+    confidence = table.logits(torch.arange(6)).softmax(-1).amax(-1)
     tau = confidence.sort(descending=True).values[1:3].mean().item()  # two positions are above
     _, at, passes = generate(
         table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool), policies.top_k, 2, tau
@@ -76,7 +76,7 @@ def test_left_to_right_one_at_a_time(table):
 def test_sampled_tokens_follow_the_tempered_distribution(temperature):
     torch.manual_seed(0)
     log_probs = torch.tensor([0.5, 0.3, 0.15, 0.05, 0.0]).log()
-    token = predict(log_probs.expand(200_000, 5), temperature)
+    token = draw(log_probs.expand(200_000, 5), temperature)
     expected = (log_probs / temperature).softmax(-1)
     shares = token.bincount(minlength=5) / 200_000
     assert (shares - expected).abs().max() < 0.006 and shares[4] == 0  # 5 standard deviations
@@ -93,7 +93,7 @@ def test_score_is_the_untempered_probability_of_the_sampled_token(table):
     hidden = torch.ones(1, 6, dtype=torch.bool)
     tokens, *_ = generate(table, torch.zeros(1, 6).long(), hidden, spy, 6, temperature=3.0)
     assert tokens.ne(table.answer).any()
-    assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[..., None])[..., 0])
+    assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[0, :, None])[:, 0])
 
 
 def sample(run, *flags):
