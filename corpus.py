@@ -1,0 +1,251 @@
+"""Questions and their programs as token ids on disk: the writer and the reader (memory-mapped).
+
+An example of L tokens is `question, newline | code, end, end, ...`: what is left of the bar is the
+prompt, given, the rest is to be predicted, the padding too. Prompt and code are encoded apart,
+since at inference the prompt is all there is: in one text, tokens could reach across the bar.
+What does not fit with one `end` behind it is dropped, since a truncated program never returns.
+
+A folder has header.json, tokenizer.tiktoken and, for each split, flat arrays in files of their own:
+`<split>.tokens.npy` ids of all examples in a row, without `end`; `.starts.npy` (N + 1) where each
+begins; `.prompts.npy` (N) tokens of its prompt; `.keys.npy` (N) a hash of its question.
+"""
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tokenizer import save
+
+FORMAT = 1
+COLUMNS = ("tokens", "starts", "prompts", "keys")
+
+
+class Encoded(NamedTuple):
+    """n examples: ids, one after another (T,); of each the tokens, those of the prompt, the key."""
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    prompts: np.ndarray
+    keys: np.ndarray
+
+    def select(self, rows):
+        """The examples where rows (n,) bool is True."""
+        tokens = self.tokens[np.repeat(rows, self.lengths)]
+        return Encoded(tokens, self.lengths[rows], self.prompts[rows], self.keys[rows])
+
+
+def encode(tokenizer, pairs, length):
+    """(question, code) strings -> Encoded, and a Counter of what was dropped and why."""
+    ids, lengths, prompts, keys, dropped = [], [], [], [], Counter()
+    most = 256 * length  # characters: more than fit, and fewer than overflow tiktoken's stack
+    for question, code in pairs:
+        given = tokenizer.encode(prompt_text(question)[:most])
+        answer = tokenizer.encode(code.strip("\n")[:most])
+        if len(given) >= length:
+            dropped["prompt_too_long"] += 1
+        elif len(given) + len(answer) >= length:
+            dropped["too_long"] += 1
+        else:
+            ids += [given, answer]
+            lengths.append(len(given) + len(answer))
+            prompts.append(len(given))
+            keys.append(question_key(question))
+    tokens = np.fromiter(chain.from_iterable(ids), np.uint32, sum(lengths))
+    return Encoded(tokens, _int64(lengths), _int64(prompts), np.array(keys, np.uint64)), dropped
+
+
+def _int64(values):
+    return np.array(values, np.int64)
+
+
+def prompt_text(question):
+    """What a model is given, in training and afterwards."""
+    return question.strip() + "\n"
+
+
+def question_key(question):
+    """64-bit hash of the question's words: equal whatever the case, punctuation, blank space."""
+    words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
+    text = " ".join(words).encode(errors="replace")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+class Examples:
+    """The examples of a split, memory-mapped; examples[indices (n,)] -> x0 (n, L), prompt (n, L).
+
+    x0 int32 ids, padded with `end`; prompt bool, True at the question. L = `length`, by default the
+    length that the folder was written for. Raises FileNotFoundError if the folder holds no corpus,
+    ValueError if it has no such split or if an example is longer.
+    """
+
+    def __init__(self, folder, split, length=None):
+        self.header = read_header(folder)
+        if split not in self.header["splits"]:
+            raise ValueError(f"{folder} has the splits {[*self.header['splits']]}, not {split!r}")
+        longest = self.header["splits"][split]["longest"]
+        self.length = self.header["length"] if length is None else length
+        if longest >= self.length:
+            raise ValueError(f"{folder}: {longest} tokens and an end do not fit in {self.length}")
+        self.end, self.mask = self.header["tokenizer"]["end"], self.header["tokenizer"]["mask"]
+        self.vocab_size = self.header["tokenizer"]["vocab_size"]
+        arrays = (np.load(Path(folder) / f"{split}.{name}.npy", mmap_mode="r") for name in COLUMNS)
+        self.tokens, self.starts, self.prompts, self.keys = map(np.asarray, arrays)
+
+    def __len__(self):
+        return len(self.prompts)
+
+    def __getitem__(self, indices):
+        start, stop = self.starts[:-1][indices], self.starts[1:][indices]  # (n,)
+        column = np.arange(self.length)
+        inside = column < (stop - start)[:, None]  # (n, L)
+        x0 = np.full(inside.shape, self.end, np.int32)
+        x0[inside] = self.tokens[(start[:, None] + column)[inside]]
+        return x0, column < self.prompts[indices][:, None]
+
+
+def read_header(folder):
+    """header.json. Raises FileNotFoundError or ValueError if the folder is not a corpus."""
+    path = Path(folder) / "header.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} is not a prepared corpus: it has no header.json")
+    header = json.loads(path.read_text())
+    if header["format"] != FORMAT:
+        raise ValueError(f"{folder} has format {header['format']}, expected {FORMAT}: prepare anew")
+    return header
+
+
+class Writer:
+    """Appends examples to a folder that appears on `finish`; until then it is `<folder>.partial`.
+
+    source: where the examples come from, any JSON. A writer that finds a partial folder of the same
+    source, tokenizer and length goes on from its latest `commit`, and has its `progress`.
+    Raises FileExistsError if the folder is there, ValueError if the partial one is another's.
+    """
+
+    def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
+        self.folder = Path(folder)
+        self.partial = self.folder.with_name(f"{self.folder.name}.partial")
+        if self.folder.exists():
+            raise FileExistsError(f"{folder} is there already: remove it to write it anew")
+        if not 0 < length < 1 << 16:
+            raise ValueError(f"length={length}: must be 1 to 65535")
+        special = {name: getattr(tokenizer, name) for name in ("vocab_size", "end", "mask")}
+        self.header = {
+            "format": FORMAT,
+            "source": source,
+            "length": length,
+            "tokenizer": {"checksum": tokenizer.checksum} | special,
+        }
+        state = self._latest()
+        self.progress, self.dropped = state["progress"], Counter(state["dropped"])
+        self.partial.mkdir(parents=True, exist_ok=True)
+        save(tokenizer.ranks, self.partial / "tokenizer.tiktoken")
+        ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
+        counts = state["counts"]
+        self.splits = {s: _Split(self.partial, s, ids, counts.get(s, {})) for s in splits}
+
+    def add(self, split, encoded):
+        """Append Encoded examples to a split."""
+        self.splits[split].append(encoded)
+
+    def commit(self, progress=None):
+        """Make what was added so far, and `dropped`, the point from which another writer goes on.
+
+        progress: any JSON, such as how much of the source this is.
+        """
+        counts = {name: split.flush() for name, split in self.splits.items()}
+        state = {"progress": progress, "dropped": self.dropped, "counts": counts}
+        write_json(self.partial / "state.json", {"header": self.header} | state)
+
+    def finish(self):
+        """Make the folder appear, with header.json; the header."""
+        splits = {name: split.summary() for name, split in self.splits.items()}
+        header = self.header | {"splits": splits, "dropped": dict(self.dropped)}
+        write_json(self.partial / "header.json", header)
+        os.replace(self.partial, self.folder)
+        (self.folder / "state.json").unlink(missing_ok=True)
+        return header
+
+    def _latest(self):
+        """What the latest commit recorded."""
+        path = self.partial / "state.json"
+        if not path.exists():
+            return {"progress": None, "dropped": {}, "counts": {}}
+        state = json.loads(path.read_text())
+        if state["header"] != json.loads(json.dumps(self.header)):
+            raise ValueError(f"{self.partial} is of another source or other settings: remove it")
+        return state
+
+
+class _Split:
+    """The four growing arrays of a split."""
+
+    def __init__(self, folder, name, ids, counts):
+        dtypes = dict(zip(COLUMNS, (ids, np.int64, np.uint16, np.uint64), strict=True))
+        self.columns = {
+            column: _Column(folder / f"{name}.{column}.npy", dtype, counts.get(column, 0))
+            for column, dtype in dtypes.items()
+        }
+        if self.columns["starts"].count == 0:
+            self.columns["starts"].append(np.zeros(1, np.int64))
+
+    def append(self, encoded):
+        starts = self.columns["tokens"].count + encoded.lengths.cumsum()
+        values = encoded.tokens, starts, encoded.prompts, encoded.keys
+        for column, part in zip(self.columns.values(), values, strict=True):
+            column.append(part)
+
+    def flush(self):
+        """Bring all to disk; {column: count}."""
+        for column in self.columns.values():
+            column.flush()
+        return {name: column.count for name, column in self.columns.items()}
+
+    def summary(self):
+        """What the header says of it."""
+        counts = self.flush()
+        starts, keys = (np.load(self.columns[name].path) for name in ("starts", "keys"))
+        return {
+            "examples": counts["prompts"],
+            "tokens": counts["tokens"],
+            "longest": int(np.diff(starts).max(initial=0)),
+            "questions": len(np.unique(keys)),  # different ones
+        }
+
+
+class _Column:
+    """A flat .npy file that grows; the first `count` items of what is there are kept."""
+
+    def __init__(self, path, dtype, count):
+        self.path, self.dtype, self.count = path, np.dtype(dtype), count
+        path.touch()
+        self.flush()
+        os.truncate(path, self.start + count * self.dtype.itemsize)
+
+    def append(self, values):
+        with open(self.path, "ab") as file:
+            file.write(values.astype(self.dtype).data)
+        self.count += len(values)
+
+    def flush(self):
+        """Bring all to disk, with a header that has the count: it is as long for every count."""
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.count,)}
+        with open(self.path, "r+b") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+            self.start = file.tell()
+            os.fsync(file.fileno())
+
+
+def write_json(path, data):
+    """Write a file that appears once it is complete."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(json.dumps(data, indent=2) + "\n")
+    os.replace(partial, path)

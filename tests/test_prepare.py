@@ -1,0 +1,230 @@
+"""data/tinygsm/prepare.py on small sources. Oracle: each row's fate, decided here by hand."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "data" / "tinygsm"
+sys.path.insert(0, str(FOLDER))
+
+import prepare  # noqa: E402
+
+from corpus import Examples, Writer, question_key  # noqa: E402
+from tokenizer import load, save, train_ranks  # noqa: E402
+
+ROWS = [
+    {"question": f"Ann has {i} pens and buys {i % 7}. How many?", "code": f"result = {i} + {i % 7}"}
+    for i in range(400)
+]
+HELD_OUT = next(row for row in ROWS[50:] if question_key(row["question"]) < 0.1 * 2**64)
+TEST = [
+    {"question": HELD_OUT["question"].upper(), "answer": "#### 1"},
+    {"question": "Ann has 3 pens and buys 3. How many?", "answer": "3 + 3 = 6\n#### 6"},
+    {"question": "Bo\u2019s salary?", "answer": "He says #### 7.\n#### 1,000"},
+]
+UNUSABLE = [
+    "not json", "[1]", "{}", '{"question": "Why?"}', '{"question": "Why?", "code": 3}',
+    '{"question": " ", "code": "x"}', '{"question": "Why?", "code": "\\n"}',
+]  # fmt: skip
+LONG = {"question": "Why?", "code": "result = 1" + " + 1" * 100}
+LEAK = {"question": "ann has 3 pens, and buys 3: how many", "code": "result = 6"}
+
+
+def write_lines(path, lines):
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    rows = [json.dumps(row) for row in ROWS]
+    mixed = [*rows[:50], *UNUSABLE, "", json.dumps(LONG), json.dumps(LEAK), *rows[50:], *rows[:30]]
+    write_lines(folder / "tiny.jsonl", mixed)
+    write_lines(folder / "test.jsonl", [json.dumps(row) for row in TEST])
+    save(train_ranks([text for row in ROWS for text in row.values()], 300), folder / "r.tiktoken")
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, files, tmp_path):
+    """Run the script's main with settings; the folder it wrote."""
+
+    def run(**settings):
+        paths = {"source": "tiny.jsonl", "gsm8k": "test.jsonl", "tokenizer": "r.tiktoken"}
+        defaults = {name: str(files / file) for name, file in paths.items()}
+        defaults |= {"out": str(tmp_path / "out"), "length": 64, "val": 0.1, "workers": 1}
+        defaults |= {"code": "code", "limit": None}
+        for name, value in (defaults | settings).items():
+            assert hasattr(prepare, name)
+            monkeypatch.setattr(prepare, name, value)
+        prepare.main()
+        return Path(prepare.out)
+
+    monkeypatch.setattr(prepare, "CHUNK", 32)
+    monkeypatch.setattr(prepare, "COMMIT", 3)
+    return run
+
+
+def texts(folder, split):
+    """What each row of the split says, up to the end."""
+    encoding = load(folder / "tokenizer.tiktoken")
+    x0, _ = Examples(folder, split)[np.arange(len(Examples(folder, split)))]
+    return [encoding.decode(row[row != encoding.end]) for row in x0]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_every_row_is_where_it_belongs(run, capsys):
+    folder = run()
+    kept = [row for row in ROWS + ROWS[:30] if row not in (ROWS[3], HELD_OUT)]
+    expected = {"train": [], "val": []}
+    for row in kept:
+        split = "val" if question_key(row["question"]) < 0.1 * 2**64 else "train"
+        expected[split].append(row["question"] + "\n" + row["code"])
+    assert {split: texts(folder, split) for split in expected} == expected
+    assert 20 < len(expected["val"]) < 70
+    header = json.loads((folder / "header.json").read_text())
+    assert header["dropped"] == {"unusable": len(UNUSABLE), "gsm8k_test": 4, "too_long": 1}
+    assert sum(split["questions"] for split in header["splits"].values()) == 398
+    test = [json.loads(line) for line in (folder / "test.jsonl").read_text().splitlines()]
+    assert [problem["answer"] for problem in test] == ["1", "6", "1,000"]
+    assert [problem["question"] for problem in test] == [row["question"] for row in TEST]
+    printed = capsys.readouterr().out
+    assert "not GSM8K's test set as published" in printed and "4 gsm8k_test" in printed
+
+
+def test_interrupted_at_any_point_gives_the_same_bytes(run, monkeypatch, tmp_path):
+    whole = contents(run(out=str(tmp_path / "whole")))
+    commit, add = Writer.commit, Writer.add
+    resumed = []
+
+    def interrupted_commit(writer, progress):
+        commit(writer, progress)
+        raise KeyboardInterrupt
+
+    def interrupted_add(writer, split, encoded):  # after a commit: with rows that must go again
+        add(writer, split, encoded)
+        resumed.append(writer.progress)
+        if len(resumed) == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        monkeypatch.setattr(Writer, "commit", interrupted_commit)
+        run()
+    with pytest.raises(KeyboardInterrupt):
+        monkeypatch.setattr(Writer, "commit", commit)
+        monkeypatch.setattr(Writer, "add", interrupted_add)
+        run()
+    assert resumed == [96] * 5 and not (tmp_path / "out").exists()
+    monkeypatch.setattr(Writer, "add", add)
+    with pytest.raises(ValueError, match="other settings: remove it"):
+        run(val=0.2)
+    assert contents(run()) == whole
+    with pytest.raises(FileExistsError, match="remove it"):
+        run()
+
+
+def test_several_workers_parquet_and_limit(run, tmp_path, files):
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [json.dumps(row) for row in ROWS]
+    for part in range(2):
+        write_lines(tmp_path / f"{part}.jsonl", rows[200 * part :][:200])
+        table = pyarrow.Table.from_pylist(ROWS[200 * part :][:200])
+        pyarrow.parquet.write_table(table, tmp_path / f"{part}.parquet")
+    listed = f"{tmp_path}/0.jsonl,{tmp_path}/1.jsonl"
+    lines = run(source=listed, out=str(tmp_path / "a"), limit=300)
+    parquet = run(source=f"{tmp_path}/*.parquet", out=str(tmp_path / "b"), limit=300, workers=2)
+    a, b = contents(lines), contents(parquet)
+    headers = [json.loads(found.pop("header.json")) for found in (a, b)]
+    assert a == b and headers[0]["splits"] == headers[1]["splits"]
+    count = sum(split["examples"] for split in headers[0]["splits"].values())
+    assert count == 300 - headers[0]["dropped"]["gsm8k_test"] == 298
+    with pytest.raises(ValueError, match="no column 'answer'"):
+        run(source=f"{tmp_path}/*.parquet", code="answer", out=str(tmp_path / "c"))
+
+
+def test_another_field_for_the_code(run, files, tmp_path):
+    source = write_lines(tmp_path / "gsm8k.jsonl", [json.dumps(row) for row in TEST])
+    other = json.dumps({"question": "Ann?", "answer": "#### 1"})
+    test = write_lines(tmp_path / "other.jsonl", [other])
+    folder = run(source=str(source), code="answer", val=0.0, gsm8k=str(test))
+    assert texts(folder, "train") == [f"{row['question']}\n{row['answer']}" for row in TEST]
+    with pytest.raises(ValueError, match="first 3 rows have no text in `question` and `code`"):
+        run(source=str(source), out=str(tmp_path / "second"))
+    with pytest.raises(ValueError, match="every line must have question and answer"):
+        run(gsm8k=str(write_lines(tmp_path / "rows.jsonl", [json.dumps(ROWS[0])])))
+    with pytest.raises(ValueError, match="without a number after ####: 'six'"):
+        prepare.number("six")
+    with pytest.raises(ValueError, match=r"expected \.jsonl or \.parquet files, found \[\]"):
+        run(source=str(tmp_path / "*.csv"))
+    with pytest.raises(ValueError, match="val=1"):
+        run(val=1)
+
+
+def test_hub(run, monkeypatch, tmp_path):
+    """The same rows through the hub's library as from files; if it fails, say what to do."""
+    datasets = pytest.importorskip("datasets")
+    hub = pytest.importorskip("huggingface_hub")
+    sets = {"TinyGSM/TinyGSM": ROWS, "openai/gsm8k": TEST}
+
+    def load_dataset(name, *config, split, streaming=False, revision=None):
+        assert split == ("train" if streaming else "test") and (revision == "abc") == streaming
+        found = datasets.Dataset.from_list(sets[name])
+        return found.to_iterable_dataset() if streaming else found
+
+    class HfApi:
+        def dataset_info(self, name):
+            return hub.hf_api.DatasetInfo(id=name, sha="abc", tags=[])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(hub, "HfApi", HfApi)
+    plain = write_lines(tmp_path / "plain.jsonl", [json.dumps(row) for row in ROWS])
+    local, remote = run(source=str(plain)), run(source="", gsm8k="", out=str(tmp_path / "hub"))
+    a, b = contents(local), contents(remote)
+    headers = [json.loads(found.pop("header.json")) for found in (a, b)]
+    assert a == b
+    assert headers[1].pop("source") == headers[0].pop("source") | {
+        "rows": {"hub": "TinyGSM/TinyGSM", "revision": "abc"}
+    }
+    assert headers[0] == headers[1]
+    del sets["TinyGSM/TinyGSM"]
+    with pytest.raises(OSError, match="supply it with --source=FILES"):
+        run(source="", out=str(tmp_path / "none"))
+
+
+def test_published_checksum(run):
+    file = ROOT.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
+    if not file.exists():
+        pytest.skip("GSM8K is not here")
+    folder = run(gsm8k=str(file), limit=10)
+    header = json.loads((folder / "header.json").read_text())
+    assert header["source"]["gsm8k_test"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert header["source"]["gsm8k_test"] == prepare.SHA256
+    assert len((folder / "test.jsonl").read_text().splitlines()) == 1319
+
+
+def test_command_line_from_anywhere(files, tmp_path):
+    """As a command: relative paths, messages in place of tracebacks."""
+
+    def command(*flags):
+        line = [sys.executable, str(FOLDER / "prepare.py"), *flags]
+        return subprocess.run(line, cwd=files, capture_output=True, text=True, timeout=60)
+
+    flags = ["--source=tiny.jsonl", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
+    done = command(*flags, "--gsm8k=test.jsonl", "--length=64", "--workers=1")
+    assert done.returncode == 0, done.stderr
+    assert len(Examples(tmp_path / "out", "train")) > 300
+    failed = command(*flags, "--gsm8k=absent.jsonl")
+    assert failed.returncode == 1 and "absent.jsonl" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -1,0 +1,198 @@
+"""Oracles: ids that Hugging Face's library made, a textbook merge loop, gpt-2's byte alphabet."""
+
+import hashlib
+import itertools
+import json
+import random
+import unicodedata
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import regex
+
+import tokenizer
+from tokenizer import Tokenizer, load, save, train_ranks
+
+SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen2"
+TEXTS = [
+    "Ann has 12 apples and buys 30 more. How many apples does she have?",
+    "def solve():\n    apples = 12 + 30\n    result = apples\n    return result",
+    "aaaa aaa aaaaaaa ababab abab bababa abc abcabc bcabca cabcab",
+    "The caf\u00e9's na\u00efve owner doesn't sell 7 apples; she's selling 8.\r\n\r\n  So?",
+]
+STRANGE = [
+    "", " ", "\n\n\n", "a\r\n b", "x\u3000y", "cafe\u0301", "\u212b", "\u4e2d\u6587 \U0001f600",
+    "<|endoftext|>", "a<|mask|>b", "<|im_start|>user", "\x00\x7f\u00ad", "-1.50$ /2=(3%)",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    return train_ranks(TEXTS, 300)
+
+
+@pytest.fixture(scope="module")
+def small(ranks):
+    return Tokenizer(ranks)
+
+
+@pytest.fixture(scope="module")
+def qwen2():
+    if not SHARED.exists():
+        pytest.skip("Qwen2's ranks are not here")
+    return load(SHARED / "qwen.tiktoken")
+
+
+def textbook(text, ranks):
+    """Ids by trying, in order of rank, every merge in every place."""
+    ids = []
+    for word in regex.findall(tokenizer.PATTERN, unicodedata.normalize("NFC", text)):
+        parts = [bytes([byte]) for byte in word.encode()]
+        while pairs := [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in ranks]:
+            i = min(pairs, key=lambda i: ranks[parts[i] + parts[i + 1]])
+            parts = [*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]]
+        ids += [ranks[part] for part in parts]
+    return ids
+
+
+def as_hugging_face(ranks):
+    """vocab and merges of the ranks; the alphabet from its description, not from tokenizer.py."""
+    alphabet, spare = {}, 256
+    for byte in range(256):
+        if chr(byte).isprintable() and byte not in (0x20, 0xA0):
+            alphabet[byte] = chr(byte)
+        else:
+            alphabet[byte], spare = chr(spare), spare + 1
+    spelled = {rank: "".join(alphabet[byte] for byte in token) for token, rank in ranks.items()}
+    merges = []
+    for token, rank in sorted(ranks.items(), key=lambda item: item[1])[256:]:
+        lower = {other: r for other, r in ranks.items() if r < rank}
+        left, right = (spelled[i] for i in textbook_parts(token, lower))
+        merges.append((left, right))
+    return {spelled[rank]: rank for rank in sorted(spelled)}, merges
+
+
+def textbook_parts(token, ranks):
+    parts = [bytes([byte]) for byte in token]
+    while pairs := [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in ranks]:
+        i = min(pairs, key=lambda i: ranks[parts[i] + parts[i + 1]])
+        parts = [*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]]
+    return [ranks[part] for part in parts]
+
+
+def test_reference_ids(qwen2):
+    assert qwen2.checksum == tokenizer.QWEN2
+    assert (qwen2.end, qwen2.mask, qwen2.vocab_size) == (151643, 151644, 151645)
+    with open(SHARED / "reference_ids.jsonl") as lines:
+        rows = [json.loads(line) for line in lines]
+    assert len(rows) == 384
+    assert qwen2.encode_batch([row["text"] for row in rows]) == [row["ids"] for row in rows]
+
+
+def test_text_survives(small):
+    rng = random.Random(0)
+    ranges = [(32, 127), (0, 0x300), (0x300, 0x370), (0x1F300, 0x1F700), (0xAC00, 0xD7A4)]
+    noise = [
+        "".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(40)) for _ in range(300)
+    ]
+    for text in TEXTS + STRANGE + noise:
+        ids = small.encode(text)
+        assert small.decode(ids) == unicodedata.normalize("NFC", text)
+        assert all(0 <= i < small.end for i in ids)
+
+
+def test_special_ids_show_and_special_strings_are_text(small):
+    assert (small.end, small.mask, small.vocab_size) == (300, 301, 302)
+    ids = small.encode("a<|endoftext|>")
+    assert small.end not in ids
+    assert small.decode([*ids, small.mask, small.end]) == "a<|endoftext|><|mask|><|endoftext|>"
+
+
+@pytest.mark.parametrize("wrong", [-1, 302])
+def test_ids_outside_the_vocabulary_fail(small, wrong):
+    with pytest.raises(ValueError, match=f"id {wrong}: must be 0 to 301"):
+        small.decode([0, wrong])
+
+
+def test_trained_ranks_encode_as_the_textbook_does(small, ranks):
+    rng = random.Random(1)
+    letters = ["".join(rng.choices("abc ", k=30)) for _ in range(300)]
+    for text in TEXTS + STRANGE + letters:
+        assert small.encode(text) == textbook(text, ranks)
+
+
+def test_training_takes_the_most_frequent_neighbours(ranks):
+    """At every rank, by recounting everything from the start."""
+    words = [word.encode() for text in TEXTS for word in regex.findall(tokenizer.PATTERN, text)]
+    known = {bytes([byte]): byte for byte in range(256)}
+    for rank in range(256, 300):
+        spelled = dict(zip(known.values(), known, strict=True))
+        counts = Counter()
+        for word in words:
+            parts = [spelled[i] for i in textbook_parts(word, known)]
+            counts.update(a + b for a, b in itertools.pairwise(parts))
+        best = min(counts, key=lambda token: (-counts[token], token))
+        assert ranks[best] == rank
+        known[best] = rank
+
+
+def test_training_stops_when_nothing_is_left():
+    ranks = train_ranks(["aaaa"], 1000)
+    assert [token for token in ranks if len(token) > 1] == [b"aa", b"aaaa"]
+
+
+def test_every_form_of_file_gives_the_same_ranks(tmp_path, small, ranks):
+    vocab, merges = as_hugging_face(ranks)
+    save(ranks, tmp_path / "small.tiktoken")
+    pairs = [" ".join(merge) for merge in merges]
+    for name, form in {"old": pairs, "new": merges}.items():
+        (tmp_path / name).mkdir()
+        model = {"model": {"type": "BPE", "vocab": vocab, "merges": form}, "added_tokens": []}
+        (tmp_path / name / "tokenizer.json").write_text(json.dumps(model))
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "vocab.json").write_text(json.dumps(vocab))
+    (tmp_path / "two" / "merges.txt").write_text("#version: 0.2\n" + "\n".join(pairs) + "\n")
+    for path in ("small.tiktoken", "old", "new/tokenizer.json", "two"):
+        found = load(tmp_path / path)
+        assert found.ranks == ranks and found.checksum == small.checksum
+    checksum = hashlib.sha256((tmp_path / "small.tiktoken").read_bytes()).hexdigest()
+    assert checksum == small.checksum
+
+
+def test_what_is_no_table_of_ranks_fails(tmp_path, ranks):
+    vocab, merges = as_hugging_face(ranks)
+    with pytest.raises(FileNotFoundError, match=r"no such file; expected a \.tiktoken file"):
+        load(tmp_path / "absent.tiktoken")
+    with pytest.raises(FileNotFoundError, match="lacks the files"):
+        load(tmp_path)
+    for content in ("[]", "{}", "not json", json.dumps({"model": {"vocab": vocab}})):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(ValueError, match=r"tokenizer\.json: .*expected"):
+            load(tmp_path / "tokenizer.json")
+    swapped = {"model": {"vocab": vocab, "merges": [merges[1], merges[0], *merges[2:]]}}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(swapped))
+    with pytest.raises(ValueError, match="merge 0"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match="ranks must be 0 to 298, each once"):
+        Tokenizer({token: rank for token, rank in ranks.items() if rank != 280})
+    with pytest.raises(ValueError, match="1 single bytes have no rank"):
+        Tokenizer({b"??" if token == b"?" else token: rank for token, rank in ranks.items()})
+
+
+def test_download_once_and_verified(tmp_path, monkeypatch, small, ranks):
+    vocab, merges = as_hugging_face(ranks)
+    hub = tmp_path / "tokenizer.json"
+    hub.write_text(json.dumps({"model": {"vocab": vocab, "merges": merges}}))
+    monkeypatch.setattr(tokenizer, "QWEN2_URL", hub.as_uri())
+    with pytest.raises(ValueError, match="checksum"):
+        tokenizer.download(tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr(tokenizer, "QWEN2", small.checksum)
+    path = tokenizer.download(tmp_path / "cache")
+    assert load(path).ranks == ranks
+    hub.unlink()
+    assert tokenizer.download(tmp_path / "cache") == path
+    path.write_text("damaged")
+    with pytest.raises(OSError, match=r"cannot download .*by hand, a \.tiktoken file"):
+        tokenizer.download(tmp_path / "cache")

@@ -1,0 +1,240 @@
+"""Byte-pair encoding as Qwen2 does it: text -> ids, and the two ids that no text has.
+
+Text is normalised to NFC, cut into words by PATTERN (every digit is a word), and in each word the
+two neighbours that make the token of the lowest rank are merged until none make a token; id = rank.
+With n ranks, id n ends a text and pads it, id n + 1 is the mask: Qwen2 has n = 151,643.
+
+Ranks are {bytes: rank}, on disk as a `.tiktoken` file. They come from such a file, from Hugging
+Face's files, from the hub (`download`; nothing else here uses the network) or from `train_ranks`.
+"""
+
+import base64
+import hashlib
+import heapq
+import itertools
+import json
+import os
+import unicodedata
+import urllib.request
+from collections import Counter, defaultdict
+from http.client import HTTPException
+from pathlib import Path
+
+import regex
+import tiktoken
+
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186"  # checksum of its ranks
+QWEN2_URL = "https://huggingface.co/Qwen/Qwen2-0.5B/resolve/main/tokenizer.json"
+EXPECTED = (
+    "a .tiktoken file, a Hugging Face tokenizer.json of byte-level BPE, or a folder with "
+    "tokenizer.json or vocab.json and merges.txt"
+)
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+class Tokenizer:
+    """Encodes text to ids 0..n-1, n ranks; `end` = n, `mask` = n + 1, `vocab_size` = n + 2.
+
+    `checksum` is the sha256 of the `.tiktoken` text. Raises ValueError if a rank is missing or
+    taken twice, or if a byte has none.
+    """
+
+    def __init__(self, ranks):
+        if sorted(ranks.values()) != list(range(len(ranks))):
+            raise ValueError(f"the {len(ranks)} ranks must be 0 to {len(ranks) - 1}, each once")
+        if missing := [byte for byte in BYTES if byte not in ranks]:
+            raise ValueError(f"{len(missing)} single bytes have no rank, {missing[0]} is the first")
+        self.ranks = ranks
+        self.end, self.mask, self.vocab_size = len(ranks), len(ranks) + 1, len(ranks) + 2
+        self.checksum = hashlib.sha256(to_text(ranks)).hexdigest()
+        special = {"<|endoftext|>": self.end, "<|mask|>": self.mask}
+        self._bpe = tiktoken.Encoding(
+            self.checksum, pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special
+        )
+
+    def encode(self, text):
+        """Ids of the text, list of int. `<|endoftext|>` in it is text like any other."""
+        return self._bpe.encode_ordinary(unicodedata.normalize("NFC", text))
+
+    def encode_batch(self, texts):
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids):
+        """The text of all ids; end and mask show as `<|endoftext|>` and `<|mask|>`.
+
+        Bytes that are no UTF-8 become U+FFFD. Raises ValueError for an id outside the vocabulary.
+        """
+        ids = [int(i) for i in ids]
+        if wrong := [i for i in ids if not 0 <= i < self.vocab_size]:
+            raise ValueError(f"id {wrong[0]}: must be 0 to {self.vocab_size - 1}")
+        return self._bpe.decode(ids)
+
+
+def load(path):
+    """The Tokenizer of a `.tiktoken` file, a tokenizer.json, or a folder with Hugging Face's files.
+
+    Raises FileNotFoundError that names what was expected, ValueError if the file is none of these.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file; expected {EXPECTED}")
+    try:
+        return Tokenizer(_read(path))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: {error!r}; expected {EXPECTED}") from None
+
+
+def _read(path):
+    """Ranks of any of the forms."""
+    if path.suffix == ".tiktoken":
+        rows = (line.split() for line in path.read_bytes().splitlines() if line)
+        return {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
+    if path.is_dir() and not (path / "tokenizer.json").exists():
+        if not (path / "vocab.json").exists() or not (path / "merges.txt").exists():
+            raise FileNotFoundError(f"{path} lacks the files; expected {EXPECTED}")
+        lines = (path / "merges.txt").read_text(encoding="utf-8").split("\n")
+        merges = [line for line in lines[lines[0].startswith("#version") :] if line]
+        return from_vocab(json.loads((path / "vocab.json").read_text(encoding="utf-8")), merges)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    model = json.loads(file.read_text(encoding="utf-8"))["model"]
+    return from_vocab(model["vocab"], model["merges"])
+
+
+def from_vocab(vocab, merges):
+    """Ranks of Hugging Face's {token: id} and merges in order, each "a b" or ["a", "b"].
+
+    Their tokens spell bytes as printable characters. Raises ValueError unless merge number i makes
+    id 256 + i: else ids are not ranks.
+    """
+    for i, merge in enumerate(merges):
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if vocab.get("".join(pair)) != 256 + i:
+            raise ValueError(f"merge {i}, {merge!r}, must make token {256 + i}")
+    byte = {character: byte for byte, character in enumerate(_printable())}
+    return {bytes(byte[character] for character in token): i for token, i in vocab.items()}
+
+
+def _printable():
+    """The character that stands for each byte: itself if it prints, else the next from U+0100."""
+    spare = map(chr, itertools.count(256))
+    visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    return [chr(byte) if byte in visible else next(spare) for byte in range(256)]
+
+
+def to_text(ranks):
+    """The `.tiktoken` text, bytes: a line a token, base64 and rank, in order of rank."""
+    rows = sorted(ranks.items(), key=lambda item: item[1])
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in rows)
+
+
+def save(ranks, path):
+    """Write a `.tiktoken` file; it appears once it is complete."""
+    partial = Path(f"{path}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(to_text(ranks))
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def download(cache):
+    """Path of Qwen2's ranks in the folder `cache`, from the hub if they are not there yet.
+
+    Raises OSError that says how to supply the file by hand, ValueError if it is not Qwen2's.
+    """
+    path = Path(cache) / "qwen2.tiktoken"
+    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == QWEN2:
+        return path
+    try:
+        with urllib.request.urlopen(QWEN2_URL, timeout=60) as answer:
+            model = json.load(answer)["model"]
+    except (OSError, HTTPException) as error:
+        raise OSError(
+            f"cannot download {QWEN2_URL} ({error}); by hand, {EXPECTED} will do"
+        ) from None
+    ranks = from_vocab(model["vocab"], model["merges"])
+    if (checksum := hashlib.sha256(to_text(ranks)).hexdigest()) != QWEN2:
+        raise ValueError(f"{QWEN2_URL}: the ranks have checksum {checksum}, expected {QWEN2}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(ranks, path)
+    return path
+
+
+def train_ranks(texts, size):
+    """`size` ranks by byte-pair encoding of the texts; fewer if their words run out of neighbours.
+
+    The next rank goes to the token that most neighbours in the words would make, the first in order
+    of bytes among equals. Neighbours count by the token, not as a pair: tiktoken merges by what
+    comes out, so ("a", "bc") and ("ab", "c") are one merge.
+    """
+    trainer = _Trainer(Counter(word for text in texts for word in _words(text)))
+    while len(trainer.ranks) < size and (token := trainer.commonest()):
+        trainer.add(token)
+    return trainer.ranks
+
+
+def _words(text):
+    return (word.encode() for word in regex.findall(PATTERN, unicodedata.normalize("NFC", text)))
+
+
+class _Trainer:
+    """Words as they are merged so far, and what each two neighbours in them would make."""
+
+    def __init__(self, words):
+        """words {bytes: how often}"""
+        self.ranks = {byte: rank for rank, byte in enumerate(BYTES)}
+        self.parts = [[bytes([byte]) for byte in word] for word in words]
+        self.times = list(words.values())
+        self.counts = Counter()  # of each possible token
+        self.homes = defaultdict(set)  # the words, by number, that it may be made in
+        self.heap = []  # (-count, token); what has another count by now is passed over
+        self._push(self._tally(range(len(self.parts)), +1))
+
+    def commonest(self):
+        """The token that most neighbours would make, None if there are no neighbours left."""
+        while self.heap:
+            count, token = heapq.heappop(self.heap)
+            if 0 > count == -self.counts[token]:
+                return token
+        return None
+
+    def add(self, token):
+        """Give it the next rank and make it wherever it can be made."""
+        self.ranks[token] = len(self.ranks)
+        homes = self.homes.pop(token)
+        changed = self._tally(homes, -1)
+        for home in homes:
+            merge(self.parts[home], token)
+        self._push(changed | self._tally(homes, +1))
+
+    def _tally(self, homes, sign):
+        """Count the neighbours of these words in or out; the tokens they would make."""
+        seen = set()
+        for home in homes:
+            for token in joined(self.parts[home]):
+                self.counts[token] += sign * self.times[home]
+                self.homes[token].add(home)
+                seen.add(token)
+        return seen
+
+    def _push(self, tokens):
+        for token in tokens:
+            heapq.heappush(self.heap, (-self.counts[token], token))
+
+
+def joined(parts):
+    """What each two neighbours would make."""
+    return [a + b for a, b in itertools.pairwise(parts)]
+
+
+def merge(parts, token):
+    """Merge the parts of a word in place, from the left, where two neighbours make the token."""
+    at = 0
+    while at < len(parts) - 1:
+        if parts[at] + parts[at + 1] == token:
+            parts[at : at + 2] = [token]
+        at += 1
