@@ -1,0 +1,205 @@
+import ast
+import hashlib
+import itertools
+import re
+
+import pytest
+from conftest import run_script
+
+import wordproblems
+from wordproblems import HELD_OUT, SEEN, SPLITS, Source, generate, make, numbers, split_of
+
+FORM = re.compile(
+    r'def simple_math_problem\(\) -> int:\n    """\n(?P<doc>(    \S.*[.?]\n)+)    """\n'
+    r"(?P<body>(    [a-z_]+ = .+\n){3,7})    return result"
+)
+CONSTANTS = {  # what a program knows that the question does not spell in digits
+    "%": {100}, "half": {2}, "third": {3}, "quarter": {4}, "fifth": {5}, "twice": {2},
+    "and back": {2}, "fence": {2}, "legs": {2, 4}, "square": {4}, "dozen": {12}, "a month": {12},
+    "hours": {60}, "three": {3}, "average": {3}, "Together": {1}, "together": {2}, "friends": {1},
+}  # fmt: skip
+
+
+# Of the first 1,000 train problems. A changed template changes it: a run's data is another then.
+GOLDEN = "d11a59cfcc000edade2f376bb62dba8617d0c9fb645ad6694712360aa013d7a8"
+
+
+@pytest.fixture(scope="module")
+def splits():
+    sizes = {"train": 5000, "validation": 1500, "test": 1500, "transfer": 1500}
+    return {split: generate(count, split, seed=3) for split, count in sizes.items()}
+
+
+@pytest.fixture(scope="module")
+def problems(splits):
+    return list(itertools.chain.from_iterable(splits.values()))
+
+
+def samples(template, count, seed=0):
+    source = Source(seed)
+    return [make(template, source) for _ in range(count)]
+
+
+def run(code):
+    """The function's return value and its variables, after the assignments are done."""
+    namespace = {}
+    exec(code, namespace)
+    body = [node for node in ast.parse(code).body[0].body if isinstance(node, ast.Assign)]
+    variables = {}
+    exec(compile(ast.Module(body, []), "", "exec"), {}, variables)
+    return namespace["simple_math_problem"](), variables
+
+
+def skeleton(code):
+    """A program without its names and numbers: variables by order of assignment, n = number."""
+    order, lines = {}, []
+    for line in FORM.fullmatch(code)["body"].splitlines():
+        name, value = line.split(" = ")
+        words = ["n" if w[0].isdigit() else str(order.get(w, w)) for w in value.split()]
+        order[name.strip()] = f"v{len(order)}"
+        lines.append(" ".join(words))
+    return tuple(lines)
+
+
+def test_programs_return_the_stated_answers(problems):
+    for problem in problems:
+        value, variables = run(problem.code)
+        assert type(value) in (int, float) and value == problem.answer, problem
+        assert type(problem.answer) is (int if value == int(value) else float)
+        assert 0 < value < 1e6 and value * 4 == int(value * 4), problem  # clean cents
+        assert min(variables.values()) >= 0, problem
+        if not re.search(r"\$|How many hours", problem.question):  # nothing but things to count
+            assert all(v == int(v) for v in variables.values()), problem
+
+
+def test_form(problems):
+    for problem in problems:
+        match = FORM.fullmatch(problem.code)
+        assert match, problem.code
+        assert " ".join(map(str.strip, match["doc"].splitlines())) == problem.question
+        sentences = match["doc"].splitlines()
+        assert not any(re.search(r"[.?] ", line) for line in sentences)  # one sentence a line
+        assert all(line.strip()[0].isupper() for line in sentences), problem
+
+
+def test_programs_are_straight_lines_without_waste(problems):
+    for problem in problems:
+        docstring, *lines, last = ast.parse(problem.code).body[0].body
+        assert isinstance(docstring, ast.Expr) and isinstance(last, ast.Return)
+        waiting, known = set(), set()
+        for line in lines:
+            assert isinstance(line, ast.Assign)
+            used = {node.id for node in ast.walk(line.value) if isinstance(node, ast.Name)}
+            assert used <= known, problem.code
+            waiting = waiting - used | {line.targets[0].id}
+            known |= waiting
+        assert waiting == {last.value.id} == {"result"}, problem.code
+
+
+def test_numbers_go_from_the_question_to_the_program(monkeypatch):
+    for template in (SEEN | HELD_OUT).values():
+        for problem in samples(template, 100):
+            used = set(map(float, numbers(FORM.fullmatch(problem.code)["body"])))
+            known = [values for words, values in CONSTANTS.items() if words in problem.question]
+            given = set(map(float, numbers(problem.question)))
+            assert used <= given.union(*known), problem
+    monkeypatch.setattr(Source, "aside", lambda self, *sentences: "")
+    for template in (SEEN | HELD_OUT).values():
+        for problem in samples(template, 100):
+            used = set(map(float, numbers(FORM.fullmatch(problem.code)["body"])))
+            assert set(map(float, numbers(problem.question))) <= used, problem
+
+
+def test_some_numbers_distract(problems):
+    def distracts(problem):
+        body = FORM.fullmatch(problem.code)["body"]
+        return not set(numbers(problem.question)) <= set(numbers(body))
+
+    assert 0.1 < sum(map(distracts, problems)) / len(problems) < 0.4
+
+
+def test_english(problems):
+    for problem in problems:
+        text = problem.question
+        assert text.endswith("?") and "  " not in text and not re.search(r"[{}_]", text), text
+        assert not re.search(r"(?<!\$)\b[01] [a-z]", text), text
+        assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n (?!hour)[^aeiou]", text), text
+        assert not re.search(r"\$(?!\d+(\.\d\d)?\b)|\b(\w+) \2\b| [.,?]", text), text
+
+
+def test_splits_share_no_template_with_its_numbers(splits):
+    def key(problem):
+        return problem.template, tuple(sorted(numbers(problem.question)))
+
+    keys = {split: set(map(key, problems)) for split, problems in splits.items()}
+    for a, b in itertools.combinations(SPLITS, 2):
+        assert not keys[a] & keys[b]
+    other = set(map(key, generate(3000, "train", seed=4)))
+    assert not other & (keys["validation"] | keys["test"])
+    assert {p.template for p in splits["transfer"]} == set(HELD_OUT)
+    for split in ("train", "validation", "test"):
+        assert {p.template for p in splits[split]} == set(SEEN)
+
+
+def test_every_template_has_few_numbers_held_out():
+    for template in SEEN.values():
+        drawn = [split_of(problem) for problem in samples(template, 2000)]
+        assert 0.93 < drawn.count("train") / 2000 < 0.985, template.__name__
+        assert 0.005 < drawn.count("test") / 2000 < 0.04, template.__name__
+
+
+def test_names_and_order_of_numbers_do_not_decide_the_split(splits):
+    for problem in splits["test"][:200]:
+        renamed = problem._replace(question=re.sub("[A-Z][a-z]+", "Zoe", problem.question))
+        swapped = problem._replace(question=" ".join(reversed(problem.question.split())))
+        assert split_of(renamed) == split_of(swapped) == "test"
+
+
+def test_questions_differ(splits):
+    for problems in splits.values():
+        assert len({problem.question for problem in problems}) == len(problems)
+
+
+def test_the_same_arguments_give_the_same_problems():
+    text = "".join(map(str, map(tuple, generate(1000, "train"))))
+    assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN
+    for split in SPLITS:
+        assert generate(30, split, seed=5)[:10] == generate(10, split, seed=5)
+        assert generate(10, split, seed=5) != generate(10, split, seed=6)
+
+
+def test_tens_of_millions_of_problems():
+    """Among N draws of M equally likely problems about N^2 / 2M pairs are equal, more if not."""
+    draws, total = 2000, 0
+    for template in SEEN.values():
+        questions = {problem.question for problem in samples(template, draws)}
+        equal = draws - len(questions)
+        total += draws**2 / 2 / (equal + 3)  # + 3: none seen leaves an expectation of three, at 95%
+    assert total > 20e6
+
+
+def test_transfer_recombines_what_train_shows(splits):
+    def words(problems):
+        return {w for p in problems for w in re.findall("[A-Za-z]+", p.question + p.code)}
+
+    assert words(splits["transfer"]) <= words(splits["train"])
+    assert len(SEEN) >= 44 and len(HELD_OUT) >= 6
+    known = {skeleton(problem.code) for problem in splits["train"]}
+    assert not known & {skeleton(problem.code) for problem in splits["transfer"]}
+
+
+def test_problems_are_short(problems):
+    pieces = r"[A-Za-z_]+|\d|[^\sA-Za-z\d]|\n"
+    lengths = [len(re.findall(pieces, f"{p.question}\n{p.code}")) for p in problems]
+    assert max(lengths) < 170 and sum(lengths) / len(lengths) < 130
+
+
+def test_command_line():
+    printed = run_script("wordproblems.py", "--count=2", "--split=test", "--seed=1")
+    for problem in generate(2, "test", seed=1):
+        assert f"{problem.question}\n{problem.code}\n" in printed
+
+
+def test_unknown_split():
+    with pytest.raises(ValueError, match="train, validation, test, transfer"):
+        wordproblems.generate(1, "valid")

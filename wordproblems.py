@@ -1,0 +1,133 @@
+"""GSM-style word problems with programs, in the form of TinyGSM: made from a seed, without data.
+
+A template (wordproblem_templates.py) turns a random source into a question, a program and its
+answer. The numbers of a question decide its split: a stable hash of (template, sorted numbers)
+gives 96% to train, 2% to validation, 2% to test, so no two of them share a template with its
+numbers, whatever the seed and the count. The templates HELD_OUT occur in `transfer` alone.
+
+    python wordproblems.py --count=3 --split=test --seed=1
+
+What this file does not do: run the programs (the tests do), or cut text into tokens.
+"""
+
+import random
+import re
+import zlib
+from typing import NamedTuple
+
+from configurator import configure
+from wordproblem_templates import HELD_OUT, PEOPLE, SEEN, SHARES
+
+count = 5  # problems to print
+split = "train"  # train, validation, test, transfer
+seed = 0  # the same seed, split and count give the same problems
+
+
+class Problem(NamedTuple):
+    question: str  # prose in one line
+    code: str  # a function that repeats the question as its docstring
+    answer: int | float  # the value that the function returns
+    template: str
+
+
+SPLITS = "train", "validation", "test", "transfer"
+
+
+class Money(float):
+    """Dollars with cents: 4.5 prints as 4.50."""
+
+    def __str__(self):
+        return f"{self:.2f}"
+
+
+class Source:
+    """What templates draw from. Uses `random()` alone: Python promises its sequence for ever."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed).random
+
+    def number(self, low, high, step=1):
+        """An integer low, low + step, ..., at most high."""
+        return low + step * int(self.random() * ((high - low) // step + 1))
+
+    def pick(self, *options):
+        return options[int(self.random() * len(options))]
+
+    def two(self, options):
+        """Two different ones, in random order."""
+        first = int(self.random() * len(options))
+        second = int(self.random() * (len(options) - 1))
+        return options[first], options[second + (second >= first)]
+
+    def person(self):
+        return self.pick(*PEOPLE)
+
+    def share(self):
+        """A part of a whole: half, a third, 3/4, ..."""
+        return self.pick(*SHARES)
+
+    def price(self, low, high):
+        """Dollars; one price in three has quarters, which binary floats add without error."""
+        whole, quarters = self.number(low, high), self.number(1, 3)
+        return Money(whole + quarters / 4) if self.random() < 1 / 3 else whole
+
+    def aside(self, *sentences):
+        """Now and then a sentence with a number that the program does not need."""
+        sentence = self.pick(*sentences)
+        return f" {sentence}" if self.random() < 0.3 else ""
+
+    def about(self, subject):
+        """An aside about a person, by name or as She or He."""
+        return self.aside(
+            f"{subject} is {self.number(18, 60)} years old.",
+            f"{subject} has {self.number(2, 6)} {self.pick('brothers', 'sisters', 'cousins')}.",
+            f"{subject} lives {self.number(2, 30)} miles from the city.",
+        )
+
+
+def make(template, source):
+    """One problem of a template: its text is the question, an empty line and the program."""
+    text, answer = template(source)
+    question, program = text.replace(". ", ".\n    ").split("\n\n")  # one sentence a line
+    code = f'def simple_math_problem() -> int:\n    """{question}\n    """\n{program}return result'
+    exact = int(answer) if answer == int(answer) else float(answer)
+    return Problem(question.strip().replace("\n    ", " "), code, exact, template.__name__)
+
+
+def numbers(text):
+    return re.findall(r"\d+(?:\.\d+)?", text)
+
+
+def split_of(problem):
+    """Where a problem belongs. The order of the numbers is left out: wordings may swap them."""
+    if problem.template in HELD_OUT:
+        return "transfer"
+    key = f"{problem.template} {' '.join(sorted(numbers(problem.question)))}"
+    return {0: "validation", 1: "test"}.get(zlib.crc32(key.encode()) % 50, "train")
+
+
+def generate(count, split, seed=0):
+    """`count` problems of a split with different questions; more begin with the same ones.
+
+    Other seeds give other problems of the same split, with chance repeats between two seeds.
+    Raises ValueError for an unknown split.
+    """
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}: {', '.join(SPLITS)}")
+    templates = tuple((HELD_OUT if split == "transfer" else SEEN).values())
+    source, problems = Source(seed), {}
+    while len(problems) < count:
+        problem = make(source.pick(*templates), source)
+        if split_of(problem) == split:
+            problems.setdefault(problem.question, problem)
+    return list(problems.values())
+
+
+def main():
+    for problem in generate(count, split, seed):
+        print(problem.question, problem.code, f"# {problem.template}: {problem.answer}\n", sep="\n")
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
