@@ -371,10 +371,14 @@ class Examples:
 
 
 class Sudoku:
-    """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming."""
+    """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming.
+
+    `validation`, whose loss is measured, is the test set: its grids are known.
+    """
 
     def __init__(self, box, train, test):
         self.box, self.train, self.test = tuple(box), train, test
+        self.validation = test
         self.length = side(box) ** 2
         self.mask = side(box)
         self.vocab_size = side(box) + 1

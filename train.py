@@ -24,9 +24,10 @@ import backend
 import checkpoint
 import policies
 import sudoku
+import text
 from configurator import configure
 from examples import ExampleQueue
-from losses import Objective, predictions, row_mean
+from losses import DENSE, ChunkedObjective, Objective
 from metrics import Metrics
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking, random_masks
@@ -39,13 +40,17 @@ seed = 1
 init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_dir
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
+dataset = "sudoku"  # sudoku, or text: questions, each followed by a program
+train_examples = 200_000  # to generate; of files all are used
+test_examples = 512
+# -- data: text ------------------------------------------------------------------------------
+data_dir = ""  # a folder that data/tinygsm/prepare.py wrote; "" = generated word problems
+# -- data: sudoku ----------------------------------------------------------------------------
 box = (2, 3)  # rows and columns of a Sudoku box
 clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
 data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate them
 test_file = ""  # another to hold out; "" = hold out test_examples of the same
 max_rating: float | None = None  # of real puzzles, take those rated at most this; None = all
-train_examples = 200_000  # to generate; of a file all are used
-test_examples = 512
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma: teacher-forced chains; mdm: random masks (the baseline)
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
@@ -98,7 +103,7 @@ def main(config):
         resuming = init_from == "resume"
         saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
         with backend.first_process_first(rank):
-            task = sudoku.load(config)
+            task = {"sudoku": sudoku, "text": text}[dataset].load(config)
         torch.manual_seed(seed)
         model_args = dict(
             vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
@@ -108,7 +113,7 @@ def main(config):
         averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
-        objective = Objective(model, policies.get(policy))
+        objective = make_objective(model, policies.get(policy))
         samplers = {each: policies.get(each) for each in eval_policies}
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
@@ -136,6 +141,8 @@ def main(config):
         return
 
     # -- loop --
+    if rank == 0:
+        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
     if rank == 0 and not resuming and checkpoint.move_aside(out / "checkpoint.pt"):
         print(f"kept as {checkpoint.move_aside(out / 'metrics.jsonl')}: the run that was in {out}")
     log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
@@ -199,6 +206,8 @@ def check(config):
     ):  # fmt: skip
         if config[key] < 1:
             raise ValueError(f"{key} {config[key]}: expected at least 1")
+    if dataset not in ("sudoku", "text"):
+        raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
     if init_from not in ("scratch", "resume"):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
     if not eval_policies:
@@ -215,6 +224,11 @@ def make_optimizer(model):
     ]
     fused = next(model.parameters()).device.type != "mps"
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused)
+
+
+def make_objective(model, policy):
+    kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
+    return kind(model, policy)
 
 
 def make_stream(task, device, rank, world):
@@ -249,34 +263,44 @@ def evaluate(task, model, samplers, autocast, rank, world):
     Its random state is its own: the same at every call, and training's is left as it was.
     """
     device = next(model.parameters()).device
-    x0, prompt = (torch.as_tensor(part).to(device) for part in task.test[np.arange(len(task.test))])
-    masks = random_masks(prompt, torch.Generator(device).manual_seed(0))
     mine = np.arange(rank, len(task.test), world)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
         torch.manual_seed(0)
         solved = []
         for sampler in samplers.values():
+            x0, prompt = on_device(task.test[mine], device)
             tokens, _, _ = generate(
-                model, x0[mine].long(), ~prompt[mine], sampler, eval_reveal, eval_tau,
-                batch_size=eval_batch_size,
-            )  # fmt: skip
+                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size
+            )
             solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
-        loss = validation_loss(model, x0[mine].long(), masks[mine])
-    *solved, loss, n = backend.total([*solved, loss, len(mine)])
+        loss, rows = validation_loss(task.validation, model, device, rank, world)
+    *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
     accuracy = {key: count / n for key, count in zip(samplers, solved, strict=True)}
-    return {"accuracy": accuracy, "val_loss": loss / n, "examples": int(n)}
+    return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
 
 
 @torch.no_grad()
-def validation_loss(model, x0, hidden):
-    """The baseline's loss, summed over rows; the same masks for both methods."""
-    total = 0.0
+def validation_loss(examples, model, device, rank, world):
+    """The baseline's loss summed over this process's rows of test_examples, and their number.
+
+    The masks are the same for both methods and every number of processes.
+    """
+    count = min(len(examples), test_examples)
+    x0, prompt = on_device(examples[np.arange(count)], device)
+    hidden = random_masks(prompt, torch.Generator(device).manual_seed(0))
+    x0, hidden = x0[rank::world], hidden[rank::world]
+    objective, total = make_objective(model, policies.top_k), 0.0
     for row in range(0, len(x0), eval_batch_size):
         rows = slice(row, row + eval_batch_size)
-        logits = model.logits(model(x0[rows].masked_fill(hidden[rows], model.mask_token)))
-        nll = predictions(logits, x0[rows], policies.top_k)[0]
-        total += row_mean(nll, hidden[rows]).item() * len(nll)
-    return total
+        x = x0[rows].masked_fill(hidden[rows], model.mask_token)
+        total += objective(x, x0[rows], hidden[rows])[0].item() * len(x)
+    return total, len(x0)
+
+
+def on_device(example, device):
+    """x0 and prompt (n, L), from numpy, as tensors of ids and bools."""
+    x0, prompt = (torch.as_tensor(part).to(device) for part in example)
+    return x0.long(), prompt
 
 
 def restore(saved, config, parts, stream, rank, world, device):
@@ -316,7 +340,7 @@ def finish(result, rank):
     if rank == 0:
         how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
         for key, share in result["accuracy"].items():
-            print(f"{share:7.2%} of {result['examples']} held-out puzzles solved ({key}, {how})")
+            print(f"{share:7.2%} of {result['examples']} held-out problems solved ({key}, {how})")
     backend.stop()
 
 

@@ -123,7 +123,7 @@ def test_eval_only_repeats_the_final_evaluation_and_writes_nothing(trained):
     final = metrics(trained)[-1]
     assert final["type"] == "eval"
     for policy, share in final["accuracy"].items():
-        assert f"{share:7.2%} of 40 held-out puzzles solved ({policy}, 2 per step)" in out
+        assert f"{share:7.2%} of 40 held-out problems solved ({policy}, 2 per step)" in out
     assert before == {file.name: file.read_bytes() for file in trained.iterdir()}
 
 

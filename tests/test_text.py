@@ -1,0 +1,121 @@
+import json
+
+import numpy as np
+import pytest
+from conftest import run_script, train
+
+import corpus
+import text
+from checkpoint import load
+
+TEXT = [
+    "--dataset=text", "--train_examples=300", "--k_schedule=[(0,48)]", "--batch_size=4",
+    "--test_examples=6", "--eval_policies=['top_k']", "--eval_reveal=40", "--min_lr=1e-3",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder():
+    return text.embedded(300)
+
+
+@pytest.fixture(scope="module")
+def task(folder):
+    return text.load({"data_dir": str(folder), "test_examples": 40})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("text")
+    train(out, *TEXT)
+    return out
+
+
+def test_training_and_sampling_see_the_same_prompt(task, folder):
+    x0, prompt = task.train[np.arange(50)]
+    questions = [
+        task.encoding.decode(row[given].tolist()).strip()
+        for row, given in zip(x0, prompt, strict=True)
+    ]
+    problems = [text.Problem(question, 0) for question in questions]
+    prompts = text.Prompts(problems, task.encoding, task.length)
+    given, where = prompts[np.arange(50)]
+    assert (where == prompt).all() and (given[where] == x0[prompt]).all()
+    assert task.vocab_size == task.mask + 1 == task.encoding.end + 2
+
+
+def test_reference_programs_solve_their_questions_and_others_do_not(task):
+    every = np.arange(len(task.test))
+    x0, prompt = task.test[every]
+    x0 = x0.copy()
+    for row, problem in enumerate(task.test.problems):
+        ids = task.encoding.encode(problem.code)
+        start = prompt[row].sum()
+        x0[row, start : start + len(ids)] = ids[: task.length - start]
+        x0[row, start + len(ids) + 1 :] = 17  # what follows the end does not count
+    assert task.test.solved(x0, every).all()
+    assert task.test.programs(x0[:1], every[:1]) == [task.test.problems[0].code]
+    assert task.test.solved(x0[3:5], np.array([3, 5])).tolist() == [True, False]
+
+
+def test_splits_share_no_question(task):
+    train_keys = set(task.train.keys.tolist())
+    held_out = [*task.validation.keys.tolist()]
+    held_out += [corpus.question_key(problem.question) for problem in task.test.problems]
+    assert len(train_keys) > 250 and not train_keys & set(held_out)
+
+
+def test_problems_of_gsm8k_and_others_are_read(tmp_path):
+    file = tmp_path / "questions.jsonl"
+    rows = [
+        {"question": "Q", "answer": "Because 3 + 4 = 7.\n#### 1,007"},
+        {"question": "Q", "answer": 5.5, "code": "x"},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert text.read_problems(file) == [("Q", "1,007", None), ("Q", 5.5, "x")]
+    for bad in ("{", '{"question": "Q"}', '{"question": "Q", "answer": "none"}', "[1]", "7"):
+        file.write_text(json.dumps(rows[0]) + "\n" + bad)
+        with pytest.raises(ValueError, match="line 2: no problem"):
+            text.read_problems(file)
+
+
+def test_a_question_without_room_is_named(task):
+    with pytest.raises(ValueError, match=r"leave no room in rows of 20: 'Who is"):
+        text.Prompts([text.Problem("Who is " * 20, 1)], task.encoding, 20)
+
+
+def test_a_folder_that_is_no_data_set(tmp_path):
+    with pytest.raises(SystemExit, match=r"header\.json"):
+        train(tmp_path / "run", *TEXT, f"--data_dir={tmp_path}")
+
+
+def test_training_resumes_exactly(run, tmp_path):
+    train(tmp_path, *TEXT, "--max_iters=7")
+    train(tmp_path, *TEXT, "--init_from=resume")
+    whole, parts = load(run / "checkpoint.pt"), load(tmp_path / "checkpoint.pt")
+    assert whole["iteration"] == parts["iteration"] == 20
+    for name, weight in whole["model"].items():
+        assert weight.equal(parts["model"][name])
+
+
+def test_evaluation_writes_a_record_per_question(run):
+    printed = run_script("gsm8k.py", f"--out_dir={run}", "--examples=5", "--reveal=40")
+    rows = [json.loads(line) for line in (run / "gsm8k.jsonl").read_text().splitlines()]
+    assert len(rows) == 5 and "of 5 questions solved" in printed
+    assert {"question", "answer", "program", "kind", "value", "detail"} == rows[0].keys()
+    assert rows[0]["kind"] in ("no_function", "syntax_error", "exception", "wrong_number")
+
+
+def test_policy_table(run):
+    printed = run_script("gsm8k.py", f"--out_dir={run}", "--examples=2", "--policy_table")
+    rows = json.loads((run / "policy_table.json").read_text())
+    assert [row["tau"] for row in rows[:3]] == [0.8, 0.9, 0.95]
+    assert [row["reveal"] for row in rows[3:7]] == [2, 5, 10, 20]
+    assert [row["temperature"] for row in rows[7:]] == [0.2, 0.5, 0.7, 0.8, 1.0]
+    assert 18 < rows[6]["tokens_per_step"] <= 20 and rows[6]["forward_passes"] < 9
+    assert printed.strip() == (run / "policy_table.md").read_text().strip()
+
+
+def test_reference_programs_of_a_file(folder):
+    printed = run_script("gsm8k.py", f"--file={folder / 'test.jsonl'}", "--reference")
+    assert "100.0% [99.6%, 100.0%] of 1000 questions solved" in printed

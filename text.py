@@ -1,0 +1,150 @@
+"""Text as a task: a question, which is the prompt, and a program that answers it.
+
+A row is question, newline, program, end of text, then end of text up to the full length; all that
+follows the prompt is trained on (paper, section 4.2). A folder holds a data set: token files
+(corpus.py), and the questions of the test set in `test.jsonl`, one object a line: question, answer,
+and the reference program `code` where there is one. A question counts as solved if the generated
+program returns the right number (programs.py).
+"""
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+import corpus
+import programs
+import tokenizer
+import wordproblems
+
+EMBEDDED = Path(__file__).parent / "data/wordproblems"  # where generated data sets are kept
+VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
+LENGTH = 176  # tokens of a row
+HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
+
+
+class Problem(NamedTuple):
+    question: str
+    answer: object  # a number, or a text that programs.number reads
+    code: str | None = None
+
+
+class Prompts:
+    """The questions of a test set as prompts of rows (n, L); all that follows is to be generated.
+
+    Raises ValueError if a question leaves no room for a program.
+    """
+
+    def __init__(self, problems, encoding, length):
+        self.problems, self.encoding = problems, encoding
+        prompts = [encoding.encode(corpus.prompt_text(problem.question)) for problem in problems]
+        sizes = np.array([len(ids) for ids in prompts], int)
+        if (long := sizes >= length).any():
+            row = long.argmax()
+            raise ValueError(
+                f"{sizes[row]} tokens leave no room in rows of {length}: {problems[row].question!r}"
+            )
+        self.prompt = np.arange(length) < sizes[:, None]
+        self.x0 = np.full(self.prompt.shape, encoding.end)
+        self.x0[self.prompt] = list(itertools.chain.from_iterable(prompts))
+
+    def __len__(self):
+        return len(self.problems)
+
+    def __getitem__(self, indices):
+        return self.x0[indices], self.prompt[indices]
+
+    def programs(self, tokens, indices):
+        """The texts up to the end, in rows of tokens (n, L) that answer the questions `indices`."""
+        answers = zip(np.asarray(tokens), self.prompt[indices], strict=True)
+        return [program(self.encoding, row[~prompt].tolist()) for row, prompt in answers]
+
+    def solved(self, tokens, indices):
+        """Which rows of tokens (n, L) solve the questions at `indices` (n,), bool (n,)."""
+        answers = [self.problems[i].answer for i in indices]
+        verdicts = programs.judge(self.programs(tokens, indices), answers)
+        return np.array([verdict.kind == "correct" for verdict in verdicts], bool)
+
+
+def program(encoding, ids):
+    """The text of generated ids up to the first end of text."""
+    return encoding.decode(itertools.takewhile(lambda i: i != encoding.end, ids))
+
+
+class Text(NamedTuple):
+    """A data set to train on, one to validate the loss, and questions to solve."""
+
+    train: corpus.Examples
+    validation: corpus.Examples
+    test: Prompts
+    encoding: tokenizer.Tokenizer
+
+    @property
+    def length(self):
+        return self.train.length
+
+    @property
+    def vocab_size(self):
+        return self.encoding.vocab_size
+
+    @property
+    def mask(self):
+        return self.encoding.mask
+
+
+def load(config):
+    """The data set that the configuration of a run asks for (keys as in train.py)."""
+    folder = Path(config["data_dir"] or embedded(config["train_examples"]))
+    train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
+    encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
+
+
+def read_problems(path):
+    """The problems in a file of JSON lines; a textual answer may lead up to `#### NUMBER` (GSM8K).
+
+    Raises ValueError that names the line.
+    """
+    problems = []
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                question, answer = row["question"], row["answer"]
+                if isinstance(answer, str):
+                    answer = answer.rpartition("####")[2].strip()
+                if programs.number(answer) is None or not isinstance(question, str):
+                    raise ValueError("question must be text and answer a number")
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path}, line {number}: no problem: {error!r}") from None
+            problems.append(Problem(question, answer, row.get("code")))
+    return problems
+
+
+def embedded(count):
+    """The folder of `count` generated word problems to train on, made if it is not there yet."""
+    sources = [VOCABULARY, *Path(__file__).parent.glob("wordproblem*.py")]
+    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:12]
+    folder = EMBEDDED / f"{count}-{stamp}"
+    if folder.exists():
+        return folder
+    encoding = tokenizer.load(VOCABULARY)
+    writer = corpus.Writer(folder, encoding, LENGTH, {"wordproblems": count})
+    for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
+        problems = wordproblems.generate(n, kind)
+        for start in tqdm(range(0, n, 1000), f"{n:,} problems", unit="k"):
+            pairs = [(problem.question, problem.code) for problem in problems[start : start + 1000]]
+            encoded, dropped = corpus.encode(encoding, pairs, LENGTH)
+            writer.add(split, encoded)
+            writer.dropped += dropped
+    for kind in ("test", "transfer"):
+        rows = [problem._asdict() for problem in wordproblems.generate(HELD_OUT, kind)]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (writer.partial / f"{kind}.jsonl").write_text(lines, encoding="utf-8")
+    writer.finish()
+    return folder
