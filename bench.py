@@ -5,36 +5,40 @@
 step       PUMA training steps at the paper's Sudoku shape (batch 32): sequences/s over the
            reference's, and the seconds of a PUMA step over those of a baseline step
 sample     solving 9x9 puzzles of about 24 clues, 2 cells per step: puzzles/s over the reference's
-attention  seconds of the fused CPU kernel over those of the plain products, with the backward pass
+attention  seconds of a PUMA step with the fused CPU kernel over those with plain products
+text_step  PUMA training steps at the paper's text shape (batch 2, 125M parameters): sequences/s
+           and peak memory over the reference's, and the seconds over those of the baseline
 
-The reference is a script: `REFERENCE step --shape sudoku --method puma` and `REFERENCE sample
---shape sudoku` print a JSON line with sequences_per_second. Absolute speed drifts with the
-machine, so what is compared alternates, and medians of ratios are printed, one JSON line each.
+The reference is a script: `REFERENCE step --shape sudoku|tinygsm --method puma` and `REFERENCE
+sample --shape sudoku` print a JSON line with sequences_per_second and peak_gb. Absolute speed
+drifts with the machine, so what is compared alternates, and medians of ratios are printed, one
+JSON line each.
 """
 
 import json
+import resource
 import statistics
 import subprocess
 import sys
 import time
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 
 import backend
 import model as transformer
 import policies
 from configurator import configure
 from examples import ExampleQueue
-from losses import Objective
+from losses import ChunkedObjective, Objective
 from metrics import commit
 from model import Transformer
-from puma import ProgressiveUnmasking, RandomMasking
+from puma import ProgressiveUnmasking, RandomMasking, choose_random
 from sample import generate
 from sudoku_generator import generate as make_puzzles
 
 # -- what ----------------------------------------------------------------------------------------
-parts = ["step", "sample", "attention"]
+parts = ["step", "sample", "attention", "text_step"]
 reference = ""  # the script to compare with; "" = leave its ratios out
 rounds = 5  # how often ours and theirs alternate
 # -- system --------------------------------------------------------------------------------------
@@ -43,6 +47,7 @@ dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 compile: bool | None = None  # True or False; None = where there is a compiler
 
 BOX, BATCH = (3, 3), 32
+TEXT_WORDS, TEXT_LENGTH, TEXT_PROMPT, TEXT_BATCH = 151_645, 512, 100, 2
 
 
 class Puzzles:
@@ -63,12 +68,12 @@ def main():
     print(json.dumps({"device": str(where), "torch": torch.__version__, "commit": commit()}))
     torch.manual_seed(0)
     for part in parts:
-        for name, ratio in {"step": step, "sample": sample, "attention": attention}[part](where):
+        for name, ratio in PARTS[part](where):
             print(json.dumps({"part": part, "ratio of": name} | ratio), flush=True)
 
 
 def step(where):
-    trainers = {method: Trainer(method, where) for method in ("puma", "mdm")}
+    trainers = {method: sudoku_trainer(method, where) for method in ("puma", "mdm")}
     for trainer in trainers.values():
         trainer.seconds(10)  # compiles, and lets the buffer mix
     ours, methods = [], []
@@ -76,31 +81,50 @@ def step(where):
         puma = trainers["puma"].seconds(8)
         methods.append(puma / trainers["mdm"].seconds(8))
         if reference:
-            theirs = run_reference("step", "--method", "puma", "--steps", "8")
-            ours.append(BATCH / puma / theirs)
+            theirs = run(reference, "step", "--shape", "sudoku", "--method", "puma", "--steps", "8")
+            ours.append(BATCH / puma / theirs["sequences_per_second"])
     if reference:
         yield "sequences/s, ours over reference", summary(ours)
     yield "seconds, puma over mdm", summary(methods)
 
 
+def text_step(where):
+    if reference:
+        rates, peaks = [], []
+        for _ in range(rounds):  # each in a process of its own, for its peak memory
+            ours = run(__file__, "--parts=['text_alone']", f"--{device=!s}", f"--{dtype=!s}")
+            theirs = run(reference, "step", "--shape", "tinygsm", "--method", "puma")
+            rates.append(ours["sequences_per_second"] / theirs["sequences_per_second"])
+            peaks.append(ours["peak_gb"] / theirs["peak_gb"])
+        yield "sequences/s, ours over reference", summary(rates)
+        yield "peak memory, ours over reference", summary(peaks)
+    puma, mdm = text_trainer("puma", where), text_trainer("mdm", where)
+    pairs = []
+    for _ in range(4 + 4 * rounds):
+        seconds = timed(puma.step)
+        mdm.stream.count = puma.counts
+        pairs.append(seconds / timed(mdm.step))
+    yield "seconds, puma over mdm at the same number of hidden tokens", summary(pairs[4:])
+
+
+def text_alone(where):
+    trainer = text_trainer("puma", where)
+    trainer.seconds(3)
+    seconds = trainer.seconds(9)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    yield "", {"sequences_per_second": TEXT_BATCH / seconds, "peak_gb": peak}
+
+
 class Trainer:
-    """Training steps at the paper's shape with one of the two streams.
+    """Training steps, as train.py takes them but for the averaged weights, with either stream."""
 
-    The hidden tokens of a batch do not change the cost: every position is scored at this size.
-    """
-
-    def __init__(self, method, where):
-        self.model = sudoku_model().to(where)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=True)
-        self.objective = Objective(self.model, policies.top_k)
-        if backend.compiles(where, compile, iterations=10**6):
-            self.objective.compile()
-        queue, generator = ExampleQueue(Puzzles(), BATCH, where), torch.Generator(where)
-        if method == "puma":
-            self.stream = ProgressiveUnmasking(queue, 9, generator, [(0, 10)], tau=0.9, batches=8)
-        else:
-            self.stream = RandomMasking(queue, 9, generator)
-        self.autocast = backend.autocast(where, dtype)
+    def __init__(self, model, objective, stream):
+        self.model, self.objective, self.stream = model, objective, stream
+        self.where = next(model.parameters()).device
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+        if backend.compiles(self.where, compile, iterations=10**6):
+            objective.compile()
+        self.autocast = backend.autocast(self.where, dtype)
 
     def seconds(self, steps):
         """Median over steps."""
@@ -115,6 +139,54 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
+        self.counts = hidden.sum(1)
+
+
+def sudoku_trainer(method, where):
+    """The hidden tokens of a batch do not change the cost: every position is scored."""
+    model = sudoku_model().to(where)
+    queue, generator = ExampleQueue(Puzzles(), BATCH, where), torch.Generator(where)
+    if method == "puma":
+        stream = ProgressiveUnmasking(queue, 9, generator, [(0, 10)], tau=0.9, batches=8)
+    else:
+        stream = RandomMasking(queue, 9, generator)
+    return Trainer(model, Objective(model, policies.top_k), stream)
+
+
+def text_trainer(method, where):
+    model = Transformer(
+        TEXT_WORDS, TEXT_WORDS - 1, TEXT_LENGTH, dim=512, layers=14, heads=8, mlp=1536, tied=True
+    ).to(where)
+    queue, generator = ExampleQueue(Noise(), TEXT_BATCH, where), torch.Generator(where)
+    if method == "puma":
+        stream = ProgressiveUnmasking(
+            queue, TEXT_WORDS - 1, generator, [(0, 42)], tau=0.9, batches=8
+        )
+    else:
+        stream = GivenCounts(queue, TEXT_WORDS - 1, generator)
+    return Trainer(model, ChunkedObjective(model, policies.top_k), stream)
+
+
+class GivenCounts(RandomMasking):
+    """The baseline with as many hidden tokens per row as `count` says."""
+
+    def batch(self, iteration):
+        self.queue.top_up()
+        x0, prompt = self.queue.take(self.every_row)
+        hidden = choose_random(~prompt, self.count, self.generator)
+        return x0, x0.masked_fill(hidden, self.mask_token), hidden
+
+
+class Noise:
+    """Random ids after prompts of TEXT_PROMPT tokens."""
+
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, indices):
+        shape = len(indices), TEXT_LENGTH
+        x0 = np.random.default_rng(0).integers(TEXT_WORDS - 1, size=shape)
+        return x0, np.broadcast_to(np.arange(TEXT_LENGTH) < TEXT_PROMPT, shape)
 
 
 def sample(where):
@@ -128,22 +200,22 @@ def sample(where):
             generate(model, x0.long(), ~prompt, policies.top_k, 2, batch_size=128)
 
     for _ in range(rounds if reference else 0):
-        ratios.append(len(data) / timed(solve) / run_reference("sample", "--reveal", "2"))
+        theirs = run(reference, "sample", "--shape", "sudoku", "--reveal", "2")
+        ratios.append(len(data) / timed(solve) / theirs["sequences_per_second"])
     if reference:
         yield "puzzles/s, ours over reference", summary(ratios)
 
 
 def attention(where):
-    q, k, v = torch.randn(3, BATCH, 8, 81, 32, device=where, requires_grad=True)
-    kernels = {
-        "fused": lambda: F.scaled_dot_product_attention(q, k, v).sum().backward(),
-        "plain": lambda: transformer.attend(q, k, v, False).sum().backward(),
-    }
-    for run in kernels.values():
-        run()
-    if where.type == "cpu":
-        ratios = [timed(kernels["fused"]) / timed(kernels["plain"]) for _ in range(4 * rounds)]
-        yield "seconds, fused over plain", summary(ratios)
+    """Of the compiled step: the kernel is chosen when it is traced."""
+    plain = sudoku_trainer("puma", where)
+    plain.seconds(10)
+    short, transformer.SHORT = transformer.SHORT, 0
+    fused = sudoku_trainer("puma", where)
+    fused.seconds(10)
+    ratios = [fused.seconds(8) / plain.seconds(8) for _ in range(rounds)]
+    transformer.SHORT = short
+    yield "seconds of a step, fused over plain", summary(ratios)
 
 
 def sudoku_model():
@@ -163,11 +235,10 @@ def synchronise():
         torch.cuda.synchronize()
 
 
-def run_reference(what, *options):
-    """The reference's sequences per second."""
-    command = [sys.executable, reference, what, "--shape", "sudoku", *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)["sequences_per_second"]
+def run(*command):
+    """The last line of JSON that a script prints."""
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def summary(ratios):
@@ -178,6 +249,8 @@ def summary(ratios):
         "to": round(high, 3),
     }
 
+
+PARTS = {part.__name__: part for part in (step, sample, attention, text_step, text_alone)}
 
 if __name__ == "__main__":
     configure(globals())
