@@ -8,8 +8,8 @@ i.i.d. and weighting by 1/t gives it in expectation, up to the same L_eff, with 
 
 Loss and score come from the same pass over the logits: the chain needs no forward pass of its own.
 With a small vocabulary that pass covers all positions (`Objective`), since static shapes are worth
-more than the logits saved; with a large one only the hidden ones, a chunk at a time, and it computes
-the gradient on the way (`ChunkedObjective`).
+more than the logits saved; with a large one only the hidden ones, a chunk at a time, and it
+computes the gradient on the way (`ChunkedObjective`).
 """
 
 import torch
