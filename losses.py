@@ -19,13 +19,12 @@ DENSE = 64  # the largest vocabulary that is scored at all positions
 CHUNK = 1 << 25  # logits held at once with a larger one: 128 MiB in float32
 
 
-def predictions(logits, x0, position, policy):
-    """One pass over logits (..., V): cross-entropy of x0, policy's score, confidence; all (...).
+def predictions(log_probs, x0, position, policy):
+    """What follows from log_probs (..., V): cross-entropy of x0, policy's score, confidence; (...).
 
-    x0 and position (...). Score and confidence carry no gradient and depend on the logits only, not
+    x0 and position (...). Score and confidence carry no gradient and depend on log_probs only, not
     on x0.
     """
-    log_probs = logits.log_softmax(-1)
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     log_probs = log_probs.detach()
     confidence = log_probs.amax(-1).exp()
@@ -51,28 +50,23 @@ class Objective(nn.Module):
 
     def forward(self, x, x0, hidden):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
-        logits = self.model.logits(self.model(x))
+        log_probs = self.model.logits(self.model(x)).log_softmax(-1)
         position = torch.arange(x.shape[1], device=x.device).expand_as(x)
-        nll, score, confidence = predictions(logits, x0, position, self.policy)
+        nll, score, confidence = predictions(log_probs, x0, position, self.policy)
         return row_mean(nll, hidden), score, confidence
 
 
 class ChunkedObjective(Objective):
     """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once."""
 
-    def __init__(self, model, policy):
-        super().__init__(model, policy)
-        self.predict = predictions_and_probabilities
-
     def compile(self):
-        self.model.compile()
-        self.predict = torch.compile(self.predict)
+        self.model.compile()  # the head is products of matrices and few passes between them
 
     def forward(self, x, x0, hidden):
         where = hidden.nonzero(as_tuple=True)
         loss, *found = HeadLoss.apply(
             self.model(x)[where], self.model.lm_head.weight, x0[where], row_shares(hidden)[where],
-            where[1], self.policy, self.model.mask_token, self.predict,
+            where[1], self.policy, self.model.mask_token,
         )  # fmt: skip
         score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
         return loss, score, confidence
@@ -87,18 +81,20 @@ class HeadLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, h, weight, x0, share, position, policy, mask_token, predict):
+    def forward(ctx, h, weight, x0, share, position, policy, mask_token):
         kind = h.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
         states, head, share = h.to(dtype), weight.to(dtype), share[:, None]
         grad_h = torch.empty_like(h)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        results = []
-        for part in chunks(len(h), len(weight)):
-            logits = states[part] @ head.T
+        parts, results = chunks(len(h), len(weight)), []
+        room = h.new_empty(parts[0].stop, len(weight), dtype=dtype)  # used again by each chunk
+        for part in parts:
+            logits = torch.mm(states[part], head.T, out=room[: len(states[part])])
             logits[:, mask_token] = -torch.inf
-            *result, error = predict(logits, x0[part], position[part], policy)
-            results.append(result)
+            log_probs = log_softmax_(logits)
+            results.append(predictions(log_probs, x0[part], position[part], policy))
+            error = log_probs.exp_().to(dtype)
             error.scatter_add_(1, x0[part, None], error.new_full((len(error), 1), -1))  # one-hot
             grad_h[part] = (share[part] * (error @ head)).to(h.dtype)
             if grad_weight is not None:
@@ -113,19 +109,19 @@ class HeadLoss(torch.autograd.Function):
         grad_h, grad_weight = ctx.saved_tensors
         if grad_weight is not None:
             grad_weight = grad_weight.mul_(grad_loss)  # in place: it may be the largest tensor
-        return grad_h * grad_loss, grad_weight, *[None] * 6
+        return grad_h * grad_loss, grad_weight, *[None] * 5
 
 
 def chunks(n, vocab_size):
     """Slices of n positions, each of which has CHUNK logits at most."""
     size = max(1, CHUNK // vocab_size)
-    return [slice(start, start + size) for start in range(0, n, size)]
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def predictions_and_probabilities(logits, x0, position, policy):
-    """`predictions` at logits (n, V), and the probabilities in the dtype of the logits."""
+def log_softmax_(logits):
+    """In float32 at least, and in place where they are that."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return *predictions(wide, x0, position, policy), wide.softmax(-1).to(logits.dtype)
+    return torch.log_softmax(wide, -1, out=wide)
 
 
 def add_product(total, a, b):

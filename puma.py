@@ -67,15 +67,15 @@ class ProgressiveUnmasking:
         B, device = queue.rows, queue.x0.device
         self.stages = self.stages_at(0)
         self.turn = torch.zeros(1, dtype=torch.long, device=device)  # the batch in use
-        first = [self.first_chains(B) for _ in range(batches)]
+        first = [self.first_chains(B, place) for place in range(0, batches * B, B)]
         self.x0, self.prompt, self.hidden, self.stage = map(torch.stack, zip(*first, strict=True))
 
-    def first_chains(self, B):
-        """Chains for one batch, spread over the stages by random reveals."""
+    def first_chains(self, B, place):
+        """Chains for one batch, from `place` in the buffer; spread over the stages at random."""
         self.queue.top_up()
         every_row = torch.ones(B, dtype=torch.bool, device=self.queue.x0.device)
         x0, prompt = self.queue.take(every_row)
-        stage = torch.arange(B, device=x0.device) % self.stages
+        stage = (place + torch.arange(B, device=x0.device)) % self.stages
         hidden = torch.where(
             stage[:, None] > 0, self.random_state(prompt, stage), self.start(prompt)
         )

@@ -14,7 +14,9 @@ def test_loss_equals_a_slow_loop_and_its_gradient():
     logits = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
     x0, hidden = torch.randint(7, (3, 5)), torch.rand(3, 5) < 0.5
     hidden[:, 0] = True
-    nll, _, confidence = predictions(logits, x0, torch.arange(5).expand(3, 5), policies.top_k)
+    nll, _, confidence = predictions(
+        logits.log_softmax(-1), x0, torch.arange(5).expand(3, 5), policies.top_k
+    )
     loss = row_mean(nll, hidden)
     (gradient,) = torch.autograd.grad(loss, logits)
 
@@ -47,10 +49,12 @@ def test_scores_do_not_depend_on_the_truth():
     for name in policies.POLICIES:
         torch.manual_seed(1)
         _, score, confidence = predictions(
-            logits, torch.zeros(2, 4).long(), position, policies.get(name)
+            logits.log_softmax(-1), torch.zeros(2, 4).long(), position, policies.get(name)
         )
         torch.manual_seed(1)
-        _, other, same = predictions(logits, torch.full((2, 4), 5), position, policies.get(name))
+        _, other, same = predictions(
+            logits.log_softmax(-1), torch.full((2, 4), 5), position, policies.get(name)
+        )
         assert score.equal(other) and confidence.equal(same) and not score.requires_grad
 
 
