@@ -111,6 +111,8 @@ def main():
         _, _, where = backend.start(device)
         autocast = backend.autocast(where, dtype)
         model, config = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
+        if config["dataset"] != "sudoku":
+            raise ValueError(f"{out_dir} was trained on {config['dataset']}: see gsm8k.py")
         box = tuple(config["box"])
         puzzles = read_puzzles(box) if puzzle or file else held_out(config)
         sudoku.validate(puzzles, box)

@@ -1,0 +1,26 @@
+# Generated word problems with programs: the text task on a laptop.
+#
+#     python train.py config/gsm_mini.py                  # PUMA
+#     python train.py config/gsm_mini.py --method=mdm     # random masks, the same budget
+name = "gsm_mini"
+device = "cpu"
+dataset = "text"
+train_examples = 200_000
+test_examples = 256
+
+k_schedule = [(0, 16)]  # 11 stages
+tau = 0.9
+buffer = 32
+
+dim, layers, heads, mlp = 128, 4, 4, 384
+theta = 1000.0
+tied = True
+batch_size = 16
+max_iters = 5000
+lr = 1.5e-3
+min_lr = 1e-4
+warmup = 200
+
+eval_interval = 500
+eval_policies = ["top_k"]
+eval_tau = 0.9
