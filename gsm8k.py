@@ -1,6 +1,7 @@
 """Evaluate a trained model on word problems: generate programs, run them, compare the numbers.
 
     python gsm8k.py --out_dir=out/gsm_mini_puma_1                 its test questions
+    python gsm8k.py --out_dir=... --split=transfer                of templates never trained on
     python gsm8k.py --out_dir=... --file=QUESTIONS.jsonl          others; GSM8K's own files are read
     python gsm8k.py --out_dir=... --question="Ann has 3 ..."      one, its program shown
     python gsm8k.py --out_dir=... --policy_table                  the paper's table of samplers
@@ -30,7 +31,8 @@ from sample import generate
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/gsm_mini_puma_1"  # the run whose averaged weights are used
-file = ""  # JSON lines with question and answer; "" = the test set of the run's data
+file = ""  # JSON lines with question and answer; "" = those of the run's data
+split = "test"  # of the run's data: test, or transfer (word problems of templates never trained on)
 question = ""  # a question of your own
 examples: int | None = None  # of the questions at most; None = all
 reference = False  # judge the programs in the file (its `code`), in place of a model's
@@ -56,8 +58,8 @@ TABLE = [  # of the paper: confidence fast-forward, top-K, temperature; {setting
 def main():
     with backend.mistakes_named():
         world, rank, where = backend.start(device)
-        problems = own_questions()
         if reference:
+            problems = text.read_problems(file)[:examples]
             codes = [problem.code for problem in problems]
             if None in codes:
                 raise ValueError(f"{file}: question {codes.index(None)} has no code to judge")
@@ -69,12 +71,11 @@ def main():
             raise ValueError(f"{out_dir} was trained on {config['dataset']}, expected text")
         with backend.first_process_first(rank):
             task = text.load(config)
-        test = text.Prompts((problems or task.test.problems)[:examples], task.encoding, task.length)
+        test = text.Prompts(questions(task.folder), task.encoding, task.length)
         sampler = policies.get(policy)
-    settings = (
-        TABLE if policy_table else [{"tau": tau, "reveal": reveal, "temperature": temperature}]
-    )
-    rows = []
+    settings, rows = [{"tau": tau, "reveal": reveal, "temperature": temperature}], []
+    if policy_table:
+        settings = TABLE
     for setting in tqdm(settings, disable=rank > 0 or not policy_table, unit="setting"):
         with autocast:
             records, cost = evaluate(model, test, sampler, setting, world, rank)
@@ -84,11 +85,10 @@ def main():
     backend.stop()
 
 
-def own_questions():
-    """The questions that the command line asks, [] where it asks none."""
+def questions(folder):
     if question:
         return [text.Problem(question, None)]
-    return text.read_problems(file)[:examples] if file else []
+    return text.read_problems(file or folder / f"{split}.jsonl")[:examples]
 
 
 def evaluate(model, test, sampler, setting, world, rank):
@@ -100,7 +100,7 @@ def evaluate(model, test, sampler, setting, world, rank):
     begin = time.perf_counter()
     tokens, revealed_at, passes = generate(
         model, x0, ~prompt, sampler, setting["reveal"], setting["tau"], setting["temperature"],
-        batch_size,
+        batch_size, progress=rank == 0,
     )  # fmt: skip
     tokens = tokens.cpu().numpy()
     seconds = time.perf_counter() - begin

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 import backend
 import checkpoint
@@ -42,7 +43,9 @@ dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
 
 @torch.no_grad()
-def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_size=256):
+def generate(
+    model, x, hidden, policy, count, tau=None, temperature=0.0, batch_size=256, progress=False
+):
     """Unmask the hidden positions of x, step by step (paper, section 2).
 
     x (N, L) token ids, hidden (N, L) bool. Each step reveals the `count` positions of the highest
@@ -51,7 +54,8 @@ def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_s
     model's untempered probability of what was sampled (paper, table 2).
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
-    the number of forward passes. Finished rows leave the batch, waiting ones take their places.
+    the number of forward passes. Finished rows leave the batch, waiting ones take their places;
+    progress shows how many have finished.
     """
     if count < 1 or batch_size < 1 or temperature < 0:
         raise ValueError(f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0")
@@ -59,6 +63,7 @@ def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_s
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     waiting = hidden.any(1).nonzero()[:, 0]
     active, passes = waiting[:0], 0
+    bar = tqdm(total=len(waiting), unit="row", leave=False, disable=not progress)
     while len(active) + len(waiting):
         free = batch_size - len(active)
         active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
@@ -74,7 +79,10 @@ def generate(model, x, hidden, policy, count, tau=None, temperature=0.0, batch_s
         x[active] = torch.where(chosen, token, rows)
         revealed_at[active] = torch.where(chosen, age[active, None], revealed_at[active])
         hidden[active] = now & ~chosen
-        active = active[hidden[active].any(1)]
+        unfinished = hidden[active].any(1)
+        active = active[unfinished]
+        bar.update(len(unfinished) - len(active))
+    bar.close()
     return x, revealed_at, passes
 
 
@@ -123,8 +131,9 @@ def main():
     begin = time.perf_counter()
     with backend.mistakes_named(), autocast:
         tokens, revealed_at, passes = generate(
-            model, clues - 1, clues == 0, chosen, reveal, tau, temperature, batch_size
-        )
+            model, clues - 1, clues == 0, chosen, reveal, tau, temperature, batch_size,
+            progress=len(puzzles) > batch_size,
+        )  # fmt: skip
     grids, revealed_at = tokens.cpu().numpy() + 1, revealed_at.cpu().numpy()
     seconds = time.perf_counter() - begin
 

@@ -78,6 +78,7 @@ def program(encoding, ids):
 class Text(NamedTuple):
     """A data set to train on, one to validate the loss, and questions to solve."""
 
+    folder: Path
     train: corpus.Examples
     validation: corpus.Examples
     test: Prompts
@@ -102,7 +103,7 @@ def load(config):
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
     encoding = tokenizer.load(folder / "tokenizer.tiktoken")
     problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
-    return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
+    return Text(folder, train, validation, Prompts(problems, encoding, train.length), encoding)
 
 
 def read_problems(path):
@@ -123,6 +124,8 @@ def read_problems(path):
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{path}, line {number}: no problem: {error!r}") from None
             problems.append(Problem(question, answer, row.get("code")))
+    if not problems:
+        raise ValueError(f"{path} is empty: expected lines with question and answer")
     return problems
 
 

@@ -99,7 +99,9 @@ def test_training_resumes_exactly(run, tmp_path):
 
 
 def test_evaluation_writes_a_record_per_question(run):
-    printed = run_script("gsm8k.py", f"--out_dir={run}", "--examples=5", "--reveal=40")
+    printed = run_script(
+        "gsm8k.py", f"--out_dir={run}", "--examples=5", "--reveal=40", "--split=transfer"
+    )
     rows = [json.loads(line) for line in (run / "gsm8k.jsonl").read_text().splitlines()]
     assert len(rows) == 5 and "of 5 questions solved" in printed
     assert {"question", "answer", "program", "kind", "value", "detail"} == rows[0].keys()
