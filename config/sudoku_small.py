@@ -16,9 +16,8 @@ tau = 0.9
 buffer = 32  # chains of 32 batches
 
 dim, layers, heads, mlp = 128, 6, 4, 384
-theta = (
-    20.0  # frequencies near 2 pi / 9 and 2 pi / 27, the periods of columns and of bands of boxes
-)
+# Frequencies near 2 pi / 9 and 2 pi / 27, the periods of columns and of bands of boxes
+theta = 20.0
 batch_size = 32
 max_iters = 4000
 lr = 1.5e-3
