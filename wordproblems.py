@@ -1,7 +1,7 @@
 """GSM-style word problems with programs, in the form of TinyGSM: made from a seed, without data.
 
 A template (wordproblem_templates.py) turns a random source into a question, a program and its
-answer. The numbers of a question decide its split: a stable hash of (template, sorted numbers)
+answer. The numbers of a program decide its split: a stable hash of (template, sorted numbers)
 gives 96% to train, 2% to validation, 2% to test, so no two of them share a template with its
 numbers, whatever the seed and the count. The templates HELD_OUT occur in `transfer` alone.
 
@@ -99,10 +99,15 @@ def numbers(text):
 
 
 def split_of(problem):
-    """Where a problem belongs. The order of the numbers is left out: wordings may swap them."""
+    """Where a problem belongs.
+
+    The order of the numbers is left out, since wordings may swap them, and so are those that the
+    program does not use: the same program under another distractor is the same problem.
+    """
     if problem.template in HELD_OUT:
         return "transfer"
-    key = f"{problem.template} {' '.join(sorted(numbers(problem.question)))}"
+    program = problem.code.split('"""')[2]
+    key = f"{problem.template} {' '.join(sorted(numbers(program)))}"
     return {0: "validation", 1: "test"}.get(zlib.crc32(key.encode()) % 50, "train")
 
 
