@@ -31,14 +31,14 @@ def predictions(log_probs, x0, position, policy):
     return nll, policy(log_probs, confidence, position), confidence
 
 
-def row_shares(hidden):
+def row_shares(hidden, dtype):
     """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1."""
-    return hidden / (hidden.sum(1, keepdim=True) * len(hidden))
+    return hidden.to(dtype) / (hidden.sum(1, keepdim=True) * len(hidden))
 
 
 def row_mean(nll, hidden):
     """Mean over each row's hidden positions, then over rows. Every row must have one; (B, L)."""
-    return (nll.masked_fill(~hidden, 0) * row_shares(hidden)).sum()
+    return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype)).sum()
 
 
 class Objective(nn.Module):
@@ -57,16 +57,21 @@ class Objective(nn.Module):
 
 
 class ChunkedObjective(Objective):
-    """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once."""
+    """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once.
+
+    Every row must have a hidden position.
+    """
 
     def compile(self):
         self.model.compile()  # the head is products of matrices and few passes between them
 
     def forward(self, x, x0, hidden):
-        where = hidden.nonzero(as_tuple=True)
+        h = self.model(x)
+        where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
+        weight = self.model.lm_head.weight
         loss, *found = HeadLoss.apply(
-            self.model(x)[where], self.model.lm_head.weight, x0[where], row_shares(hidden)[where],
-            where[1], self.policy, self.model.mask_token,
+            h[where], weight, x0[where], row_shares(hidden, weight.dtype)[where], where[1],
+            self.policy, self.model.mask_token,
         )  # fmt: skip
         score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
         return loss, score, confidence
@@ -94,8 +99,9 @@ class HeadLoss(torch.autograd.Function):
             logits[:, mask_token] = -torch.inf
             log_probs = log_softmax_(logits)
             results.append(predictions(log_probs, x0[part], position[part], policy))
-            error = log_probs.exp_().to(dtype)
+            error = log_probs.exp_()
             error.scatter_add_(1, x0[part, None], error.new_full((len(error), 1), -1))  # one-hot
+            error = error.to(dtype)  # not before: the difference is small where the model is sure
             grad_h[part] = (share[part] * (error @ head)).to(h.dtype)
             if grad_weight is not None:
                 add_product(grad_weight, error.T, (share[part] * h[part]).to(dtype))
