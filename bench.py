@@ -93,7 +93,13 @@ def text_step(where):
     if reference:
         rates, peaks = [], []
         for _ in range(rounds):  # each in a process of its own, for its peak memory
-            ours = run(__file__, "--parts=['text_alone']", f"--{device=!s}", f"--{dtype=!s}")
+            ours = run(
+                __file__,
+                "--parts=['text_alone']",
+                f"--{device=!s}",
+                f"--{dtype=!s}",
+                f"--{compile=!s}",
+            )
             theirs = run(reference, "step", "--shape", "tinygsm", "--method", "puma")
             rates.append(ours["sequences_per_second"] / theirs["sequences_per_second"])
             peaks.append(ours["peak_gb"] / theirs["peak_gb"])

@@ -45,11 +45,11 @@ def move_aside(path):
 
 
 def load_model(path, device="cpu"):
-    """The model with its averaged (EMA) weights, for sampling, and the run's configuration."""
+    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age."""
     state = load(path)
     model = Transformer(**state["model_args"])
     model.load_state_dict(state["ema"])
-    return model.to(device).eval(), state["config"]
+    return model.to(device).eval(), state["config"], state["iteration"]
 
 
 def random_states():

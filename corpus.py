@@ -81,21 +81,16 @@ def question_key(question):
 class Examples:
     """The examples of a split, memory-mapped; examples[indices (n,)] -> x0 (n, L), prompt (n, L).
 
-    x0 int32 ids, padded with `end`; prompt bool, True at the question. L = `length`, by default the
-    length that the folder was written for. Raises FileNotFoundError if the folder holds no corpus,
-    ValueError if it has no such split or if an example is longer.
+    x0 int32 ids, padded with `end`; prompt bool, True at the question. L is the length
+    that the folder was written for. Raises FileNotFoundError if the folder holds no corpus,
+    ValueError if it has no such split.
     """
 
-    def __init__(self, folder, split, length=None):
+    def __init__(self, folder, split):
         self.header = read_header(folder)
         if split not in self.header["splits"]:
             raise ValueError(f"{folder} has the splits {[*self.header['splits']]}, not {split!r}")
-        longest = self.header["splits"][split]["longest"]
-        self.length = self.header["length"] if length is None else length
-        if longest >= self.length:
-            raise ValueError(f"{folder}: {longest} tokens and an end do not fit in {self.length}")
-        self.end, self.mask = self.header["tokenizer"]["end"], self.header["tokenizer"]["mask"]
-        self.vocab_size = self.header["tokenizer"]["vocab_size"]
+        self.length, self.end = self.header["length"], self.header["tokenizer"]["end"]
         arrays = (np.load(Path(folder) / f"{split}.{name}.npy", mmap_mode="r") for name in COLUMNS)
         self.tokens, self.starts, self.prompts, self.keys = map(np.asarray, arrays)
 

@@ -8,8 +8,9 @@
     python gsm8k.py --file=QUESTIONS.jsonl --reference            judge the file's own programs
     torchrun --nproc_per_node=8 gsm8k.py --out_dir=...            questions shared out
 
-Writes one object per question to out_dir/gsm8k.jsonl (question, answer, program, kind, value,
-detail), and the table to out_dir/policy_table.md and .json.
+Writes out_dir/gsm8k.json (accuracy with its 95 % interval, cost, failures by kind, origin) and
+gsm8k.jsonl (one object per question: question, answer, program, kind, value, detail), or the same
+as policy_table.json and .jsonl, and the table as policy_table.md.
 """
 
 import json
@@ -19,13 +20,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 import backend
 import checkpoint
+import corpus
+import metrics
 import policies
 import programs
 import text
+import tokenizer
 from configurator import configure
 from sample import generate
 
@@ -57,38 +60,67 @@ TABLE = [  # of the paper: confidence fast-forward, top-K, temperature; {setting
 
 def main():
     with backend.mistakes_named():
+        check()
         world, rank, where = backend.start(device)
         if reference:
-            problems = text.read_problems(file)[:examples]
-            codes = [problem.code for problem in problems]
-            if None in codes:
-                raise ValueError(f"{file}: question {codes.index(None)} has no code to judge")
-            show(summary(judged(problems, codes)))
+            if rank == 0:
+                judge_references()
             return
         autocast = backend.autocast(where, dtype)
-        model, config = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
-        if config["dataset"] != "text":
-            raise ValueError(f"{out_dir} was trained on {config['dataset']}, expected text")
+        model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
-            task = text.load(config)
-        test = text.Prompts(questions(task.folder), task.encoding, task.length)
+            folder = folder_of(config)
+        encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+        test = text.Prompts(questions(folder), encoding, corpus.read_header(folder)["length"])
         sampler = policies.get(policy)
-    settings, rows = [{"tau": tau, "reveal": reveal, "temperature": temperature}], []
+    origin = {"iteration": iteration, "questions": file or split, "policy": policy, "seed": seed}
+    origin |= {"device": where.type, "commit": metrics.commit()}
+    rows, settings = [], [{"tau": tau, "reveal": reveal, "temperature": temperature}]
     if policy_table:
         settings = TABLE
-    for setting in tqdm(settings, disable=rank > 0 or not policy_table, unit="setting"):
+    for setting in settings:
         with autocast:
             records, cost = evaluate(model, test, sampler, setting, world, rank)
-        rows.append({"policy": policy} | setting | summary(records) | cost)
+        rows.append(origin | setting | cost | summary(records))
+        if rank == 0:
+            keep(records, rows)
     if rank == 0:
-        finish(records, rows)
+        print(markdown(rows) if policy_table else shown(records, rows[0]))
     backend.stop()
+
+
+def check():
+    """Raise ValueError for values that no evaluation can have."""
+    for key in ("reveal", "batch_size", *(("examples",) if examples is not None else ())):
+        if globals()[key] < 1:
+            raise ValueError(f"{key} {globals()[key]}: expected at least 1")
+    if question and (policy_table or reference or file):
+        raise ValueError("--question goes with neither --policy_table, --reference nor --file")
+    if split not in ("test", "transfer"):
+        raise ValueError(f"split {split!r}: expected test or transfer")
+
+
+def folder_of(config):
+    if config["dataset"] != "text":
+        raise ValueError(f"{out_dir} was trained on {config['dataset']}, expected text")
+    return text.folder_of(config)
 
 
 def questions(folder):
     if question:
         return [text.Problem(question, None)]
     return text.read_problems(file or folder / f"{split}.jsonl")[:examples]
+
+
+def judge_references():
+    folder = None
+    if not file:
+        folder = folder_of(checkpoint.load(Path(out_dir) / "checkpoint.pt")["config"])
+    problems = questions(folder)
+    codes = [problem.code for problem in problems]
+    if None in codes:
+        raise ValueError(f"question {codes.index(None)} of {file or split} has no code to judge")
+    print(shown([], summary(judged(problems, codes))))
 
 
 def evaluate(model, test, sampler, setting, world, rank):
@@ -129,22 +161,23 @@ def judged(problems, codes):
 def summary(records):
     kinds = Counter(record["kind"] for record in records)
     correct, n = kinds["correct"], len(records)
-    shown = {"accuracy": correct / n, "interval": programs.interval(correct, n), "questions": n}
+    shown = {"accuracy": correct / n, "interval": programs.interval(correct, n), "examples": n}
     return shown | {"kinds": dict(kinds.most_common())}
 
 
-def finish(records, rows):
-    """Show and write what was found; records are those of the last setting."""
+def keep(records, rows):
+    """Write what has been found so far; records are those of the last row."""
+    name = "policy_table" if policy_table else "gsm8k"
+    setting = {key: rows[-1][key] for key in ("tau", "reveal", "temperature")}
+    lines = "".join(json.dumps(setting | record) + "\n" for record in records)
     if question:
-        print(records[0]["program"], f"# {records[0]['value']}", sep="\n")
         return
     if policy_table:
-        write("policy_table.json", json.dumps(rows, indent=1))
-        write("policy_table.md", markdown(rows))
-        print(markdown(rows))
-        return
-    write("gsm8k.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    show(rows[0])
+        write(f"{name}.md", markdown(rows))
+        if len(rows) > 1:
+            lines = Path(out_dir, f"{name}.jsonl").read_text(encoding="utf-8") + lines
+    write(f"{name}.json", json.dumps(rows, indent=1))
+    write(f"{name}.jsonl", lines)
 
 
 def write(name, content):
@@ -154,16 +187,20 @@ def write(name, content):
     partial.replace(Path(out_dir, name))
 
 
-def show(row):
+def shown(records, row):
+    """One row of results for a reader; of a single question the program and its result."""
+    if question:
+        (record,) = records
+        result = record["value"] if record["kind"] == "wrong_number" else record["kind"]
+        return f"{record['program']}\n# {result} {record['detail']}".rstrip()
     low, high = row["interval"]
-    print(f"{row['accuracy']:.1%} [{low:.1%}, {high:.1%}] of {row['questions']} questions solved")
+    lines = [f"{row['accuracy']:.1%} [{low:.1%}, {high:.1%}] of {row['examples']} questions solved"]
     if "seconds" in row:
-        print(
+        lines.append(
             f"{row['tokens_per_step']:.2f} tokens per step, {row['forward_passes']} forward "
             f"passes, {row['seconds']:.1f} s"
         )
-    for kind, count in row["kinds"].items():
-        print(f"{count:6d} {kind}")
+    return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
 
 
 def markdown(rows):

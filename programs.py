@@ -2,9 +2,9 @@
 
     judge(programs, answers) -> [Verdict], each with a kind:
 
-"correct", "wrong_number" (also: what is returned is no number), or why there is no result:
-"no_function", "syntax_error", "timeout", "exception", "killed". Programs run in worker processes
-(sandbox.py), never in this one.
+"correct", "wrong_number" (also: a text that spells none, a bool, None), or why there is no result:
+"no_function", "syntax_error", "timeout", "exception" (also: a result of another type), "killed".
+Programs run in worker processes (sandbox.py), never in this one.
 """
 
 import math
@@ -17,7 +17,7 @@ import sandbox
 FUNCTION = "simple_math_problem"  # as TinyGSM names it
 TOLERANCE = Fraction(1, 1000)
 NUMBER = re.compile(  # what a string may say: $1,234.50, 50 %, -3/4, 1.5e3; short, so always cheap
-    r"([-+]?)\s*\$?\s*(\d{1,3}(?:,\d{3}){1,30}|\d{0,100})(\.\d{0,100})?(e[-+]?\d{1,3})?"
+    r"(?:\$\s*)?([-+]?)\s*(?:\$\s*)?(\d{1,3}(?:,\d{3}){1,30}|\d{0,100})(\.\d{0,100})?(e[-+]?\d{1,3})?"
     r"(?:\s*/\s*(\d{1,100}))?\s*%?",
     re.IGNORECASE,
 )
@@ -40,6 +40,12 @@ def judge(programs, answers, seconds=2.0):
     return verdicts
 
 
+def report_sandbox():
+    """Start a worker, and say which of the protections that sandbox.py knows are missing here."""
+    if missing := {"namespaces", "capabilities", "landlock", "seccomp"} - set(sandbox.protections()):
+        print(f"generated programs run without {', '.join(sorted(missing))}: see sandbox.py")
+
+
 def equal(value, answer):
     """Whether both are numbers that differ by TOLERANCE at most."""
     value, answer = number(value), number(answer)
@@ -49,8 +55,9 @@ def equal(value, answer):
 def number(value):
     """The exact number that a result stands for, None where it stands for none.
 
-    Strings may have separators of thousands, a currency sign, a percent sign (50 % is 50, as the
-    answers of GSM8K have it) or be a fraction. A bool is no number, nor are infinity and nan.
+    Strings may have separators of thousands, a dollar sign, a percent sign (50 % is 50, as the
+    answers of GSM8K have it) or be a fraction, but no words. A bool is no number, nor are infinity
+    and nan.
     """
     if isinstance(value, complex) and value.imag == 0:
         value = value.real

@@ -55,7 +55,7 @@ def generate(
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Finished rows leave the batch, waiting ones take their places;
-    progress shows how many have finished.
+    progress shows how many tokens are revealed.
     """
     if count < 1 or batch_size < 1 or temperature < 0:
         raise ValueError(f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0")
@@ -63,7 +63,7 @@ def generate(
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     waiting = hidden.any(1).nonzero()[:, 0]
     active, passes = waiting[:0], 0
-    bar = tqdm(total=len(waiting), unit="row", leave=False, disable=not progress)
+    bar = tqdm(total=hidden.sum().item(), unit="token", leave=False, disable=not progress)
     while len(active) + len(waiting):
         free = batch_size - len(active)
         active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
@@ -79,9 +79,8 @@ def generate(
         x[active] = torch.where(chosen, token, rows)
         revealed_at[active] = torch.where(chosen, age[active, None], revealed_at[active])
         hidden[active] = now & ~chosen
-        unfinished = hidden[active].any(1)
-        active = active[unfinished]
-        bar.update(len(unfinished) - len(active))
+        active = active[hidden[active].any(1)]
+        bar.update(chosen.sum().item())
     bar.close()
     return x, revealed_at, passes
 
@@ -118,7 +117,7 @@ def main():
     with backend.mistakes_named():
         _, _, where = backend.start(device)
         autocast = backend.autocast(where, dtype)
-        model, config = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
+        model, config, _ = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         if config["dataset"] != "sudoku":
             raise ValueError(f"{out_dir} was trained on {config['dataset']}: see gsm8k.py")
         box = tuple(config["box"])

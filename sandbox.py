@@ -57,7 +57,7 @@ PATIENCE = 30.0  # seconds beyond the program's for a worker to answer
 
 class Outcome(NamedTuple):
     kind: str  # "ok", "no_function", "syntax_error", "timeout", "exception" or "killed"
-    value: object  # if ok: an exact int, float, complex, str or bool, or None
+    value: object  # if ok: an exact int, float, complex, str or bool, or None; a Fraction as str
     detail: str
     output: str  # what was printed, also to stderr
 

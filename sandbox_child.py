@@ -14,6 +14,8 @@ import _sitebuiltins
 import builtins
 import contextlib
 import ctypes
+import decimal
+import fractions
 import importlib
 import json
 import os
@@ -256,6 +258,8 @@ def encode(value):
         return b"ok float " + struct.pack("!d", value)
     if kind is complex:
         return b"ok complex " + struct.pack("!dd", value.real, value.imag)
+    if kind is fractions.Fraction or kind is decimal.Decimal:
+        value, kind = str(value), str
     if kind is str and len(text := value.encode("utf-8", "surrogatepass")) <= MAX_REPORT // 2:
         return b"ok str " + text
     fault = "too large: " if kind is int or kind is str else "not a number, text, bool or None: "

@@ -10,6 +10,8 @@ program returns the right number (programs.py).
 import hashlib
 import itertools
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +80,6 @@ def program(encoding, ids):
 class Text(NamedTuple):
     """A data set to train on, one to validate the loss, and questions to solve."""
 
-    folder: Path
     train: corpus.Examples
     validation: corpus.Examples
     test: Prompts
@@ -99,11 +100,21 @@ class Text(NamedTuple):
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    folder = Path(config["data_dir"] or embedded(config["train_examples"]))
+    folder = folder_of(config)
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
     encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+    programs.report_sandbox()
+    if not len(validation):
+        raise ValueError(
+            f"{folder} has no validation examples: prepare more rows, or a larger --val"
+        )
     problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
-    return Text(folder, train, validation, Prompts(problems, encoding, train.length), encoding)
+    return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
+
+
+def folder_of(config):
+    """The folder of a run's data set; generated word problems are made where they are not there."""
+    return Path(config["data_dir"] or embedded(config["train_examples"]))
 
 
 def read_problems(path):
@@ -136,11 +147,13 @@ def embedded(count):
     folder = EMBEDDED / f"{count}-{stamp}"
     if folder.exists():
         return folder
+    print(f"making {count:,} word problems: {folder}", flush=True)
     encoding = tokenizer.load(VOCABULARY)
-    writer = corpus.Writer(folder, encoding, LENGTH, {"wordproblems": count})
+    own = folder.with_name(f"{folder.name}.{os.getpid()}")  # another run may be making the same
+    writer = corpus.Writer(own, encoding, LENGTH, {"wordproblems": count})
     for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
         problems = wordproblems.generate(n, kind)
-        for start in tqdm(range(0, n, 1000), f"{n:,} problems", unit="k"):
+        for start in tqdm(range(0, n, 1000), kind, unit="k"):
             pairs = [(problem.question, problem.code) for problem in problems[start : start + 1000]]
             encoded, dropped = corpus.encode(encoding, pairs, LENGTH)
             writer.add(split, encoded)
@@ -150,4 +163,8 @@ def embedded(count):
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (writer.partial / f"{kind}.jsonl").write_text(lines, encoding="utf-8")
     writer.finish()
+    try:
+        own.rename(folder)
+    except OSError:  # the other run was first
+        shutil.rmtree(own)
     return folder

@@ -60,9 +60,6 @@ class Tokenizer:
         """Ids of the text, list of int. `<|endoftext|>` in it is text like any other."""
         return self._bpe.encode_ordinary(unicodedata.normalize("NFC", text))
 
-    def encode_batch(self, texts):
-        return [self.encode(text) for text in texts]
-
     def decode(self, ids):
         """The text of all ids; end and mask show as `<|endoftext|>` and `<|mask|>`.
 

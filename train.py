@@ -26,7 +26,7 @@ import policies
 import sudoku
 import text
 from configurator import configure
-from examples import ExampleQueue
+from examples import ExampleQueue, fingerprint
 from losses import DENSE, ChunkedObjective, Objective
 from metrics import Metrics
 from model import Transformer
@@ -117,7 +117,11 @@ def main(config):
         samplers = {each: policies.get(each) for each in eval_policies}
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
-        start = restore(saved, config, parts, stream, rank, world, device) if resuming else 0
+        start = 0
+        if resuming:
+            if saved["data"] != fingerprint(task.train):
+                raise ValueError("a resumed run must keep its data: the training examples differ")
+            start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
             averaged.load_state_dict(saved["ema"])
     if backend.compiles(device, compile, max_iters):
@@ -130,7 +134,7 @@ def main(config):
         if rank == 0:
             state = {part: value.state_dict() for part, value in parts.items()}
             state |= {"iteration": iteration, "config": config, "model_args": model_args}
-            state |= {"ranks": ranks, "device": device.type}
+            state |= {"ranks": ranks, "device": device.type, "data": fingerprint(task.train)}
             checkpoint.save(state, out / "checkpoint.pt")
 
     def measure():
@@ -270,8 +274,9 @@ def evaluate(task, model, samplers, autocast, rank, world):
         for sampler in samplers.values():
             x0, prompt = on_device(task.test[mine], device)
             tokens, _, _ = generate(
-                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size
-            )
+                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size,
+                progress=rank == 0,
+            )  # fmt: skip
             solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
         loss, rows = validation_loss(task.validation, model, device, rank, world)
     *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])

@@ -1,9 +1,11 @@
 # The paper's text run: TinyGSM to GSM8K, 125.4M parameters, 900k updates of 256 rows of 512 tokens.
 #
 #     python data/tinygsm/prepare.py                             # once: downloads and tokenises
-#     torchrun --nproc_per_node=8 train.py config/tinygsm.py     # PUMA, as in the paper
+#     torchrun --nproc_per_node=8 train.py config/tinygsm.py     # PUMA
 #     torchrun --nproc_per_node=8 gsm8k.py --out_dir=out/tinygsm_puma_1
 #
+# A try on a laptop: --device=cpu --batch_size=2 --max_iters=20 --test_examples=8 --eval_reveal=20.
+# Ours, where the paper is silent: the buffer, the end of the cosine.
 # Paper: 39.1 % of GSM8K's test questions (top_k, 2 per step), 3.41 updates a second on eight H100,
 # which is three days. Not yet run in full here.
 name = "tinygsm"

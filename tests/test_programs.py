@@ -11,7 +11,7 @@ from programs import equal, interval, judge, number
         (7, 7), (-2.5, Fraction(-5, 2)), ("1,234.50", Fraction(2469, 2)), ("$1,000,000", 10**6),
         ("50%", 50), ("50 %", 50), ("3/4", Fraction(3, 4)), ("-3/4", Fraction(-3, 4)), (" 12 ", 12),
         ("1.5e3", 1500), (".5", Fraction(1, 2)), ("5.", 5), (4 + 0j, 4),
-        ("- $ 3", -3),
+        ("- $ 3", -3), ("$-5", -5),
         (True, None), (None, None), (float("nan"), None), (float("inf"), None), (1j, None),
         (complex("nan"), None), ([7], None), (b"7", None), ("", None), (".", None), ("seven", None),
         ("1,23", None), ("1/0", None), ("7 apples", None), ("1e9999", None), ("9" * 1000, None),
@@ -35,6 +35,8 @@ def test_verdicts_by_kind():
 
     programs = {
         function("return 5"): "correct", function("return '5.0'"): "correct",
+        function("from fractions import Fraction; return Fraction(15, 3)"): "correct",
+        function("from decimal import Decimal; return Decimal('5.00')"): "correct",
         function("return 6"): "wrong_number", function("return None"): "wrong_number",
         function("return [5]"): "exception", function("return 5 / 0"): "exception",
         function("while True: pass"): "timeout", "x = 5": "no_function",

@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import numpy as np
@@ -104,7 +105,9 @@ def test_evaluation_writes_a_record_per_question(run):
     )
     rows = [json.loads(line) for line in (run / "gsm8k.jsonl").read_text().splitlines()]
     assert len(rows) == 5 and "of 5 questions solved" in printed
-    assert {"question", "answer", "program", "kind", "value", "detail"} == rows[0].keys()
+    assert {"question", "answer", "program", "kind", "value", "detail"} <= rows[0].keys()
+    result = json.loads((run / "gsm8k.json").read_text())[0]
+    assert result["questions"] == "transfer" and sum(result["kinds"].values()) == 5
     assert rows[0]["kind"] in ("no_function", "syntax_error", "exception", "wrong_number")
 
 
@@ -118,6 +121,52 @@ def test_policy_table(run):
     assert printed.strip() == (run / "policy_table.md").read_text().strip()
 
 
-def test_reference_programs_of_a_file(folder):
+def test_reference_programs(folder, run):
     printed = run_script("gsm8k.py", f"--file={folder / 'test.jsonl'}", "--reference")
     assert "100.0% [99.6%, 100.0%] of 1000 questions solved" in printed
+    own = run_script("gsm8k.py", f"--out_dir={run}", "--reference", "--examples=10")
+    assert "of 10 questions solved" in own and "10 correct" in own
+
+
+def test_a_question_of_ones_own(run):
+    ask = "--question=Tom has 3 pens. How many pens does he have?"
+    assert "# no_function" in run_script("gsm8k.py", f"--out_dir={run}", ask, "--reveal=99")
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--reveal=0"], "reveal 0: expected at least 1"),
+        (["--examples=-1"], "examples -1"),
+        (["--question=Q", "--policy_table"], "--question goes with neither"),
+        (["--split=train"], "expected test or transfer"),
+        (["--out_dir=nowhere"], "no checkpoint"),
+        (["--file=nowhere.jsonl", "--reference"], "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_are_named(flags, message):
+    with pytest.raises(SystemExit, match=message):
+        run_script("gsm8k.py", *flags)
+
+
+def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(text, "EMBEDDED", tmp_path)
+    monkeypatch.setattr(text, "HELD_OUT", 5)
+    monkeypatch.setattr(text.os, "getpid", itertools.count().__next__)
+    finish, others = corpus.Writer.finish, []
+
+    def late(writer):
+        monkeypatch.setattr(corpus.Writer, "finish", finish)
+        others.append(text.embedded(20))  # begins and ends while this one is at work
+        return finish(writer)
+
+    monkeypatch.setattr(corpus.Writer, "finish", late)
+    assert text.embedded(20) == others[0] and [*tmp_path.iterdir()] == others
+
+
+def test_a_resumed_run_must_keep_its_data(run, folder, monkeypatch):
+    other = {"data_dir": "", "train_examples": 250, "test_examples": 6}
+    changed = text.load(other)
+    monkeypatch.setattr(text, "load", lambda config: changed)
+    with pytest.raises(SystemExit, match="must keep its data"):
+        train(run, *TEXT, "--init_from=resume", "--max_iters=21")

@@ -54,8 +54,8 @@ CHUNK, COMMIT = 2048, 50  # rows of a worker's task; tasks between the points to
 
 
 def main():
-    if not 0 <= val < 1:
-        raise ValueError(f"val={val}: must be at least 0 and less than 1")
+    if not 0 < val < 1:
+        raise ValueError(f"val={val}: must be more than 0 and less than 1")
     encoding = read_ranks()
     whose = "Qwen2's" if encoding.checksum == QWEN2 else "not Qwen2's"
     print(f"tokenizer: {encoding.end:,} ranks, {whose}")
@@ -208,7 +208,7 @@ def read_gsm8k():
 
 def gsm8k_file():
     with open(gsm8k, encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
+        rows = [json.loads(line) for line in lines if line.strip()]
     if not all(isinstance(row, dict) and {"question", "answer"} <= row.keys() for row in rows):
         raise ValueError(f"{gsm8k}: every line must have question and answer")
     return rows
