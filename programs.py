@@ -42,7 +42,8 @@ def judge(programs, answers, seconds=2.0):
 
 def report_sandbox():
     """Start a worker, and say which of the protections that sandbox.py knows are missing here."""
-    if missing := {"namespaces", "capabilities", "landlock", "seccomp"} - set(sandbox.protections()):
+    known = {"namespaces", "capabilities", "landlock", "seccomp"}
+    if missing := known - set(sandbox.protections()):
         print(f"generated programs run without {', '.join(sorted(missing))}: see sandbox.py")
 
 
