@@ -65,6 +65,7 @@ def main():
         if reference:
             if rank == 0:
                 judge_references()
+            backend.stop()
             return
         autocast = backend.autocast(where, dtype)
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
@@ -75,14 +76,14 @@ def main():
         sampler = policies.get(policy)
     origin = {"iteration": iteration, "questions": file or split, "policy": policy, "seed": seed}
     origin |= {"device": where.type, "commit": metrics.commit()}
-    rows, settings = [], [{"tau": tau, "reveal": reveal, "temperature": temperature}]
-    if policy_table:
-        settings = TABLE
-    for setting in settings:
+    records, rows = [], []
+    settings = [{"tau": tau, "reveal": reveal, "temperature": temperature}]
+    for setting in TABLE if policy_table else settings:
         with autocast:
-            records, cost = evaluate(model, test, sampler, setting, world, rank)
-        rows.append(origin | setting | cost | summary(records))
-        if rank == 0:
+            found, cost = evaluate(model, test, sampler, setting, world, rank)
+        rows.append(origin | setting | cost | summary(found))
+        records += [setting | record for record in found]
+        if rank == 0 and not question:
             keep(records, rows)
     if rank == 0:
         print(markdown(rows) if policy_table else shown(records, rows[0]))
@@ -128,7 +129,7 @@ def evaluate(model, test, sampler, setting, world, rank):
     where = model.lm_head.weight.device
     mine = np.arange(rank, len(test), world)
     x0, prompt = (torch.from_numpy(part).to(where) for part in test[mine])
-    torch.manual_seed(seed)
+    torch.manual_seed(seed + rank)
     begin = time.perf_counter()
     tokens, revealed_at, passes = generate(
         model, x0, ~prompt, sampler, setting["reveal"], setting["tau"], setting["temperature"],
@@ -166,18 +167,12 @@ def summary(records):
 
 
 def keep(records, rows):
-    """Write what has been found so far; records are those of the last row."""
+    """Write what has been found so far."""
     name = "policy_table" if policy_table else "gsm8k"
-    setting = {key: rows[-1][key] for key in ("tau", "reveal", "temperature")}
-    lines = "".join(json.dumps(setting | record) + "\n" for record in records)
-    if question:
-        return
+    write(f"{name}.json", json.dumps(rows, indent=1))
+    write(f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     if policy_table:
         write(f"{name}.md", markdown(rows))
-        if len(rows) > 1:
-            lines = Path(out_dir, f"{name}.jsonl").read_text(encoding="utf-8") + lines
-    write(f"{name}.json", json.dumps(rows, indent=1))
-    write(f"{name}.jsonl", lines)
 
 
 def write(name, content):
