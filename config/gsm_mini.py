@@ -2,11 +2,15 @@
 #
 #     python train.py config/gsm_mini.py                  # PUMA
 #     python train.py config/gsm_mini.py --method=mdm     # random masks, the same budget
+#     python gsm8k.py --out_dir=out/gsm_mini_puma_1       # all test questions, 2 tokens per step
+#
+# 0.98M parameters, 2 laptop cores, no download. Accuracy while training is that of confidence
+# thresholding, which takes a third of the steps.
 name = "gsm_mini"
 device = "cpu"
 dataset = "text"
 train_examples = 200_000
-test_examples = 256
+test_examples = 200
 
 k_schedule = [(0, 16)]  # 11 stages
 tau = 0.9
@@ -16,11 +20,11 @@ dim, layers, heads, mlp = 128, 4, 4, 384
 theta = 1000.0
 tied = True
 batch_size = 16
-max_iters = 5000
-lr = 1.5e-3
+max_iters = 6000
+lr = 2e-3
 min_lr = 1e-4
 warmup = 200
 
-eval_interval = 500
+eval_interval = 1000
 eval_policies = ["top_k"]
 eval_tau = 0.9
