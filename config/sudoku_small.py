@@ -3,7 +3,9 @@
 #     python train.py config/sudoku_small.py                 # PUMA
 #     python train.py config/sudoku_small.py --method=mdm    # random masks, the same budget
 #
-# 1.3M parameters, 2 laptop cores, no download.
+# 1.3M parameters, 2 laptop cores, 22 minutes, no download. Expect 91 % of unseen puzzles (PUMA, one
+# seed; another run gave 93). Random masks were not run at these settings; in a trial at other
+# settings they led, as puzzles with so many clues may not need an order.
 name = "sudoku_small"
 device = "cpu"
 box = (3, 3)
