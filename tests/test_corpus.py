@@ -44,21 +44,17 @@ def write(folder, tokenizer, pairs=PAIRS, length=LENGTH):
     return writer.finish()
 
 
-def expected(tokenizer, split, length):
+def expected(tokenizer, split):
     chosen = [p for at, p in enumerate(PAIRS) if (at // 7 * 7 % 3 == 1) == (split == "val")]
-    return [row(tokenizer, p, length) for p in chosen if row(tokenizer, p, LENGTH)]
+    return [row(tokenizer, p, LENGTH) for p in chosen if row(tokenizer, p, LENGTH)]
 
 
-@pytest.mark.parametrize("length", [None, 60])
-def test_rows_as_made_one_by_one(tmp_path, tokenizer, length):
+def test_rows_as_made_one_by_one(tmp_path, tokenizer):
     header = write(tmp_path / "set", tokenizer)
     assert header == json.loads((tmp_path / "set" / "header.json").read_text())
     kept = 0
     for split in ("train", "val"):
-        data, rows = (
-            Examples(tmp_path / "set", split, length),
-            expected(tokenizer, split, length or LENGTH),
-        )
+        data, rows = Examples(tmp_path / "set", split), expected(tokenizer, split)
         assert len(data) == len(rows) == header["splits"][split]["examples"] > 5
         order = np.random.default_rng(0).permutation(len(rows))
         x0, prompt = data[order]
@@ -67,7 +63,7 @@ def test_rows_as_made_one_by_one(tmp_path, tokenizer, length):
         assert prompt.dtype == bool and (~prompt).any(1).all()
         kept += len(rows)
     assert header["dropped"] == {"too_long": len(PAIRS) - kept} and kept < len(PAIRS)
-    assert (data.end, data.mask, data.vocab_size) == (290, 291, 292)
+    assert data.end == 290 and data.length == LENGTH
 
 
 def test_folder_has_its_tokenizer(tmp_path, tokenizer):
@@ -174,8 +170,6 @@ def test_what_cannot_be_written_or_read(tmp_path, tokenizer):
         Examples(tmp_path / "other.partial", "train")
     with pytest.raises(ValueError, match=r"train.*val.*not 'test'"):
         Examples(tmp_path / "set", "test")
-    with pytest.raises(ValueError, match="do not fit in 20"):
-        Examples(tmp_path / "set", "train", 20)
     header = json.loads((tmp_path / "set" / "header.json").read_text())
     (tmp_path / "set" / "header.json").write_text(json.dumps(header | {"format": 0}))
     with pytest.raises(ValueError, match="has format 0"):

@@ -158,7 +158,7 @@ def test_another_field_for_the_code(run, files, tmp_path):
     source = write_lines(tmp_path / "gsm8k.jsonl", [json.dumps(row) for row in TEST])
     other = json.dumps({"question": "Ann?", "answer": "#### 1"})
     test = write_lines(tmp_path / "other.jsonl", [other])
-    folder = run(source=str(source), code="answer", val=0.0, gsm8k=str(test))
+    folder = run(source=str(source), code="answer", val=1e-9, gsm8k=str(test))
     assert texts(folder, "train") == [f"{row['question']}\n{row['answer']}" for row in TEST]
     with pytest.raises(ValueError, match="first 3 rows have no text in `question` and `code`"):
         run(source=str(source), out=str(tmp_path / "second"))
@@ -168,8 +168,9 @@ def test_another_field_for_the_code(run, files, tmp_path):
         prepare.number("six")
     with pytest.raises(ValueError, match=r"expected \.jsonl or \.parquet files, found \[\]"):
         run(source=str(tmp_path / "*.csv"))
-    with pytest.raises(ValueError, match="val=1"):
-        run(val=1)
+    for share in (0.0, 1.0):
+        with pytest.raises(ValueError, match=f"val={share}"):
+            run(val=share)
 
 
 def test_hub(run, monkeypatch, tmp_path):
