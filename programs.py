@@ -86,8 +86,6 @@ def interval(correct, n):
     if n == 0:
         return 0.0, 1.0
     z, share = 1.959964, correct / n
-    centre, spread = (
-        share + z * z / (2 * n),
-        z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2),
-    )
+    centre = share + z * z / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2)
     return tuple((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))

@@ -268,11 +268,11 @@ def evaluate(task, model, samplers, autocast, rank, world):
     """
     device = next(model.parameters()).device
     mine = np.arange(rank, len(task.test), world)
+    x0, prompt = on_device(task.test[mine], device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
         torch.manual_seed(0)
         solved = []
         for sampler in samplers.values():
-            x0, prompt = on_device(task.test[mine], device)
             tokens, _, _ = generate(
                 model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size,
                 progress=rank == 0,
