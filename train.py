@@ -30,6 +30,7 @@ from examples import ExampleQueue, fingerprint
 from losses import DENSE, ChunkedObjective, Objective
 from metrics import Metrics
 from model import Transformer
+from muon import Muon
 from puma import ProgressiveUnmasking, RandomMasking, random_masks
 from sample import generate
 
@@ -73,6 +74,7 @@ max_iters = 3000  # updates
 lr = 1e-3
 min_lr = 1e-4  # at the end of the cosine
 warmup = 200  # updates
+muon = False  # orthogonal momentum, not AdamW, for the matrices of the layers (muon.py)
 weight_decay = 0.01  # not on norms and biases
 betas = (0.9, 0.99)
 grad_clip = 1.0  # of the gradient's norm; 0 = off
@@ -219,15 +221,17 @@ def check(config):
 
 
 def make_optimizer(model):
-    """AdamW; weight decay on matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
+    """AdamW, or Muon for the matrices of the layers; weight decay on matrices only."""
+    layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
+    ends = [model.model.embed_tokens.weight, model.lm_head.weight]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
     groups = [
-        {"params": matrices, "weight_decay": weight_decay},
+        {"params": layers, "orthogonal": muon},
+        {"params": list(dict.fromkeys(ends))},  # they may be one
         {"params": vectors, "weight_decay": 0.0},
     ]
     fused = next(model.parameters()).device.type != "mps"
-    return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused)
+    return Muon(groups, lr=lr, betas=betas, weight_decay=weight_decay, fused=fused)
 
 
 def make_objective(model, policy):
