@@ -74,6 +74,8 @@ def main():
         encoding = tokenizer.load(folder / "tokenizer.tiktoken")
         test = text.Prompts(questions(folder), encoding, corpus.read_header(folder)["length"])
         sampler = policies.get(policy)
+    if rank == 0 and test.too_long.any():
+        print(f"{test.too_long.sum()} questions leave no room for a program: they count as failed")
     origin = {"iteration": iteration, "questions": file or split, "policy": policy, "seed": seed}
     origin |= {"device": where.type, "commit": metrics.commit()}
     records, rows = [], []
@@ -140,12 +142,13 @@ def evaluate(model, test, sampler, setting, world, rank):
     records = judged([test.problems[i] for i in mine], test.programs(tokens, mine))
     steps = revealed_at.amax(1).sum().item()
     hidden, steps, passes = backend.total([(~prompt).sum().item(), steps, passes])
+    rate = hidden / max(1, steps)
     shared = backend.gather({"records": records, "seconds": seconds})
     records = [None] * len(test)
     for each, part in enumerate(shared):
         records[each::world] = part["records"]
     seconds = max(part["seconds"] for part in shared)
-    cost = {"tokens_per_step": hidden / steps, "forward_passes": int(passes), "seconds": seconds}
+    cost = {"tokens_per_step": rate, "forward_passes": int(passes), "seconds": seconds}
     return records, cost
 
 

@@ -38,21 +38,17 @@ class Problem(NamedTuple):
 class Prompts:
     """The questions of a test set as prompts of rows (n, L); all that follows is to be generated.
 
-    Raises ValueError if a question leaves no room for a program.
+    `too_long` (n,) bool: those that leave no room for a program. Their programs are empty.
     """
 
     def __init__(self, problems, encoding, length):
         self.problems, self.encoding = problems, encoding
         prompts = [encoding.encode(corpus.prompt_text(problem.question)) for problem in problems]
         sizes = np.array([len(ids) for ids in prompts], int)
-        if (long := sizes >= length).any():
-            row = long.argmax()
-            raise ValueError(
-                f"{sizes[row]} tokens leave no room in rows of {length}: {problems[row].question!r}"
-            )
+        self.too_long = sizes >= length
         self.prompt = np.arange(length) < sizes[:, None]
         self.x0 = np.full(self.prompt.shape, encoding.end)
-        self.x0[self.prompt] = list(itertools.chain.from_iterable(prompts))
+        self.x0[self.prompt] = [i for ids in prompts for i in ids[:length]]
 
     def __len__(self):
         return len(self.problems)

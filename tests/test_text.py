@@ -80,9 +80,14 @@ def test_problems_of_gsm8k_and_others_are_read(tmp_path):
             text.read_problems(file)
 
 
-def test_a_question_without_room_is_named(task):
-    with pytest.raises(ValueError, match=r"leave no room in rows of 20: 'Who is"):
-        text.Prompts([text.Problem("Who is " * 20, 1)], task.encoding, 20)
+def test_a_question_without_room_counts_as_a_failure(task):
+    problems = [text.Problem("Who is " * 20, 1), text.Problem("Who is?", 1)]
+    prompts = text.Prompts(problems, task.encoding, 20)
+    assert prompts.too_long.tolist() == [True, False]
+    x0, prompt = prompts[np.arange(2)]
+    assert prompt[0].all() and not prompt[1].all()
+    assert prompts.programs(x0, np.arange(2)) == ["", ""]
+    assert not prompts.solved(x0, np.arange(2)).any()
 
 
 def test_a_folder_that_is_no_data_set(tmp_path):
