@@ -58,6 +58,7 @@ k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage 
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
+papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 # -- model -----------------------------------------------------------------------------------
 dim = 128
 layers = 4
@@ -113,7 +114,7 @@ def main(config):
         averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
-        objective = make_objective(model, policies.get(policy))
+        objective = make_objective(model, policies.get(policy), papl)
         samplers = {each: policies.get(each) for each in eval_policies}
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
@@ -214,6 +215,8 @@ def check(config):
         raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
     if init_from not in ("scratch", "resume"):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
+    if not 0 <= papl < math.inf:
+        raise ValueError(f"papl {papl}: expected a finite number, at least 0")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
 
@@ -230,9 +233,9 @@ def make_optimizer(model):
     return torch.optim.AdamW(groups, lr=lr, betas=betas, fused=fused)
 
 
-def make_objective(model, policy):
+def make_objective(model, policy, papl=0.0):
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
-    return kind(model, policy)
+    return kind(model, policy, papl)
 
 
 def make_stream(task, device, rank, world):

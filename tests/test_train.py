@@ -154,6 +154,7 @@ def test_ema_follows_its_definition():
         (["--data_file=nowhere.csv"], "nowhere.csv"),
         (["--lrr=1"], "did you mean --lr"),
         (["--eval_interval=0"], "eval_interval 0: expected at least 1"),
+        (["--papl=-1"], "papl -1.0: expected a finite number"),
         (["--eval_policies=[]"], "eval_policies is empty"),
         (["--test_file=t.npy"], "without data_file"),
         (["--device=cpuu"], "device cpuu"),
