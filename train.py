@@ -26,12 +26,12 @@ import policies
 import sudoku
 import text
 from configurator import configure
+from evaluation import Sampler, on_device, solve
 from examples import ExampleQueue, fingerprint
-from losses import DENSE, ChunkedObjective, Objective
+from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean
 from metrics import Metrics
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking, random_masks
-from sample import generate
 
 # -- run -------------------------------------------------------------------------------------
 name = "sudoku_mini"
@@ -115,7 +115,6 @@ def main(config):
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
         objective = make_objective(model, policies.get(policy), papl)
-        samplers = {each: policies.get(each) for each in eval_policies}
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
         start = 0
@@ -139,7 +138,7 @@ def main(config):
             checkpoint.save(state, out / "checkpoint.pt")
 
     def measure():
-        return evaluate(task, averaged, samplers, autocast, rank, world)
+        return evaluate(task, averaged, autocast, rank, world)
 
     if eval_only:
         finish(measure(), rank)
@@ -219,6 +218,8 @@ def check(config):
         raise ValueError(f"papl {papl}: expected a finite number, at least 0")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
+    for each in eval_policies:
+        policies.get(each)
 
 
 def make_optimizer(model):
@@ -264,7 +265,7 @@ def update_average(averaged, model, n):
     torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
 
 
-def evaluate(task, model, samplers, autocast, rank, world):
+def evaluate(task, model, autocast, rank, world):
     """Accuracy per policy and validation loss on the held-out examples, shared out over ranks.
 
     Its random state is its own: the same at every call, and training's is left as it was.
@@ -273,17 +274,14 @@ def evaluate(task, model, samplers, autocast, rank, world):
     mine = np.arange(rank, len(task.test), world)
     x0, prompt = on_device(task.test[mine], device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
-        torch.manual_seed(0)
         solved = []
-        for sampler in samplers.values():
-            tokens, _, _ = generate(
-                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size,
-                progress=rank == 0,
-            )  # fmt: skip
-            solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
+        for each in eval_policies:
+            sampler = Sampler(each, eval_reveal, eval_tau)
+            tokens, _ = solve(model, x0, prompt, sampler, 0, eval_batch_size, rank)
+            solved.append(task.test.solved(tokens, mine).sum())
         loss, rows = validation_loss(task.validation, model, device, rank, world)
     *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
-    accuracy = {key: count / n for key, count in zip(samplers, solved, strict=True)}
+    accuracy = {key: count / n for key, count in zip(eval_policies, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
 
 
@@ -297,18 +295,13 @@ def validation_loss(examples, model, device, rank, world):
     x0, prompt = on_device(examples[np.arange(count)], device)
     hidden = random_masks(prompt, torch.Generator(device).manual_seed(0))
     x0, hidden = x0[rank::world], hidden[rank::world]
-    objective, total = make_objective(model, policies.top_k), 0.0
+    total = 0.0
     for row in range(0, len(x0), eval_batch_size):
         rows = slice(row, row + eval_batch_size)
-        x = x0[rows].masked_fill(hidden[rows], model.mask_token)
-        total += objective(x, x0[rows], hidden[rows])[0].item() * len(x)
+        h = model(x0[rows].masked_fill(hidden[rows], model.mask_token))
+        nll = masked_nll(model, h, x0[rows], hidden[rows])
+        total += row_mean(nll, hidden[rows]).item() * len(nll)
     return total, len(x0)
-
-
-def on_device(example, device):
-    """x0 and prompt (n, L), from numpy, as tensors of ids and bools."""
-    x0, prompt = (torch.as_tensor(part).to(device) for part in example)
-    return x0.long(), prompt
 
 
 def restore(saved, config, parts, stream, rank, world, device):
