@@ -56,7 +56,7 @@ def main():
         with backend.first_process_first(rank):
             task = {"sudoku": sudoku, "text": text}[config["dataset"]].load(config)
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}
-    origin |= {"device": where.type, "dtype": dtype}
+    origin |= {"device": where.type, "dtype": dtype, "processes": world, "batch_size": batch_size}
     with autocast:
         if nelbo:
             measure_nelbo(model, task, origin, rank, world)

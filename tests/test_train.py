@@ -87,6 +87,16 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
 
 
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_papl_weighs_the_loss_of_both_methods(method, tmp_path):
+    """Before anything is learned all confidences are alike: weights 1 + 3 / hidden, up to 12."""
+    flags = [f"--method={method}", "--max_iters=1"]
+    train(tmp_path / "plain", *flags)
+    train(tmp_path / "papl", *flags, "--papl=3")
+    plain, papl = (metrics(tmp_path / run)[1] for run in ("plain", "papl"))
+    assert 1.2 < papl["loss"] / plain["loss"] < 4
+
+
 def test_gradient_of_two_processes_is_that_of_one_on_the_joined_batch(tmp_path):
     train(tmp_path, "--max_iters=0", "--grad_clip=0", processes=2)
     before = load(tmp_path / "checkpoint.pt")
