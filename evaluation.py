@@ -45,7 +45,7 @@ class Sampler(NamedTuple):
 
 
 def grid(names, reveals, taus, tau_entropies, temperatures):
-    """A sampler for every combination; of tau and tau_entropy each has one at most.
+    """A sampler for every combination; each has one threshold, of taus or of tau_entropies.
 
     Raises ValueError where one cannot be or there is none.
     """
@@ -89,6 +89,7 @@ def solve(model, x0, prompt, sampler, seed, batch_size, rank):
 
 
 def share(correct, n):
+    """The part of a row that says how many of n problems are solved."""
     return {"accuracy": correct / n, "interval": interval(correct, n), "examples": n}
 
 

@@ -42,12 +42,12 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
         for batch in batches:
             x0, prompt = map(torch.from_numpy, examples[batch])
             hidden = choose_random(~prompt, column[batch], generator)
-            content = torch.from_numpy(~padding(x0.numpy()))
             own = slice(rank, None, world)
-            nll = hidden_nll(model, x0[own].long(), hidden[own])
-            found = torch.stack([nll.sum(1), (nll * content[own]).sum(1)], 1)  # (n, 2)
-            rows = batch[own]
-            nats[rows] += found * (tokens[rows, :1] / column[rows, None] / masks)
+            if len(rows := batch[own]):
+                nll = hidden_nll(model, x0[own].long(), hidden[own])
+                content = torch.from_numpy(~padding(x0[own].numpy()))
+                found = torch.stack([nll.sum(1), (nll * content).sum(1)], 1)  # (n, 2)
+                nats[rows] += found * (tokens[rows, :1] / column[rows, None] / masks)
             bar.update(len(batch))
     bar.close()
     return sum(backend.gather(nats)), tokens

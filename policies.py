@@ -71,10 +71,10 @@ def reveal(score, hidden, count):
 
 
 def threshold(tau, tau_entropy):
-    """The policy whose score a sampler's thresholds are held against, and the threshold of it.
+    """A sampler's threshold as (policy, tau): revealed is what that policy scores above tau.
 
     tau bounds the probability of the predicted token from below, tau_entropy the entropy (nats)
-    from above. Raises ValueError if both are given.
+    from above; without either tau is None. Raises ValueError if both are given.
     """
     if None not in (tau, tau_entropy):
         raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")

@@ -132,7 +132,7 @@ def test_counts_are_uniform_and_stratified_over_rows_and_masks():
 
 def test_batches_and_processes_change_nothing(model):
     whole, _ = nelbo(model, TOY, 4, TOY.padding, 3, 4, seed=7)
-    for batch_size, world in ((1, 1), (3, 1), (1, 2), (2, 3)):
+    for batch_size, world in ((1, 1), (3, 1), (1, 2), (2, 3), (1, 3)):
         parts = [
             nelbo(model, TOY, 4, TOY.padding, 3, batch_size, 7, rank, world)[0]
             for rank in range(world)
