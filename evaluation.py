@@ -78,7 +78,7 @@ def solve(model, x0, prompt, sampler, seed, batch_size, rank):
     begin = time.perf_counter()
     tokens, revealed_at, passes = generate(
         model, x0, ~prompt, policies.get(sampler.policy), sampler.reveal, sampler.tau,
-        sampler.temperature, batch_size, rank == 0, sampler.tau_entropy,
+        sampler.temperature, batch_size, progress=rank == 0, tau_entropy=sampler.tau_entropy,
     )  # fmt: skip
     tokens = tokens.cpu().numpy()
     seconds = max(backend.gather(time.perf_counter() - begin))

@@ -70,7 +70,6 @@ def main():
         with backend.first_process_first(rank):
             folder = folder_of(config)
         encoding = tokenizer.load(folder / "tokenizer.tiktoken")
-        Sampler(policy, reveal, tau, tau_entropy, temperature).check()
         test = text.Prompts(questions(folder), encoding, corpus.read_header(folder)["length"])
     origin = {"iteration": iteration, "questions": file or split, "seed": seed}
     origin |= {"device": where.type, "commit": metrics.commit()}
@@ -95,6 +94,7 @@ def check():
             raise ValueError(f"{key} {globals()[key]}: expected at least 1")
     if question and (policy_table or reference or file):
         raise ValueError("--question goes with neither --policy_table, --reference nor --file")
+    Sampler(policy, reveal, tau, tau_entropy, temperature).check()
     if split not in ("test", "transfer"):
         raise ValueError(f"split {split!r}: expected test or transfer")
 

@@ -48,7 +48,8 @@ def papl_weights(nll, hidden, alpha):
     w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
     comparison to PAPL"). As a softmax of log f it is finite where all f are tiny.
     """
-    return 1 + alpha * nll.detach().neg().masked_fill(~hidden, -torch.inf).softmax(1)
+    lowest = torch.finfo(nll.dtype).min
+    return 1 + alpha * nll.detach().neg().masked_fill(~hidden, lowest).softmax(1)
 
 
 class Objective(nn.Module):
