@@ -7,6 +7,7 @@ random states). `torch.load(weights_only=True)` reads it, so opening one never r
 
 import itertools
 import os
+import zlib
 from pathlib import Path
 
 import torch
@@ -50,6 +51,14 @@ def load_model(path, device="cpu"):
     model = Transformer(**state["model_args"])
     model.load_state_dict(state["ema"])
     return model.to(device).eval(), state["config"], state["iteration"]
+
+
+def checksum(model):
+    """Of the weights; other weights have another one."""
+    crc = 0
+    for weight in model.state_dict().values():
+        crc = zlib.crc32(weight.cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return crc
 
 
 def random_states():

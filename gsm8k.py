@@ -14,23 +14,20 @@ as policy_table.json and .jsonl, and the table as policy_table.md.
 """
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import torch
 
 import backend
 import checkpoint
 import corpus
 import metrics
-import policies
 import programs
 import text
 import tokenizer
 from configurator import configure
-from sample import generate
+from evaluation import Sampler, markdown, on_device, share, solve, write
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/gsm_mini_puma_1"  # the run whose averaged weights are used
@@ -44,6 +41,7 @@ policy_table = False  # all settings of the paper's table 2, in place of the one
 policy = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
 reveal = 2  # tokens revealed per step
 tau: float | None = None  # reveal all that is surer than this, else `reveal` tokens; None = off
+tau_entropy: float | None = None  # the same for all of less entropy than this, in nats
 temperature = 0.0  # 0 = the likeliest token
 seed = 1  # of the sampled tokens and of the random policy
 batch_size = 64  # rows in work at a time
@@ -52,9 +50,9 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
 TABLE = [  # of the paper: confidence fast-forward, top-K, temperature; {setting: value}
-    *({"tau": each, "reveal": 2, "temperature": 0.0} for each in (0.80, 0.90, 0.95)),
-    *({"tau": None, "reveal": each, "temperature": 0.0} for each in (2, 5, 10, 20)),
-    *({"tau": None, "reveal": 2, "temperature": each} for each in (0.2, 0.5, 0.7, 0.8, 1.0)),
+    *({"tau": each} for each in (0.80, 0.90, 0.95)),  # if none is as sure, 2 tokens
+    *({"reveal": each} for each in (2, 5, 10, 20)),
+    *({"temperature": each} for each in (0.2, 0.5, 0.7, 0.8, 1.0)),  # 2 per step
 ]
 
 
@@ -73,22 +71,21 @@ def main():
             folder = folder_of(config)
         encoding = tokenizer.load(folder / "tokenizer.tiktoken")
         test = text.Prompts(questions(folder), encoding, corpus.read_header(folder)["length"])
-        sampler = policies.get(policy)
     if rank == 0 and test.too_long.any():
         print(f"{test.too_long.sum()} questions leave no room for a program: they count as failed")
-    origin = {"iteration": iteration, "questions": file or split, "policy": policy, "seed": seed}
+    origin = {"iteration": iteration, "questions": file or split, "seed": seed}
     origin |= {"device": where.type, "commit": metrics.commit()}
     records, rows = [], []
-    settings = [{"tau": tau, "reveal": reveal, "temperature": temperature}]
-    for setting in TABLE if policy_table else settings:
+    samplers = [Sampler(policy, reveal, tau, tau_entropy, temperature)]
+    for sampler in [Sampler(policy, **each) for each in TABLE] if policy_table else samplers:
         with autocast:
-            found, cost = evaluate(model, test, sampler, setting, world, rank)
-        rows.append(origin | setting | cost | summary(found))
-        records += [setting | record for record in found]
+            found, cost = evaluate(model, test, sampler, world, rank)
+        rows.append(origin | sampler._asdict() | cost | summary(found))
+        records += [sampler._asdict() | record for record in found]
         if rank == 0 and not question:
             keep(records, rows)
     if rank == 0:
-        print(markdown(rows) if policy_table else shown(records, rows[0]))
+        print(markdown(rows).rstrip() if policy_table else shown(records, rows[0]))
     backend.stop()
 
 
@@ -99,6 +96,7 @@ def check():
             raise ValueError(f"{key} {globals()[key]}: expected at least 1")
     if question and (policy_table or reference or file):
         raise ValueError("--question goes with neither --policy_table, --reference nor --file")
+    Sampler(policy, reveal, tau, tau_entropy, temperature).check()
     if split not in ("test", "transfer"):
         raise ValueError(f"split {split!r}: expected test or transfer")
 
@@ -126,29 +124,15 @@ def judge_references():
     print(shown([], summary(judged(problems, codes))))
 
 
-def evaluate(model, test, sampler, setting, world, rank):
+def evaluate(model, test, sampler, world, rank):
     """Records of all questions, on every process, and what the sampling of them took."""
-    where = model.lm_head.weight.device
     mine = np.arange(rank, len(test), world)
-    x0, prompt = (torch.from_numpy(part).to(where) for part in test[mine])
-    torch.manual_seed(seed + rank)
-    begin = time.perf_counter()
-    tokens, revealed_at, passes = generate(
-        model, x0, ~prompt, sampler, setting["reveal"], setting["tau"], setting["temperature"],
-        batch_size, progress=rank == 0,
-    )  # fmt: skip
-    tokens = tokens.cpu().numpy()
-    seconds = time.perf_counter() - begin
-    records = judged([test.problems[i] for i in mine], test.programs(tokens, mine))
-    steps = revealed_at.amax(1).sum().item()
-    hidden, steps, passes = backend.total([(~prompt).sum().item(), steps, passes])
-    rate = hidden / max(1, steps)
-    shared = backend.gather({"records": records, "seconds": seconds})
+    x0, prompt = on_device(test[mine], model.lm_head.weight.device)
+    tokens, cost = solve(model, x0, prompt, sampler, seed, batch_size, rank)
+    own = judged([test.problems[i] for i in mine], test.programs(tokens, mine))
     records = [None] * len(test)
-    for each, part in enumerate(shared):
-        records[each::world] = part["records"]
-    seconds = max(part["seconds"] for part in shared)
-    cost = {"tokens_per_step": rate, "forward_passes": int(passes), "seconds": seconds}
+    for each, part in enumerate(backend.gather(own)):
+        records[each::world] = part
     return records, cost
 
 
@@ -164,25 +148,16 @@ def judged(problems, codes):
 
 def summary(records):
     kinds = Counter(record["kind"] for record in records)
-    correct, n = kinds["correct"], len(records)
-    shown = {"accuracy": correct / n, "interval": programs.interval(correct, n), "examples": n}
-    return shown | {"kinds": dict(kinds.most_common())}
+    return share(kinds["correct"], len(records)) | {"kinds": dict(kinds.most_common())}
 
 
 def keep(records, rows):
     """Write what has been found so far."""
-    name = "policy_table" if policy_table else "gsm8k"
-    write(f"{name}.json", json.dumps(rows, indent=1))
-    write(f"{name}.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    path = Path(out_dir, "policy_table" if policy_table else "gsm8k")
+    write(path.with_suffix(".json"), json.dumps(rows, indent=1))
+    write(path.with_suffix(".jsonl"), "".join(json.dumps(record) + "\n" for record in records))
     if policy_table:
-        write(f"{name}.md", markdown(rows))
-
-
-def write(name, content):
-    """A file in out_dir, complete or not at all."""
-    partial = Path(out_dir, f"{name}.tmp")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(Path(out_dir, name))
+        write(path.with_suffix(".md"), markdown(rows))
 
 
 def shown(records, row):
@@ -199,28 +174,6 @@ def shown(records, row):
             f"passes, {row['seconds']:.1f} s"
         )
     return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
-
-
-def markdown(rows):
-    lines = [
-        "| sampler | accuracy [95 %] | tokens per step | forward passes | seconds |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for row in rows:
-        low, high = row["interval"]
-        lines.append(
-            f"| {named(row)} | {row['accuracy']:.1%} [{low:.1%}, {high:.1%}] "
-            f"| {row['tokens_per_step']:.2f} | {row['forward_passes']} | {row['seconds']:.1f} |"
-        )
-    return "\n".join(lines)
-
-
-def named(row):
-    """The setting in words."""
-    if row["tau"] is not None:
-        return f"{row['policy']}, surer than {row['tau']:.2f}"
-    heat = f", T = {row['temperature']}" if row["temperature"] else ""
-    return f"{row['policy']}, {row['reveal']} per step{heat}"
 
 
 if __name__ == "__main__":

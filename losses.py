@@ -14,6 +14,7 @@ computes the gradient on the way (`ChunkedObjective`).
 
 import torch
 import torch.nn as nn
+from torch.nn.functional import cross_entropy
 
 DENSE = 64  # the largest vocabulary that is scored at all positions
 CHUNK = 1 << 25  # logits held at once with a larger one: 128 MiB in float32
@@ -41,18 +42,33 @@ def row_mean(nll, hidden):
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype)).sum()
 
 
-class Objective(nn.Module):
-    """What one training step computes: the loss, and what the chain needs, in one forward pass."""
+def papl_weights(nll, hidden, alpha):
+    """1 + alpha w, with w the row's share of the probability of the true tokens; (B, L).
 
-    def __init__(self, model, policy):
+    w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
+    comparison to PAPL"). As a softmax of log f it is finite where all f are tiny.
+    """
+    lowest = torch.finfo(nll.dtype).min
+    return 1 + alpha * nll.detach().neg().masked_fill(~hidden, lowest).softmax(1)
+
+
+class Objective(nn.Module):
+    """What one training step computes: the loss, and what the chain needs, in one forward pass.
+
+    papl: the alpha of `papl_weights`; 0 = off.
+    """
+
+    def __init__(self, model, policy, papl=0.0):
         super().__init__()
-        self.model, self.policy = model, policy
+        self.model, self.policy, self.papl = model, policy, papl
 
     def forward(self, x, x0, hidden):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
         log_probs = self.model.logits(self.model(x)).log_softmax(-1)
         position = torch.arange(x.shape[1], device=x.device).expand_as(x)
         nll, score, confidence = predictions(log_probs, x0, position, self.policy)
+        if self.papl:
+            nll = nll * papl_weights(nll, hidden, self.papl)
         return row_mean(nll, hidden), score, confidence
 
 
@@ -69,10 +85,12 @@ class ChunkedObjective(Objective):
         h = self.model(x)
         where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
         weight = self.model.lm_head.weight
+        share = row_shares(hidden, weight.dtype)
+        if self.papl:  # a pass over the logits of its own: a weight needs its whole row
+            share = share * papl_weights(masked_nll(self.model, h, x0, hidden), hidden, self.papl)
         loss, *found = HeadLoss.apply(
-            h[where], weight, x0[where], row_shares(hidden, weight.dtype)[where], where[1],
-            self.policy, self.model.mask_token,
-        )  # fmt: skip
+            h[where], weight, x0[where], share[where], where[1], self.policy, self.model.mask_token
+        )
         score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
         return loss, score, confidence
 
@@ -116,6 +134,21 @@ class HeadLoss(torch.autograd.Function):
         if grad_weight is not None:
             grad_weight = grad_weight.mul_(grad_loss)  # in place: it may be the largest tensor
         return grad_h * grad_loss, grad_weight, *[None] * 5
+
+
+@torch.no_grad()
+def masked_nll(model, h, x0, hidden):
+    """Cross-entropy of x0 where hidden, 0 elsewhere; h (B, L, dim), the others (B, L) -> (B, L).
+
+    For numbers alone: no gradient, and CHUNK logits at once.
+    """
+    where = hidden.nonzero(as_tuple=True)
+    states, target = h[where], x0[where]  # (n, dim), (n,)
+    nll = [
+        cross_entropy(model.logits(states[part]), target[part], reduction="none")
+        for part in chunks(len(target), model.vocab_size)
+    ]
+    return nll[0].new_zeros(x0.shape).index_put_(where, torch.cat(nll))
 
 
 def chunks(n, vocab_size):

@@ -70,6 +70,17 @@ def reveal(score, hidden, count):
     return hidden & (rank < count[:, None])
 
 
+def threshold(tau, tau_entropy):
+    """A sampler's threshold as (policy, tau): revealed is what that policy scores above tau.
+
+    tau bounds the probability of the predicted token from below, tau_entropy the entropy (nats)
+    from above; without either tau is None. Raises ValueError if both are given.
+    """
+    if None not in (tau, tau_entropy):
+        raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")
+    return (top_k, tau) if tau_entropy is None else (entropy, -tau_entropy)
+
+
 def fast_forward(confidence, hidden, tau):
     """Hidden positions whose confidence exceeds tau, (B, L) bool (paper, section 3.2.1).
 

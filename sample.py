@@ -32,6 +32,7 @@ examples = 512  # of the run's held-out puzzles at most, when neither is given
 policy = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
 reveal = 2  # tokens revealed per step
 tau: float | None = None  # reveal all that is surer than this, else `reveal` tokens; None = off
+tau_entropy: float | None = None  # the same for all of less entropy than this, in nats
 temperature = 0.0  # 0 = the likeliest token
 seed = 1  # of the sampled tokens and of the random policy
 batch_size = 256  # rows in work at a time
@@ -44,14 +45,16 @@ dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
 @torch.no_grad()
 def generate(
-    model, x, hidden, policy, count, tau=None, temperature=0.0, batch_size=256, progress=False
-):
+    model, x, hidden, policy, count, tau=None, temperature=0.0, batch_size=256, progress=False,
+    tau_entropy=None,
+):  # fmt: skip
     """Unmask the hidden positions of x, step by step (paper, section 2).
 
     x (N, L) token ids, hidden (N, L) bool. Each step reveals the `count` positions of the highest
     score; with tau, all positions surer than tau and, in rows where there is none, the `count`
-    best. temperature > 0 first samples a token for every position; `confidence` is then the
-    model's untempered probability of what was sampled (paper, table 2).
+    best; with tau_entropy, the same for positions of less entropy than that (nats).
+    temperature > 0 first samples a token for every position; `confidence` is then the model's
+    untempered probability of what was sampled (paper, table 2); the entropy does not depend on it.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Finished rows leave the batch, waiting ones take their places;
@@ -59,6 +62,7 @@ def generate(
     """
     if count < 1 or batch_size < 1 or temperature < 0:
         raise ValueError(f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0")
+    sure, tau = policies.threshold(tau, tau_entropy)
     x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     waiting = hidden.any(1).nonzero()[:, 0]
@@ -69,11 +73,11 @@ def generate(
         active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
         rows, now = x[active], hidden[active]  # (B, L)
         where = now.nonzero(as_tuple=True)
-        found = predict(model, model(rows)[where], where[1], policy, temperature)  # (n,) each
-        token, confidence, score = (
+        found = predict(model, model(rows)[where], where[1], policy, temperature, sure)  # (n,) each
+        token, certainty, score = (
             f.new_zeros(rows.shape).index_put_(where, f) for f in found
         )  # (B, L)
-        chosen = choose(score, confidence, now, count, tau)
+        chosen = choose(score, certainty, now, count, tau)
         passes += 1
         age[active] += 1
         x[active] = torch.where(chosen, token, rows)
@@ -85,14 +89,15 @@ def generate(
     return x, revealed_at, passes
 
 
-def predict(model, h, position, policy, temperature):
-    """Token, the model's probability of it and the policy's score at n positions, (n,) each."""
+def predict(model, h, position, policy, temperature, sure):
+    """Token and the scores of two policies, `sure` and `policy`, at n positions, (n,) each."""
     found = []
     for part in chunks(len(h), model.vocab_size):
         log_probs = model.logits(h[part]).log_softmax(-1)
         token = draw(log_probs, temperature)
         confidence = log_probs.gather(-1, token[:, None])[:, 0].exp()
-        found.append((token, confidence, policy(log_probs, confidence, position[part])))
+        given = log_probs, confidence, position[part]
+        found.append((token, sure(*given), policy(*given)))
     return map(torch.cat, zip(*found, strict=True))
 
 
@@ -104,12 +109,12 @@ def draw(log_probs, temperature):
     return (log_probs / temperature + gumbel).argmax(-1)
 
 
-def choose(score, confidence, hidden, count, tau):
+def choose(score, certainty, hidden, count, tau):
     """The positions to reveal in this step, (B, L) bool: at least one in every row."""
     best = policies.reveal(score, hidden, score.new_full(score.shape[:1], count))
     if tau is None:
         return best
-    sure = policies.fast_forward(confidence, hidden, tau)
+    sure = policies.fast_forward(certainty, hidden, tau)
     return torch.where(sure.any(1, keepdim=True), sure, best)
 
 
@@ -131,7 +136,7 @@ def main():
     with backend.mistakes_named(), autocast:
         tokens, revealed_at, passes = generate(
             model, clues - 1, clues == 0, chosen, reveal, tau, temperature, batch_size,
-            progress=len(puzzles) > batch_size,
+            progress=len(puzzles) > batch_size, tau_entropy=tau_entropy,
         )  # fmt: skip
     grids, revealed_at = tokens.cpu().numpy() + 1, revealed_at.cpu().numpy()
     seconds = time.perf_counter() - begin

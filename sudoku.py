@@ -383,6 +383,10 @@ class Sudoku:
         self.mask = side(box)
         self.vocab_size = side(box) + 1
 
+    def padding(self, x0):
+        """Cells without content, bool (n, L): there are none."""
+        return np.zeros(x0.shape, bool)
+
     @classmethod
     def generated(cls, box, clues, train, test, seed, cache_dir="data/sudoku", workers=1):
         """`train` and `test` puzzles of `sudoku_generator.generate`, kept in cache_dir.

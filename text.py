@@ -93,6 +93,10 @@ class Text(NamedTuple):
     def mask(self):
         return self.encoding.mask
 
+    def padding(self, x0):
+        """What follows the first end of text in rows x0 (n, L), bool."""
+        return (x0 == self.encoding.end).cumsum(1) > 1
+
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""

@@ -26,13 +26,13 @@ import policies
 import sudoku
 import text
 from configurator import configure
+from evaluation import Sampler, on_device, solve
 from examples import ExampleQueue, fingerprint
-from losses import DENSE, ChunkedObjective, Objective
+from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean
 from metrics import Metrics
 from model import Transformer
 from muon import Muon
 from puma import ProgressiveUnmasking, RandomMasking, random_masks
-from sample import generate
 
 # -- run -------------------------------------------------------------------------------------
 name = "sudoku_mini"
@@ -59,6 +59,7 @@ k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage 
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
+papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 # -- model -----------------------------------------------------------------------------------
 dim = 128
 layers = 4
@@ -115,8 +116,7 @@ def main(config):
         averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
-        objective = make_objective(model, policies.get(policy))
-        samplers = {each: policies.get(each) for each in eval_policies}
+        objective = make_objective(model, policies.get(policy), papl)
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
         start = 0
@@ -140,7 +140,7 @@ def main(config):
             checkpoint.save(state, out / "checkpoint.pt")
 
     def measure():
-        return evaluate(task, averaged, samplers, autocast, rank, world)
+        return evaluate(task, averaged, autocast, rank, world)
 
     if eval_only:
         finish(measure(), rank)
@@ -216,8 +216,12 @@ def check(config):
         raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
     if init_from not in ("scratch", "resume"):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
+    if not 0 <= papl < math.inf:
+        raise ValueError(f"papl {papl}: expected a finite number, at least 0")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
+    for each in eval_policies:
+        policies.get(each)
 
 
 def make_optimizer(model):
@@ -234,9 +238,9 @@ def make_optimizer(model):
     return Muon(groups, lr=lr, betas=betas, weight_decay=weight_decay, fused=fused)
 
 
-def make_objective(model, policy):
+def make_objective(model, policy, papl=0.0):
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
-    return kind(model, policy)
+    return kind(model, policy, papl)
 
 
 def make_stream(task, device, rank, world):
@@ -265,7 +269,7 @@ def update_average(averaged, model, n):
     torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
 
 
-def evaluate(task, model, samplers, autocast, rank, world):
+def evaluate(task, model, autocast, rank, world):
     """Accuracy per policy and validation loss on the held-out examples, shared out over ranks.
 
     Its random state is its own: the same at every call, and training's is left as it was.
@@ -274,17 +278,14 @@ def evaluate(task, model, samplers, autocast, rank, world):
     mine = np.arange(rank, len(task.test), world)
     x0, prompt = on_device(task.test[mine], device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
-        torch.manual_seed(0)
         solved = []
-        for sampler in samplers.values():
-            tokens, _, _ = generate(
-                model, x0, ~prompt, sampler, eval_reveal, eval_tau, batch_size=eval_batch_size,
-                progress=rank == 0,
-            )  # fmt: skip
-            solved.append(task.test.solved(tokens.cpu().numpy(), mine).sum())
+        for each in eval_policies:
+            sampler = Sampler(each, eval_reveal, eval_tau)
+            tokens, _ = solve(model, x0, prompt, sampler, 0, eval_batch_size, rank)
+            solved.append(task.test.solved(tokens, mine).sum())
         loss, rows = validation_loss(task.validation, model, device, rank, world)
     *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
-    accuracy = {key: count / n for key, count in zip(samplers, solved, strict=True)}
+    accuracy = {key: count / n for key, count in zip(eval_policies, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
 
 
@@ -298,18 +299,13 @@ def validation_loss(examples, model, device, rank, world):
     x0, prompt = on_device(examples[np.arange(count)], device)
     hidden = random_masks(prompt, torch.Generator(device).manual_seed(0))
     x0, hidden = x0[rank::world], hidden[rank::world]
-    objective, total = make_objective(model, policies.top_k), 0.0
+    total = 0.0
     for row in range(0, len(x0), eval_batch_size):
         rows = slice(row, row + eval_batch_size)
-        x = x0[rows].masked_fill(hidden[rows], model.mask_token)
-        total += objective(x, x0[rows], hidden[rows])[0].item() * len(x)
+        h = model(x0[rows].masked_fill(hidden[rows], model.mask_token))
+        nll = masked_nll(model, h, x0[rows], hidden[rows])
+        total += row_mean(nll, hidden[rows]).item() * len(nll)
     return total, len(x0)
-
-
-def on_device(example, device):
-    """x0 and prompt (n, L), from numpy, as tensors of ids and bools."""
-    x0, prompt = (torch.as_tensor(part).to(device) for part in example)
-    return x0.long(), prompt
 
 
 def restore(saved, config, parts, stream, rank, world, device):

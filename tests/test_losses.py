@@ -58,9 +58,44 @@ def test_scores_do_not_depend_on_the_truth():
         assert score.equal(other) and confidence.equal(same) and not score.requires_grad
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("kind", [Objective, ChunkedObjective])
+def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
+    """Weights 1 + alpha w of the paper's appendix, by autograd with w a constant, in float64."""
+    monkeypatch.setattr(losses, "CHUNK", 9 * 4)  # rows end within chunks
+    torch.manual_seed(0)
+    model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16).double()
+    model.lm_head.weight.data *= 100  # far from uniform
+    x0, hidden = torch.randint(8, (3, 6)), torch.rand(3, 6) < 0.6
+    hidden[:, 2], hidden[1] = True, torch.arange(6) == 2  # one row with one hidden position
+    x = x0.masked_fill(hidden, 8)
+
+    loss = kind(model, policies.top_k, papl=3.0)(x, x0, hidden)[0]
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+
+    probs = model.logits(model(x)).softmax(-1)
+    slow = 0.0
+    for b in range(3):
+        places = [i for i in range(6) if hidden[b, i]]
+        chance = [probs[b, i, x0[b, i]] for i in places]
+        total = sum(p.item() for p in chance)
+        for p in chance:
+            slow -= (1 + 3.0 * p.item() / total) * p.log() / len(places) / 3
+    torch.testing.assert_close(loss, slow)
+    expected = torch.autograd.grad(slow, list(model.parameters()))
+    torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-13)
+
+
+def test_papl_weights_are_finite_whatever_the_row():
+    nll = torch.tensor([[500.0, 501.0, 0.0]]).expand(2, 3)  # e^-500 is zero in float32
+    hidden = torch.tensor([[True, True, False], [False, False, False]])
+    weights = losses.papl_weights(nll, hidden, 1.0)
+    torch.testing.assert_close(weights[0], torch.tensor([1.7310586, 1.2689414, 1.0]))
+    assert weights[1].isfinite().all()  # NaN times a gradient of zero would spread
+
+
+@pytest.mark.parametrize("tied, papl", [(False, 0.0), (True, 0.0), (True, 5.0)])
 @pytest.mark.parametrize("policy", [policies.top_k, policies.margin, policies.entropy])
-def test_chunks_give_what_all_logits_at_once_give(policy, tied, monkeypatch):
+def test_chunks_give_what_all_logits_at_once_give(policy, tied, papl, monkeypatch):
     """Loss, score, confidence and the gradients of all parameters, in float64."""
     monkeypatch.setattr(losses, "CHUNK", 103 * 7)  # 7 positions at once, and a rest
     torch.manual_seed(0)
@@ -70,7 +105,7 @@ def test_chunks_give_what_all_logits_at_once_give(policy, tied, monkeypatch):
     results = []
     for kind in (Objective, ChunkedObjective):
         model.zero_grad()
-        loss, score, confidence = kind(model, policy)(x0.masked_fill(hidden, 102), x0, hidden)
+        loss, score, confidence = kind(model, policy, papl)(x0.masked_fill(hidden, 102), x0, hidden)
         (3 * loss).backward()
         gradients = [p.grad for p in model.parameters()]
         results.append([loss, score[hidden], confidence[hidden], *gradients])

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from conftest import run_script
@@ -62,6 +64,33 @@ def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
         table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool), policies.top_k, 1, 0.0
     )
     assert at.eq(1).all()
+
+
+@pytest.mark.parametrize("policy", [policies.top_k, policies.left_to_right])
+def test_tau_entropy_equals_a_slow_loop(policy):
+    """All of less entropy than the threshold (nats), and otherwise the two of the best score."""
+    torch.manual_seed(0)
+    table = Table(torch.randint(4, (6,)), torch.rand(6) * 4)
+    probs = table.logits(torch.arange(6)).softmax(-1)
+    entropy = [-sum(p * math.log(p) for p in row if p) for row in probs.tolist()]
+    score = probs.amax(-1).tolist() if policy is policies.top_k else [-i for i in range(6)]
+    for threshold in (0.0, *(e + 1e-4 for e in entropy)):
+        left, step, expected = set(range(6)), 0, [0] * 6
+        while left:
+            step += 1
+            best = sorted(left, key=lambda i: -score[i])[:2]
+            for i in [i for i in left if entropy[i] < threshold] or best:
+                left.remove(i)
+                expected[i] = step
+        hidden = torch.ones(1, 6, dtype=torch.bool)
+        _, at, _ = generate(table, hidden.long(), hidden, policy, 2, tau_entropy=threshold)
+        assert at[0].tolist() == expected
+
+
+def test_one_threshold_at_a_time(table):
+    hidden = torch.ones(1, 6, dtype=torch.bool)
+    with pytest.raises(ValueError, match="give one of them"):
+        generate(table, hidden.long(), hidden, policies.top_k, 2, tau=0.9, tau_entropy=0.1)
 
 
 def test_left_to_right_one_at_a_time(table):

@@ -126,6 +126,24 @@ def test_policy_table(run):
     assert printed.strip() == (run / "policy_table.md").read_text().strip()
 
 
+def test_padding_is_what_follows_the_end(task):
+    rows = np.arange(100)
+    x0, prompt = task.validation[rows]
+    content = (~prompt & ~task.padding(x0)).sum(1)
+    lengths = task.validation.starts[1:101] - task.validation.starts[:100]  # without an end
+    assert content.tolist() == (lengths - task.validation.prompts[:100] + 1).tolist()
+
+
+def test_grid_and_nelbo_of_a_text_run(run):
+    flags = ["--examples=4", "--masks=2", "--reveals=[40]", "--taus=[None]", "--policies=['top_k']"]
+    printed = run_script("eval.py", f"--out_dir={run}", "--grid", "--nelbo", *flags)
+    (row,) = json.loads((run / "grid.json").read_text())
+    assert row["examples"] == 4 and "top_k, 40 per step | 0.0% [0.0%," in printed
+    bound = json.loads((run / "nelbo.json").read_text())
+    assert bound["per_token"] < bound["per_token_without_padding"]  # padding is learned first
+    assert bound["per_example"] > 100 * bound["per_token"]
+
+
 def test_reference_programs(folder, run):
     printed = run_script("gsm8k.py", f"--file={folder / 'test.jsonl'}", "--reference")
     assert "100.0% [99.6%, 100.0%] of 1000 questions solved" in printed

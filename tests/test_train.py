@@ -87,6 +87,16 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
 
 
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_papl_weighs_the_loss_of_both_methods(method, tmp_path):
+    """Before anything is learned all confidences are alike: weights 1 + 3 / hidden, up to 12."""
+    flags = [f"--method={method}", "--max_iters=1"]
+    train(tmp_path / "plain", *flags)
+    train(tmp_path / "papl", *flags, "--papl=3")
+    plain, papl = (metrics(tmp_path / run)[1] for run in ("plain", "papl"))
+    assert 1.2 < papl["loss"] / plain["loss"] < 4
+
+
 def test_gradient_of_two_processes_is_that_of_one_on_the_joined_batch(tmp_path):
     train(tmp_path, "--max_iters=0", "--grad_clip=0", processes=2)
     before = load(tmp_path / "checkpoint.pt")
@@ -154,6 +164,7 @@ def test_ema_follows_its_definition():
         (["--data_file=nowhere.csv"], "nowhere.csv"),
         (["--lrr=1"], "did you mean --lr"),
         (["--eval_interval=0"], "eval_interval 0: expected at least 1"),
+        (["--papl=-1"], "papl -1.0: expected a finite number"),
         (["--eval_policies=[]"], "eval_policies is empty"),
         (["--test_file=t.npy"], "without data_file"),
         (["--device=cpuu"], "device cpuu"),

@@ -6,10 +6,13 @@ w detached or differentiated.
 
 from fractions import Fraction
 from itertools import pairwise, product
+from math import isclose, log
 
 import exact
 import logarithms
+import torch
 from exact import hidden, instances, normalised
+from shipped import losses
 
 
 def weights_of(f, x0):
@@ -83,6 +86,22 @@ def row(claim, data, moves, vary=None):
     whole = sum(differentiated_moves(d, z) for d, z in states)
     found = f"{len(states)} states ({single} of one hidden), moved {detached} (w detached), {whole}"
     return claim, found, {detached, whole} == {len(states) * moves}
+
+
+def shipped_weights(rng, n, V, L, alpha=3, weigh=losses.papl_weights):
+    """1 + alpha w^i of losses.py, at f = posterior, for every state and every x0 that agrees."""
+    checked, equal = 0, True
+    for data in instances(rng, n, V, L):
+        for z in filter(hidden, data.mass):
+            for x0, _ in consistent(data, z):
+                f = data.posterior[z]
+                exactly = {i: float(1 + alpha * w) for i, w in weights_of(f, x0).items()}
+                nll = [-log(f[i][x0[i]]) if i in f else 0 for i in range(L)]
+                nll = torch.tensor([nll], dtype=torch.float64)
+                found = weigh(nll, torch.tensor([[i in f for i in range(L)]]), alpha)[0].tolist()
+                equal &= all(isclose(found[i], w, rel_tol=1e-12) for i, w in exactly.items())
+                checked += 1
+    return "losses.papl_weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
 
 
 def by_hand(alphas=(1, 3, 5)):

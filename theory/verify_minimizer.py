@@ -335,6 +335,7 @@ def claims(args):
         *telling_prompts(rng, 2, L),
         *papl.rows(rng, n, 2, L),
         papl.by_hand(),
+        papl.shipped_weights(rng, n, 2, L),
     ]
     trained, curves = training.rows(args.seed, size_of(args))
     return rows + trained, curves, shares
@@ -405,12 +406,21 @@ def break_papl(args):
     return [papl.row("PAPL, w differs: stays", data, moves=False, vary=True)]
 
 
+def break_papl_weights(args):
+    """Weights normalised over all positions of a row, given ones too."""
+
+    def weigh(nll, is_hidden, alpha):
+        return losses.papl_weights(nll, torch.ones_like(is_hidden), alpha)
+
+    return [papl.shipped_weights(random.Random(args.seed), args.worlds, 2, args.L, weigh=weigh)]
+
+
 def break_training(args):
     return training.rows(args.seed, size_of(args), Peeking)[0]
 
 
 BREAK = break_lemma, break_free, break_row_mean, break_masks, break_unweighted, break_reached
-BREAK += break_alpha, break_leak, break_weight, break_papl, break_training
+BREAK += break_alpha, break_leak, break_weight, break_papl, break_papl_weights, break_training
 CONTROLS = {f.__name__.removeprefix("break_"): f for f in BREAK}
 
 

@@ -1,0 +1,87 @@
+"""The negative evidence lower bound (NELBO) of the paper, in nats, by few masks.
+
+    NELBO(x0) = E[1/t * sum over hidden i of -log f_i(x0_i | x_t)],   t ~ U(0, 1)      (eq. 1)
+
+x_t hides each of the L_eff tokens that are not prompt with probability t. A set of h positions then
+has the weight integral of t^(h-1) (1-t)^(L_eff-h) dt = 1 / (h comb(L_eff, h)), so that exactly
+
+    NELBO(x0) = L_eff E[mean over hidden i of -log f_i(x0_i | x)],   h ~ U{1, ..., L_eff}
+
+with h uniformly random positions hidden: no t is drawn and no mask is empty. Most of what is left
+of the variance comes from h, so the counts are stratified, over all examples and masks together.
+"""
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import backend
+from losses import masked_nll
+from puma import choose_random
+
+
+def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1):
+    """Estimates for the first N examples, on every process: nats (N, 2), tokens (N, 2), float64.
+
+    examples[indices] -> x0, prompt (n, L) as numpy arrays; padding(x0) -> bool (n, L).
+    Column 0 counts all tokens but the prompt; its nats are the bound. Column 1 leaves the padding
+    out of what is predicted; contexts still show it, and with it the length, so it is no bound.
+    The masks depend on the seed alone, not on the device, the processes or batch_size.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    step = batch_size * world
+    batches = [np.arange(row, min(row + step, N)) for row in range(0, N, step)]
+    nats, tokens = torch.zeros(2, N, 2, dtype=torch.float64)
+    for batch in batches:
+        x0, prompt = examples[batch]
+        content = ~prompt & ~padding(x0)
+        tokens[batch] = torch.from_numpy(np.stack([(~prompt).sum(1), content.sum(1)], 1)).double()
+    count = stratified(tokens[:, 0].long(), masks, generator)
+    bar = tqdm(total=N * masks, unit="mask", leave=False, disable=rank > 0)
+    for column in count.T:
+        for batch in batches:
+            x0, prompt = map(torch.from_numpy, examples[batch])
+            hidden = choose_random(~prompt, column[batch], generator)
+            own = slice(rank, None, world)
+            if len(rows := batch[own]):
+                nll = hidden_nll(model, x0[own].long(), hidden[own])
+                content = torch.from_numpy(~padding(x0[own].numpy()))
+                found = torch.stack([nll.sum(1), (nll * content).sum(1)], 1)  # (n, 2)
+                nats[rows] += found * (tokens[rows, :1] / column[rows, None] / masks)
+            bar.update(len(batch))
+    bar.close()
+    return sum(backend.gather(nats)), tokens
+
+
+def stratified(effective, masks, generator):
+    """Counts of `masks` masks for each of N rows, effective (N,) -> (N, masks).
+
+    Each count is uniform on 1..L_eff. Those of a row come from different parts of that range, and
+    those of one column fall into N equal parts of a part, one in each.
+    """
+    N = len(effective)
+    part = torch.rand(N, masks, generator=generator).argsort(0)  # a permutation in each column
+    place = (part + torch.rand(N, masks, generator=generator, dtype=torch.float64)) / N
+    u = (torch.arange(masks) + place) / masks  # in (0, 1)
+    return 1 + (u * effective[:, None]).long().clamp(max=effective[:, None] - 1)
+
+
+@torch.no_grad()
+def hidden_nll(model, x0, hidden):
+    """-log f_i(x0_i | x) where hidden, 0 elsewhere, (B, L) float64 on the CPU."""
+    device = next(model.parameters()).device
+    x0, hidden = x0.to(device), hidden.to(device)
+    h = model(x0.masked_fill(hidden, model.mask_token))
+    return masked_nll(model, h, x0, hidden).cpu().double()
+
+
+def ratio(nats, tokens):
+    """The sum of nats (N,) over that of tokens (N,), and its standard error (the delta method).
+
+    The error is that of a draw of N such examples and of their masks; None if N is 1.
+    """
+    N, value = len(nats), (nats.sum() / tokens.sum()).item()
+    if N == 1:
+        return value, None
+    spread = (nats - value * tokens).square().sum() * N / (N - 1)
+    return value, (spread.sqrt() / tokens.sum()).item()

@@ -1,0 +1,166 @@
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+import torch
+
+import losses
+from likelihood import nelbo, ratio, stratified
+from model import Transformer
+
+
+class Arrays:
+    """Examples; token 2 is padding once it has come."""
+
+    def __init__(self, x0, prompt):
+        self.x0, self.prompt = np.array(x0), np.array(prompt, bool)
+
+    def __len__(self):
+        return len(self.x0)
+
+    def __getitem__(self, indices):
+        return self.x0[indices], self.prompt[indices]
+
+    @staticmethod
+    def padding(x0):
+        return (x0 == 2).cumsum(1) > 1
+
+
+TOY = Arrays(
+    [[0, 1, 2, 2, 2], [1, 1, 0, 2, 2], [0, 0, 1, 0, 2], [1, 0, 1, 1, 0]],
+    [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0, 1, 0, 1, 0]],
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    model = Transformer(4, 3, 5, dim=16, layers=1, heads=2, mlp=16).double()
+    for p in model.parameters():
+        p.requires_grad_(False).mul_(8)  # far from uniform
+    return model
+
+
+def enumerated(model, weigh):
+    """The bound of each row of TOY, and the same without padding, over all masks, (N, 2).
+
+    weigh(h, L_eff): of one set of h hidden positions.
+    """
+    found = torch.zeros(len(TOY), 2, dtype=torch.float64)
+    for row, (ids, given) in enumerate(zip(TOY.x0, TOY.prompt, strict=True)):
+        x0 = torch.from_numpy(ids)
+        content = ~TOY.padding(ids[None])[0]
+        free = [i for i in range(5) if not given[i]]
+        for h in range(1, len(free) + 1):
+            for hidden in combinations(free, h):
+                x = x0.clone()
+                x[list(hidden)] = 3
+                log_probs = model.logits(model(x[None]))[0].log_softmax(-1)
+                for i in hidden:
+                    nll = -weigh(h, len(free)) * log_probs[i, x0[i]]
+                    found[row] += nll * torch.tensor([True, bool(content[i])])
+    return found
+
+
+def by_count(h, L):
+    return 1 / h / comb(L, h)
+
+
+def by_time(h, L):
+    """1/t times the chance of the set, under t ~ U(0, 1): quadrature that is exact here."""
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    t = (nodes + 1) / 2
+    return (weights / 2 * t ** (h - 1) * (1 - t) ** (L - h)).sum()
+
+
+def test_the_integral_over_time_is_the_average_over_counts(model):
+    torch.testing.assert_close(enumerated(model, by_time), enumerated(model, by_count))
+
+
+@pytest.mark.parametrize("masks", [1, 3, 5])
+def test_estimates_are_those_of_all_masks_enumerated(model, masks):
+    exact, n = enumerated(model, by_time), 3000
+    many = Arrays(np.tile(TOY.x0, (n, 1)), np.tile(TOY.prompt, (n, 1)))
+    nats, tokens = nelbo(model, many, 4 * n, many.padding, masks, 1024, seed=0)
+    assert tokens[:4].tolist() == [[4, 2], [5, 4], [1, 1], [3, 3]]
+    draws = nats.reshape(n, 4, 2)
+    error = draws.std(0) / n**0.5  # less in truth: stratified draws balance each other
+    assert (error / exact).max() < 0.03 and error[2].max() < 1e-12  # row 2 has one token
+    assert ((draws.mean(0) - exact).abs() < 4 * error + 1e-12).all()
+
+
+class Counting:
+    """A "model" whose predictions depend on how many positions are hidden alone."""
+
+    mask_token, vocab_size = 3, 4
+
+    def parameters(self):
+        yield torch.zeros(1)
+
+    def __call__(self, x):
+        return (x == 3).sum(1, keepdim=True).double().expand(x.shape)[..., None]
+
+    def logits(self, count):
+        return torch.cat((count.sqrt(), 0 * count, -count, 0 * count - torch.inf), -1)
+
+
+def test_with_a_mask_for_every_count_the_count_leaves_no_variance():
+    rows = Arrays(np.zeros((2, 6), int), np.zeros((2, 6)))
+    expected = -sum(
+        Counting().logits(torch.tensor([float(h)])).double().log_softmax(-1)[0] for h in range(1, 7)
+    )
+    for seed in range(3):
+        nats, _ = nelbo(Counting(), rows, 2, rows.padding, 6, 2, seed)
+        torch.testing.assert_close(nats[:, 0], expected.expand(2))
+
+
+def test_counts_are_uniform_and_stratified_over_rows_and_masks():
+    generator = torch.Generator().manual_seed(0)
+    effective = torch.full((6,), 12)
+    seen = torch.zeros(6, 2, 13)
+    for _ in range(3000):
+        count = stratified(effective, 2, generator)
+        assert sorted(count.flatten().tolist()) == list(range(1, 13))
+        seen.scatter_add_(2, count[..., None], torch.ones(6, 2, 1))
+    # every row: 1..6 by its first mask, 7..12 by its second, each 500 times
+    assert seen[:, 0, 7:].sum() == seen[:, 1, :7].sum() == seen[:, 0, 0].sum() == 0
+    assert (seen[:, 0, 1:7] - 500).abs().max() < 100  # 5 standard deviations
+    short = stratified(torch.tensor([1, 2, 3]), 50, generator)
+    assert short.amin(1).tolist() == [1, 1, 1] and short.amax(1).tolist() == [1, 2, 3]
+
+
+def test_batches_and_processes_change_nothing(model):
+    whole, _ = nelbo(model, TOY, 4, TOY.padding, 3, 4, seed=7)
+    for batch_size, world in ((1, 1), (3, 1), (1, 2), (2, 3), (1, 3)):
+        parts = [
+            nelbo(model, TOY, 4, TOY.padding, 3, batch_size, 7, rank, world)[0]
+            for rank in range(world)
+        ]
+        torch.testing.assert_close(sum(parts), whole)
+        assert world == 1 or all(len(part.nonzero()) < 8 for part in parts)
+
+
+def test_a_large_vocabulary_in_chunks(monkeypatch):
+    monkeypatch.setattr(losses, "CHUNK", 103 * 7)
+    torch.manual_seed(0)
+    model = Transformer(103, 102, 20, dim=16, layers=1, heads=2, mlp=16).double()
+    x0, hidden = torch.randint(102, (4, 20)), torch.rand(4, 20) < 0.5
+    h = model(x0.masked_fill(hidden, 102))
+    expected = -model.logits(h).log_softmax(-1).gather(-1, x0[..., None])[..., 0]
+    sizes, logits = [], model.logits
+    monkeypatch.setattr(model, "logits", lambda h: sizes.append(len(h)) or logits(h))
+    found = losses.masked_nll(model, h, x0, hidden)
+    torch.testing.assert_close(found, expected * hidden)
+    assert max(sizes) == 7 and sum(sizes) == hidden.sum() and not found.requires_grad
+
+
+def test_the_standard_error_is_that_of_repeated_draws():
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(1, 9, (4000, 60), generator=generator).double()
+    nats = tokens * (1 + 0.3 * torch.randn(4000, 60, generator=generator, dtype=torch.float64))
+    nats += torch.randn(4000, 60, generator=generator, dtype=torch.float64)
+    values, errors = zip(*map(ratio, nats, tokens), strict=True)
+    assert np.mean(values) == pytest.approx(1, abs=0.01)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.05)
+    assert ratio(nats[0, :1], tokens[0, :1])[1] is None
