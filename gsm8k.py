@@ -28,7 +28,6 @@ import metrics
 import policies
 import programs
 import text
-import tokenizer
 from configurator import configure
 from sample import generate
 
@@ -71,7 +70,7 @@ def main():
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
             folder = folder_of(config)
-        encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+        encoding = corpus.load_tokenizer(folder)
         test = text.Prompts(questions(folder), encoding, corpus.read_header(folder)["length"])
         sampler = policies.get(policy)
     origin = {"iteration": iteration, "questions": file or split, "policy": policy, "seed": seed}

@@ -73,8 +73,8 @@ class Prompts:
 
 
 def program(encoding, ids):
-    """The text of generated ids up to the first end of text."""
-    return encoding.decode(itertools.takewhile(lambda i: i != encoding.end, ids))
+    """The text of generated ids up to the first end of an answer."""
+    return encoding.decode(itertools.takewhile(lambda i: i not in encoding.ends, ids))
 
 
 class Text(NamedTuple):
@@ -102,7 +102,7 @@ def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     folder = folder_of(config)
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
-    encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+    encoding = corpus.load_tokenizer(folder)
     programs.report_sandbox()
     if not len(validation):
         raise ValueError(
