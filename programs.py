@@ -88,4 +88,5 @@ def interval(correct, n):
     z, share = 1.959964, correct / n
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2)
-    return tuple((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
+    low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)  # but for rounding, they are in there
