@@ -116,10 +116,13 @@ def nucleus(logits, top_p):
     """
     if top_p == 1:
         return logits
-    ordered, token = logits.sort(-1, descending=True)
-    share = ordered.softmax(-1)
-    likelier = share.cumsum(-1) - share  # what the tokens before it have together
-    return logits.scatter(-1, token, ordered.masked_fill(likelier >= top_p, -torch.inf))
+    share = logits.softmax(-1)
+    # Tokens below this share, all together, do not have the rest: no need to sort them.
+    candidates = (share >= (1 - top_p) / share.shape[-1]).sum(-1).max()
+    share, token = share.topk(int(candidates))
+    outside = share.cumsum(-1) - share >= top_p  # what the likelier ones have is enough
+    kept = logits.gather(-1, token).masked_fill(outside, -torch.inf)
+    return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)
 
 
 def choose(score, confidence, hidden, count, tau):
