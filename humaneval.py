@@ -37,14 +37,15 @@ batch_size = 16  # rows in work at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
-STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
-HUB = "openai/openai_humaneval"
-FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"
-
 
 def read(file):
     """The problems of the file in HumanEval's form, or of the hub."""
     return [problem(*row) for row in sources.read_small(file, FIELDS, HUB)]
+
+
+HUB = "openai/openai_humaneval"
+FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"
+STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
 
 
 def problem(name, prompt, solution, test, function):

@@ -38,18 +38,19 @@ batch_size = 16  # rows in work at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
-STOPS = ("[DONE]",)
-SHOWN = 2, 3, 4  # task ids of the examples in the prompt
-TEST = range(11, 511)
-HUB = "google-research-datasets/mbpp"
-FIELDS = "task_id", "text", "code", "test_list", "test_setup_code"
-
 
 class Task(NamedTuple):
     text: str
     code: str
     tests: list
     setup: str
+
+
+HUB = "google-research-datasets/mbpp"
+FIELDS = "task_id", "text", "code", "test_list", "test_setup_code"
+SHOWN = 2, 3, 4  # task ids of the examples in the prompt
+TEST = range(11, 511)
+STOPS = ("[DONE]",)
 
 
 def read(file):

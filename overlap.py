@@ -4,12 +4,17 @@ A text's words are `\\w+`, without case, so that neither blank space nor punctua
 texts overlap where N words in a row are the same; a shorter text, of at least SHORT words, where
 all of its words are in the other, in a row. What any program or list of numbers could have in it
 says nothing: words in a row count only if DISTINCT of them are different and no numbers.
+
+N = 13 as in arXiv 2005.14165. Seen: every HumanEval prompt and MBPP text finds itself, so do 140 of
+164 and 471 of 500 solutions; MBPP's tasks are much alike (62 of its 464 training tasks overlap with
+HumanEval or MBPP's test, 114 at N = 10), word problems are not (none of 1,259 rows of TinyGSM's
+form, none of 7,473 of GSM8K).
 """
 
 import re
 import unicodedata
 
-N, SHORT, DISTINCT = 10, 6, 6
+N, SHORT, DISTINCT = 13, 6, 6
 
 
 def words(text):
@@ -38,6 +43,4 @@ class Index:
 
     def overlaps(self, text):
         """Whether the text shares words in a row with one of the index's."""
-        return any(
-            not known.isdisjoint(grams(text, n)) for n, known in self.grams.items()
-        )
+        return any(not known.isdisjoint(grams(text, n)) for n, known in self.grams.items())

@@ -53,6 +53,17 @@ def read_file(file, fields):
         yield from zip(*(batch[field].to_pylist() for field in fields), strict=True)
 
 
+def fields_of(file):
+    """The names of a file's fields: of its first object, if it has JSON lines."""
+    if file.suffix == ".jsonl":
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            rows = (json.loads(line) for line in lines if line.strip().startswith("{"))
+            return list(next(rows, {}))
+    import pyarrow.parquet
+
+    return pyarrow.parquet.ParquetFile(file).schema_arrow.names
+
+
 def parse(line, fields):
     try:
         row = json.loads(line)
@@ -90,7 +101,7 @@ def read_small(file, fields, name, config=None, splits=("test",)):
     Raises ValueError that names the line and the field that is missing.
     """
     if not file:
-        hubs = (hub(name, fields, config, split, "--file=FILE") for split in splits)
+        hubs = (hub(name, fields, config, split, "a file (see --help)") for split in splits)
         return [row for _, rows in hubs for row in rows]
     found = []
     with open(file, encoding="utf-8") as lines:
