@@ -22,6 +22,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch.nn.functional import pad
 from tqdm import tqdm
@@ -40,6 +41,7 @@ SETTINGS = (
     "file", "samples", "policy", "reveal", "temperature", "top_p", "new_tokens", "length", "seed",
     "batch_size", "seconds",
 )  # fmt: skip
+SECONDS = 3.0  # of a program with its tests, in training
 KS = 1, 10, 100  # of pass@k, as far as there are samples
 
 
@@ -86,7 +88,7 @@ def run(name, read, stops, how):
         records = Records(path.with_name(f"{name}.jsonl"), origin) if rank == 0 else None
     done = backend.gather({"keys": records and records.keys})[0]["keys"]
     rows = [
-        Row(problem, sample, encoding.start + encoding.encode(problem.prompt))
+        Row(problem, sample, prompt_ids(encoding, problem))
         for problem in problems
         for sample in range(how.samples)
     ]
@@ -129,13 +131,35 @@ def check(how):
 
 def tokenizer_of(model, config):
     """The tokenizer of the data that a run was trained on."""
-    if config["dataset"] != "text":
-        raise ValueError(f"the run was trained on {config['dataset']}, expected text")
+    if config["dataset"] not in ("text", "humaneval"):
+        raise ValueError(f"the run was trained on {config['dataset']}, expected text or humaneval")
     folder = text.folder_of(config)
     encoding = corpus.load_tokenizer(folder)
     if (encoding.vocab_size, encoding.mask) != (model.vocab_size, model.mask_token):
         raise ValueError(f"{folder} has another vocabulary than the model: prepare it anew")
     return encoding
+
+
+class Tests(text.Prompts):
+    """Problems as the test set of a training run: all that follows a prompt is the answer."""
+
+    def __init__(self, problems, stops, encoding, length):
+        super().__init__(problems, encoding, length)
+        self.stops = stops
+
+    def ids(self, problem):
+        return prompt_ids(self.encoding, problem)
+
+    def solved(self, tokens, indices):
+        """Which rows of tokens (n, L) pass the tests of the problems at `indices` (n,), bool."""
+        completions = [cut(answer, self.stops) for answer in self.programs(tokens, indices)]
+        with sandbox.Pool() as pool:
+            found = outcomes_of(pool, [self.problems[i] for i in indices], completions, SECONDS)
+        return np.array([kind == "passed" for kind, _ in found], bool)
+
+
+def prompt_ids(encoding, problem):
+    return encoding.start + encoding.encode(problem.prompt)
 
 
 def batches(rows, size):

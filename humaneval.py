@@ -9,12 +9,16 @@ As lm-evaluation-harness does for base models: the prompt is the signature and d
 stand, no examples; the answer ends where a line begins with something that is not of the function
 (STOPS). Sampling as in Dream-Coder's evaluation, which the paper follows (section 4.5).
 Writes out_dir/humaneval.json and humaneval.jsonl; codeeval.py says what is in them, and does it.
+
+`load` makes it a task for train.py: pairs of instruction and program, tested on these problems.
 """
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import codeeval
 import sources
+import text
 from configurator import configure
 
 # -- what ----------------------------------------------------------------------------------------
@@ -46,6 +50,13 @@ def read(file):
 HUB = "openai/openai_humaneval"
 FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"
 STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
+
+
+def load(config):
+    """The data set that data/dream_coder/prepare.py wrote, and the problems beside it."""
+    folder = Path(config["data_dir"])
+    problems = read(folder / "humaneval.jsonl")[: config["test_examples"]]
+    return text.of_folder(folder, lambda *form: codeeval.Tests(problems, STOPS, *form))
 
 
 def problem(name, prompt, solution, test, function):

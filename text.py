@@ -43,16 +43,19 @@ class Prompts:
 
     def __init__(self, problems, encoding, length):
         self.problems, self.encoding = problems, encoding
-        prompts = [encoding.encode(corpus.prompt_text(problem.question)) for problem in problems]
+        prompts = [self.ids(problem) for problem in problems]
         sizes = np.array([len(ids) for ids in prompts], int)
         if (long := sizes >= length).any():
             row = long.argmax()
             raise ValueError(
-                f"{sizes[row]} tokens leave no room in rows of {length}: {problems[row].question!r}"
+                f"{sizes[row]} tokens leave no room in rows of {length}: {problems[row][0]!r}"
             )
         self.prompt = np.arange(length) < sizes[:, None]
         self.x0 = np.full(self.prompt.shape, encoding.end)
         self.x0[self.prompt] = list(itertools.chain.from_iterable(prompts))
+
+    def ids(self, problem):
+        return self.encoding.encode(corpus.prompt_text(problem.question))
 
     def __len__(self):
         return len(self.problems)
@@ -101,6 +104,12 @@ class Text(NamedTuple):
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     folder = folder_of(config)
+    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    return of_folder(folder, lambda *form: Prompts(problems, *form))
+
+
+def of_folder(folder, prompts):
+    """The data set in a folder, with the test set prompts(encoding, length)."""
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
     encoding = corpus.load_tokenizer(folder)
     programs.report_sandbox()
@@ -108,8 +117,7 @@ def load(config):
         raise ValueError(
             f"{folder} has no validation examples: prepare more rows, or a larger --val"
         )
-    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
-    return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
+    return Text(train, validation, prompts(encoding, train.length), encoding)
 
 
 def folder_of(config):

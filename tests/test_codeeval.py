@@ -6,9 +6,10 @@ import os
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from conftest import run_script
+from conftest import run_script, train
 
 import checkpoint
 import codeeval
@@ -260,6 +261,33 @@ def test_files_of_another_form_are_named(file):
         humaneval.read(file([{"b": 1, "a": 2}]))
     with pytest.raises(ValueError, match="no task 4, which the prompt shows"):
         mbpp.read(file([*TASKS[:2], *TASKS[3:]]))
+
+
+def test_problems_as_the_test_set_of_a_run(tmp_path):
+    """Trained on instructions for a few steps; solutions put in by hand are solved."""
+    pairs = [(f"Write f{i}.", f"def f{i}(x): return {i}") for i in range(40)]
+    texts = [corpus.prompt_text(a) + b for a, b in pairs] + [row["prompt"] for row in PROBLEMS]
+    encoding = Tokenizer(train_ranks(texts, 400), "dream")
+    writer = corpus.Writer(tmp_path / "data", encoding, 160, "none")
+    for split in ("train", "val"):
+        writer.add(split, corpus.encode(encoding, pairs, 160, corpus.chat)[0])
+    lines = "".join(json.dumps(row) + "\n" for row in PROBLEMS)
+    (writer.partial / "humaneval.jsonl").write_text(lines)
+    writer.finish()
+    config = ["--dataset=humaneval", f"--data_dir={tmp_path / 'data'}", "--eval_reveal=40"]
+    train(tmp_path / "run", *config, "--max_iters=3", "--k_schedule=[(0,40)]", "--test_examples=3")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["examples"] == 3
+
+    task = humaneval.load({"data_dir": str(tmp_path / "data"), "test_examples": 9})
+    x0, prompt = task.test[np.arange(5)]
+    assert task.encoding.decode(x0[1][prompt[1]]) == "<|beginoftext|>" + PROBLEMS[1]["prompt"]
+    for row, given, problem in zip(x0, prompt, PROBLEMS, strict=True):
+        ids = task.encoding.encode(problem["canonical_solution"] + "\ndef g")
+        ids.append(task.encoding.special["<|im_end|>"])
+        row[given.sum() :][: len(ids)] = ids
+    assert task.test.solved(x0, np.arange(5)).all()
+    assert task.test.solved(x0[:2], np.array([0, 2])).tolist() == [True, False]
 
 
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")

@@ -7,10 +7,11 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
 
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
 conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
-end`, then end of text up to `length`. Writes a folder as corpus.py reads it. The same command goes
-on where it was interrupted, and ends with the same bytes. A row goes to train or val by a hash of
-its question. Dropped and counted in header.json: what is unusable, failed its tests, is not Python
-or does not fit, and every row that overlaps with a problem of HumanEval or MBPP (overlap.py).
+end`, then end of text up to `length`. Writes a folder as corpus.py reads it, with HumanEval's
+problems for evaluation while training (`--dataset=humaneval`). The same command goes on where it
+was interrupted, and ends with the same bytes. A row goes to train or val by a hash of its question.
+Dropped and counted in header.json: what is unusable, failed its tests, is not Python or does not
+fit, and every row that overlaps with a problem of HumanEval or MBPP (overlap.py).
 """
 
 import ast
@@ -100,6 +101,7 @@ def is_python(text):
     return True
 
 
+FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"  # of HumanEval
 SETS = {  # the third has 5,000,000 rows, of which about a third pass: as many as the others lack
     "opc": Set(
         "OpenCoder-LLM/opc-sft-stage2", "educational_instruct",
@@ -122,10 +124,12 @@ def main():
     encoding = read_ranks()
     whose = "Qwen2's" if encoding.checksum == QWEN2 else "not Qwen2's"
     print(f"tokenizer: {encoding.end:,} ranks, {whose}; mask {encoding.mask}")
-    tests = test_texts()
+    problems, tests = benchmarks()
     origin, sets = local_sets() if source else hub_sets()
     about = {"rows": origin, "limit": limit, "seed": seed, "val": val, "benchmarks": len(tests)}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
+    lines = (json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n" for row in problems)
+    (writer.partial / "humaneval.jsonl").write_text("".join(lines))
     corpus.write_json(writer.partial / "benchmarks.json", tests)
     write_rows(writer, mixed(sets))
     sources.report(writer.finish(), writer.folder)
@@ -189,12 +193,12 @@ def index_once(path):
 
 
 # -- sources -------------------------------------------------------------------------------------
-def test_texts():
-    """What tells the problems of both benchmarks: instructions and solutions, of all splits."""
+def benchmarks():
+    """HumanEval's problems; what tells those of both: instructions and solutions, of all splits."""
     splits = "prompt", "train", "validation", "test"
-    rows = sources.read_small(humaneval, ("prompt", "canonical_solution"), HUMANEVAL)
-    rows += sources.read_small(mbpp, ("text", "code"), MBPP, "full", splits)
-    return [text for row in rows for text in row]
+    problems = sources.read_small(humaneval, FIELDS, HUMANEVAL)
+    tasks = sources.read_small(mbpp, ("text", "code"), MBPP, "full", splits)
+    return problems, [text for row in problems for text in row[1:3]] + [*itertools.chain(*tasks)]
 
 
 def hub_sets():
