@@ -86,30 +86,28 @@ def run(name, read, stops, how):
         origin = {key: getattr(how, key) for key in SETTINGS} | {"problems": len(problems)}
         origin |= {"iteration": iteration, "checkpoint": path.stat().st_mtime_ns}
         records = Records(path.with_name(f"{name}.jsonl"), origin) if rank == 0 else None
-    done = backend.gather({"keys": records and records.keys})[0]["keys"]
     rows = [
-        Row(problem, sample, prompt_ids(encoding, problem))
-        for problem in problems
+        Row(problem, sample, ids)
+        for problem, ids in ((each, prompt_ids(encoding, each)) for each in problems)
         for sample in range(how.samples)
     ]
     fitting = [row for row in rows if len(row.ids) + how.new_tokens <= how.length]
     if records:
-        long = {row.key for row in rows} - {row.key for row in fitting} - done
-        records.add(record(*key, "", "", "too_long", "") for key in sorted(long))
-    todo = [each for each in batches(fitting, how.batch_size) if {r.key for r in each} - done]
+        long = (row for row in rows if len(row.ids) + how.new_tokens > how.length)
+        records.add(record(row, "", "", "too_long", "") for row in long)
+    done = backend.gather({"keys": records and records.keys})[0]["keys"]
+    todo = [each for each in batches(fitting, how.batch_size) if {row.key for row in each} - done]
     bar = tqdm(total=sum(map(len, todo)), unit="program", disable=rank > 0)
     with sandbox.Pool() as pool, autocast:
         for at in range(0, len(todo), world):
             found = []
-            for mine in todo[at : at + world][rank : rank + 1]:
-                answers = complete(model, mine, encoding, sampler, how)
-                found = judge(pool, mine, answers, stops, how.seconds)
-            found = [
-                record for part in backend.gather({"found": found}) for record in part["found"]
-            ]
-            if records:
-                records.add(found)
-            bar.update(len(found))
+            for batch in todo[at + rank : at + rank + 1]:  # at the end there may be none
+                answers = complete(model, batch, encoding, sampler, how)
+                found = judge(pool, batch, answers, stops, how.seconds)
+            for part in backend.gather({"found": found}):
+                if records:
+                    records.add(part["found"])
+                bar.update(len(part["found"]))
     bar.close()
     if records:
         result = summary(records.all)
@@ -187,17 +185,16 @@ def judge(pool, rows, answers, stops, seconds):
     completions = [cut(answer, stops) for answer in answers]
     outcomes = outcomes_of(pool, [row.problem for row in rows], completions, seconds)
     return [
-        record(*row.key, answer, completion, kind, detail)
+        record(row, answer, completion, kind, detail)
         for row, answer, completion, (kind, detail) in zip(
             rows, answers, completions, outcomes, strict=True
         )
     ]
 
 
-def record(name, sample, answer, completion, kind, detail):
-    return {"task_id": name, "sample": sample, "kind": kind, "detail": detail} | {
-        "answer": answer, "completion": completion,
-    }  # fmt: skip
+def record(row, answer, completion, kind, detail):
+    found = {"task_id": row.problem.name, "sample": row.sample, "kind": kind, "detail": detail}
+    return found | {"answer": answer, "completion": completion}
 
 
 def cut(answer, stops):
@@ -221,9 +218,9 @@ def kind_of(outcome):
 
 
 class Records:
-    """A file of JSON lines: the settings, then records. What another evaluation left is kept aside.
+    """A file of JSON lines: the settings, then `all` records, each with a key of its own.
 
-    `all` records in it and their `keys`; a line that was cut off is dropped.
+    What an evaluation with other settings left is kept aside; a line that was cut off is dropped.
     """
 
     def __init__(self, path, origin):
@@ -233,13 +230,18 @@ class Records:
             self.all = lines[1:]
         elif kept := checkpoint.move_aside(path):
             print(f"kept as {kept}: programs of other settings")
-        self.keys = {(record["task_id"], record["sample"]) for record in self.all}
         partial = Path(f"{path}.tmp")
         partial.write_text("".join(json.dumps(line) + "\n" for line in [origin, *self.all]))
         os.replace(partial, path)
 
+    @property
+    def keys(self):
+        return {(record["task_id"], record["sample"]) for record in self.all}
+
     def add(self, records):
-        records = list(records)
+        """Append those that are not there yet: of a batch that was cut off some are."""
+        keys = self.keys
+        records = [each for each in records if (each["task_id"], each["sample"]) not in keys]
         with open(self.path, "a") as file:
             file.write("".join(json.dumps(record) + "\n" for record in records))
         self.all += records

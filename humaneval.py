@@ -7,7 +7,8 @@
 
 As lm-evaluation-harness does for base models: the prompt is the signature and docstring as they
 stand, no examples; the answer ends where a line begins with something that is not of the function
-(STOPS). Sampling as in Dream-Coder's evaluation, which the paper follows (section 4.5).
+(STOPS). Sampling as in Dream-Coder's published evaluation, which the paper follows (section 4.5);
+that one ends an answer at ``` instead and keeps of it what the function needs.
 Writes out_dir/humaneval.json and humaneval.jsonl; codeeval.py says what is in them, and does it.
 
 `load` makes it a task for train.py: pairs of instruction and program, tested on these problems.
@@ -54,9 +55,11 @@ STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
 
 def load(config):
     """The data set that data/dream_coder/prepare.py wrote, and the problems beside it."""
-    folder = Path(config["data_dir"])
-    problems = read(folder / "humaneval.jsonl")[: config["test_examples"]]
-    return text.of_folder(folder, lambda *form: codeeval.Tests(problems, STOPS, *form))
+    folder, count = Path(config["data_dir"]), config["test_examples"]
+    return text.of_folder(
+        folder,
+        lambda *form: codeeval.Tests(read(folder / "humaneval.jsonl")[:count], STOPS, *form),
+    )
 
 
 def problem(name, prompt, solution, test, function):

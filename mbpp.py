@@ -7,7 +7,9 @@
 As lm-evaluation-harness does for base models: the prompt shows tasks 2, 3 and 4 with their
 solutions, then the task with its tests; the answer ends at `[DONE]`. Two things differ: line ends
 are \\n, where the data has \\r\\n (in the three examples too), and the set-up code of a test
-(task 367) is run, between the program, whose classes it uses, and the tests.
+(task 367) is run, between the program, whose classes it uses, and the tests. Sampling as in
+Dream-Coder's published evaluation, which the paper follows (section 4.5); that one asks without
+examples, for the 378 tasks of MBPP+.
 Writes out_dir/mbpp.json and mbpp.jsonl; codeeval.py says what is in them, and does it.
 """
 

@@ -103,9 +103,10 @@ class Text(NamedTuple):
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    folder = folder_of(config)
-    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
-    return of_folder(folder, lambda *form: Prompts(problems, *form))
+    folder, count = folder_of(config), config["test_examples"]
+    return of_folder(
+        folder, lambda *form: Prompts(read_problems(folder / "test.jsonl")[:count], *form)
+    )
 
 
 def of_folder(folder, prompts):
