@@ -91,9 +91,10 @@ def run(name, read, stops, how):
         for problem, ids in ((each, prompt_ids(encoding, each)) for each in problems)
         for sample in range(how.samples)
     ]
-    fitting = [row for row in rows if len(row.ids) + how.new_tokens <= how.length]
+    fitting, long = [], []
+    for row in rows:
+        (fitting if len(row.ids) + how.new_tokens <= how.length else long).append(row)
     if records:
-        long = (row for row in rows if len(row.ids) + how.new_tokens > how.length)
         records.add(record(row, "", "", "too_long", "") for row in long)
     done = backend.gather({"keys": records and records.keys})[0]["keys"]
     todo = [each for each in batches(fitting, how.batch_size) if {row.key for row in each} - done]

@@ -1,9 +1,10 @@
 """Questions and their programs as token ids on disk: the writer and the reader (memory-mapped).
 
 An example of L tokens is `question, newline | code, end, end, ...`: what is left of the bar is the
-prompt, given, the rest is to be predicted, the padding too. Prompt and code are encoded apart,
-since at inference the prompt is all there is: in one text, tokens could reach across the bar.
-What does not fit with one `end` behind it is dropped, since a truncated program never returns.
+prompt, given, the rest is to be predicted, the padding too; or it is a conversation (`chat`), of
+which the answer is. Prompt and code are encoded apart, since at inference the prompt is all there
+is: in one text, tokens could reach across the bar. What does not fit with one `end` behind it is
+dropped, since a truncated program never returns.
 
 A folder has header.json, tokenizer.tiktoken and, for each split, flat arrays in files of their own:
 `<split>.tokens.npy` ids of all examples in a row, without `end`; `.starts.npy` (N + 1) where each

@@ -43,7 +43,8 @@ def read_file(file, fields):
     """
     if file.suffix == ".jsonl":
         with open(file, encoding="utf-8", errors="replace") as lines:
-            yield from (parse(line, fields) for line in lines if line.strip())
+            rows = (parse(line) for line in lines if line.strip())
+            yield from (tuple(row.get(field) for field in fields) for row in rows)
         return
     import pyarrow.parquet
 
@@ -57,19 +58,19 @@ def fields_of(file):
     """The names of a file's fields: of its first object, if it has JSON lines."""
     if file.suffix == ".jsonl":
         with open(file, encoding="utf-8", errors="replace") as lines:
-            rows = (json.loads(line) for line in lines if line.strip().startswith("{"))
-            return list(next(rows, {}))
+            return list(next(filter(None, map(parse, lines)), {}))
     import pyarrow.parquet
 
     return pyarrow.parquet.ParquetFile(file).schema_arrow.names
 
 
-def parse(line, fields):
+def parse(line):
+    """The object that a line spells, {} where it spells none."""
     try:
         row = json.loads(line)
     except ValueError:
         row = None
-    return tuple(row.get(field) if isinstance(row, dict) else None for field in fields)
+    return row if isinstance(row, dict) else {}
 
 
 def hub(name, fields, config=None, split="train", by_hand_with="--source=FILES"):
@@ -106,7 +107,7 @@ def read_small(file, fields, name, config=None, splits=("test",)):
     found = []
     with open(file, encoding="utf-8") as lines:
         for number, line in enumerate(lines, start=1):
-            row = json.loads(line)
+            row = parse(line)
             require(fields, row, f"{file}, line {number}")
             found.append(tuple(row[field] for field in fields))
     return found
@@ -115,7 +116,9 @@ def read_small(file, fields, name, config=None, splits=("test",)):
 def require(fields, present, where):
     """Raise ValueError that names a field that is missing, and those that are there."""
     if missing := [field for field in fields if field not in present]:
-        raise ValueError(f"{where} has no field {missing[0]!r}, but {', '.join(sorted(present))}")
+        raise ValueError(
+            f"{where} has no field {missing[0]!r}, but {', '.join(sorted(present)) or 'none'}"
+        )
 
 
 @contextlib.contextmanager

@@ -259,6 +259,8 @@ def test_mistakes_are_named(flags, message, file):
 def test_files_of_another_form_are_named(file):
     with pytest.raises(ValueError, match=r"rows.jsonl, line 1 has no field 'task_id', but a, b"):
         humaneval.read(file([{"b": 1, "a": 2}]))
+    with pytest.raises(ValueError, match=r"rows.jsonl, line 2 has no field 'task_id', but none"):
+        humaneval.read(file([PROBLEMS[0], [1]]))
     with pytest.raises(ValueError, match="no task 4, which the prompt shows"):
         mbpp.read(file([*TASKS[:2], *TASKS[3:]]))
 

@@ -50,10 +50,11 @@ ROWS = {
     ],
     "opencodeinstruct": [
         {"input": f"Halve {i}.", "output": f"Here:\n```python\n{i} / 2\n```\nDone."}
-        | {"average_test_score": ["1.0", "0.9", "0.8", "none"][i % 4]}
+        | {"average_test_score": ["1.0", "0.9", "nan", "none", "1", "0.95", "0.8", "0"][i % 8]}
         for i in range(120)
     ],
 }
+GOOD = "1.0", "0.9", "1", "0.95"
 ODD = {
     "opc": [{"instruction": q, "code": a} for q, a in LEAKS]
     + [{"instruction": " ", "code": "x"}, {"instruction": "Why?", "code": None}]
@@ -74,9 +75,7 @@ def expected(rows):
     """The pairs that are to be kept."""
     pairs = [(row["instruction"], row["code"]) for row in rows["opc"]]
     pairs += [(row["question"], row["4o_solution"] or row["solution"]) for row in rows["kodcode"]]
-    passed = (
-        row for row in rows["opencodeinstruct"] if row["average_test_score"] in ("1.0", "0.9")
-    )
+    passed = (row for row in rows["opencodeinstruct"] if row["average_test_score"] in GOOD)
     return pairs + [(row["input"], row["output"]) for row in passed]
 
 
@@ -150,7 +149,7 @@ def test_every_row_is_where_it_belongs(run, capsys):
             found.append((question, answer))
     assert sorted(found) == sorted(expected(ROWS)) and len(found) == 200
     header = json.loads((folder / "header.json").read_text())
-    dropped = {"benchmark": 3, "unusable": 33, "failed_tests": 30, "too_long": 1, "not_python": 3}
+    dropped = {"benchmark": 3, "unusable": 18, "failed_tests": 45, "too_long": 1, "not_python": 3}
     assert header["dropped"] == dropped
     special = {"kind": "dream", "vocab_size": 721, "end": 300, "mask": 323}
     assert header["tokenizer"] == special | {"checksum": load(prepare.tokenizer).checksum}

@@ -46,9 +46,7 @@ limit = 700_000  # examples to keep, those held out included
 seed = 1  # of the mix
 humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
 mbpp = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
-tokenizer = (
-    ""  # file or folder of ranks (tokenizer.py); "" = the hub's Qwen2, whose ranks are Dream's
-)
+tokenizer = ""  # file or folder of ranks (tokenizer.py); "" = the hub's Qwen2, as Dream's
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # folder; "" = `tokens` beside this script
 length = 640  # tokens of an example, with at least one end of text
@@ -78,7 +76,7 @@ def first_two(instruction, *programs):
 
 def tested(instruction, program, score):
     try:
-        if float(score) < 0.9:  # the share of its tests that it passes, as text
+        if not float(score) >= 0.9:  # the share of its tests that it passes, as text; maybe nan
             return "failed_tests"
     except (TypeError, ValueError):
         return "unusable"
@@ -153,11 +151,11 @@ def write_rows(writer, rows):
             writer.dropped.update(dropped)
             read, kept = read + count, kept + int(room.sum())
             bar.update(int(room.sum()))
-            if number % COMMIT == 0:
-                writer.commit((read, kept))
             if kept == limit:
                 pool.shutdown(cancel_futures=True)
                 return
+            if number % COMMIT == 0:
+                writer.commit((read, kept))
     print(f"{kept:,} examples are all there are, of the {limit:,} asked for")
 
 
