@@ -45,10 +45,14 @@ def move_aside(path):
     return path.rename(free)
 
 
-def load_model(path, device="cpu"):
-    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age."""
+def load_model(path, device="cpu", length=0):
+    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age.
+
+    length: of the longest sequence, where that is more than what the run was trained on.
+    """
     state = load(path)
-    model = Transformer(**state["model_args"])
+    args = state["model_args"]
+    model = Transformer(**args | {"length": max(length, args["length"])})
     model.load_state_dict(state["ema"])
     return model.to(device).eval(), state["config"], state["iteration"]
 

@@ -1,9 +1,10 @@
 """Questions and their programs as token ids on disk: the writer and the reader (memory-mapped).
 
 An example of L tokens is `question, newline | code, end, end, ...`: what is left of the bar is the
-prompt, given, the rest is to be predicted, the padding too. Prompt and code are encoded apart,
-since at inference the prompt is all there is: in one text, tokens could reach across the bar.
-What does not fit with one `end` behind it is dropped, since a truncated program never returns.
+prompt, given, the rest is to be predicted, the padding too; or it is a conversation (`chat`), of
+which the answer is. Prompt and code are encoded apart, since at inference the prompt is all there
+is: in one text, tokens could reach across the bar. What does not fit with one `end` behind it is
+dropped, since a truncated program never returns.
 
 A folder has header.json, tokenizer.tiktoken and, for each split, flat arrays in files of their own:
 `<split>.tokens.npy` ids of all examples in a row, without `end`; `.starts.npy` (N + 1) where each
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokenizer import save
+from tokenizer import IM_END, IM_START, load, save
 
 FORMAT = 1
 COLUMNS = ("tokens", "starts", "prompts", "keys")
@@ -42,13 +43,16 @@ class Encoded(NamedTuple):
         return Encoded(tokens, self.lengths[rows], self.prompts[rows], self.keys[rows])
 
 
-def encode(tokenizer, pairs, length):
-    """(question, code) strings -> Encoded, and a Counter of what was dropped and why."""
+def encode(tokenizer, pairs, length, form=None):
+    """(question, code) strings -> Encoded, and a Counter of what was dropped and why.
+
+    form(tokenizer, question, code, characters of each at most) -> ids of prompt and answer.
+    """
+    form = form or plain
     ids, lengths, prompts, keys, dropped = [], [], [], [], Counter()
     most = 256 * length  # characters: more than fit, and fewer than overflow tiktoken's stack
     for question, code in pairs:
-        given = tokenizer.encode(prompt_text(question)[:most])
-        answer = tokenizer.encode(code.strip("\n")[:most])
+        given, answer = form(tokenizer, question, code, most)
         if len(given) >= length:
             dropped["prompt_too_long"] += 1
         elif len(given) + len(answer) >= length:
@@ -64,6 +68,28 @@ def encode(tokenizer, pairs, length):
 
 def _int64(values):
     return np.array(values, np.int64)
+
+
+def plain(tokenizer, question, code, most):
+    """question, newline | code"""
+    given = tokenizer.encode(prompt_text(question)[:most])
+    return given, tokenizer.encode(code.strip("\n")[:most])
+
+
+def chat(tokenizer, question, answer, most):
+    """A turn each of user and assistant, in the chat template of Qwen2 and Dream | answer, its end.
+
+    What looks like a special token in the texts is text.
+    """
+    start, end = tokenizer.special[IM_START], tokenizer.special[IM_END]
+
+    def turn(text):
+        return [start, *tokenizer.encode(text)]
+
+    given = [*turn("system\nYou are a helpful assistant."), end, *tokenizer.encode("\n")]
+    given += [*turn("user\n" + question.strip()[:most]), end, *tokenizer.encode("\n")]
+    given += turn("assistant\n")
+    return given, [*tokenizer.encode(answer.strip("\n")[:most]), end]
 
 
 def prompt_text(question):
@@ -117,6 +143,12 @@ def read_header(folder):
     return header
 
 
+def load_tokenizer(folder):
+    """The tokenizer that a corpus was encoded with."""
+    kind = read_header(folder)["tokenizer"].get("kind", "plain")
+    return load(Path(folder) / "tokenizer.tiktoken", kind)
+
+
 class Writer:
     """Appends examples to a folder that appears on `finish`; until then it is `<folder>.partial`.
 
@@ -132,7 +164,7 @@ class Writer:
             raise FileExistsError(f"{folder} is there already: remove it to write it anew")
         if not 0 < length < 1 << 16:
             raise ValueError(f"length={length}: must be 1 to 65535")
-        special = {name: getattr(tokenizer, name) for name in ("vocab_size", "end", "mask")}
+        special = {name: getattr(tokenizer, name) for name in ("kind", "vocab_size", "end", "mask")}
         self.header = {
             "format": FORMAT,
             "source": source,

@@ -25,7 +25,6 @@ import corpus
 import metrics
 import programs
 import text
-import tokenizer
 from configurator import configure
 from evaluation import Sampler, markdown, on_device, share, solve, write
 
@@ -69,7 +68,7 @@ def main():
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
             folder = folder_of(config)
-        encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+        encoding = corpus.load_tokenizer(folder)
         test = text.Prompts(questions(folder), encoding, corpus.read_header(folder)["length"])
     if rank == 0 and test.too_long.any():
         print(f"{test.too_long.sum()} questions leave no room for a program: they count as failed")

@@ -46,22 +46,25 @@ dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 @torch.no_grad()
 def generate(
     model, x, hidden, policy, count, tau=None, temperature=0.0, batch_size=256, progress=False,
-    tau_entropy=None,
+    tau_entropy=None, top_p=1.0,
 ):  # fmt: skip
     """Unmask the hidden positions of x, step by step (paper, section 2).
 
     x (N, L) token ids, hidden (N, L) bool. Each step reveals the `count` positions of the highest
     score; with tau, all positions surer than tau and, in rows where there is none, the `count`
     best; with tau_entropy, the same for positions of less entropy than that (nats).
-    temperature > 0 first samples a token for every position; `confidence` is then the model's
-    untempered probability of what was sampled (paper, table 2); the entropy does not depend on it.
+    temperature > 0 first samples a token for every position, out of the likeliest ones that have
+    top_p of the probability; `confidence` is then the model's untempered probability of what was
+    sampled (paper, table 2); the entropy does not depend on it.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Finished rows leave the batch, waiting ones take their places;
     progress shows how many tokens are revealed.
     """
-    if count < 1 or batch_size < 1 or temperature < 0:
-        raise ValueError(f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0")
+    if count < 1 or batch_size < 1 or temperature < 0 or not 0 < top_p <= 1:
+        raise ValueError(
+            f"{count=}, {batch_size=}: at least 1; {temperature=}: at least 0; {top_p=}: up to 1"
+        )
     sure, tau = policies.threshold(tau, tau_entropy)
     x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
@@ -73,7 +76,8 @@ def generate(
         active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
         rows, now = x[active], hidden[active]  # (B, L)
         where = now.nonzero(as_tuple=True)
-        found = predict(model, model(rows)[where], where[1], policy, temperature, sure)  # (n,) each
+        h = model(rows)[where]  # (n, dim)
+        found = predict(model, h, where[1], policy, temperature, top_p, sure)  # (n,) each
         token, certainty, score = (
             f.new_zeros(rows.shape).index_put_(where, f) for f in found
         )  # (B, L)
@@ -89,24 +93,40 @@ def generate(
     return x, revealed_at, passes
 
 
-def predict(model, h, position, policy, temperature, sure):
+def predict(model, h, position, policy, temperature, top_p, sure):
     """Token and the scores of two policies, `sure` and `policy`, at n positions, (n,) each."""
     found = []
     for part in chunks(len(h), model.vocab_size):
         log_probs = model.logits(h[part]).log_softmax(-1)
-        token = draw(log_probs, temperature)
+        token = draw(log_probs, temperature, top_p)
         confidence = log_probs.gather(-1, token[:, None])[:, 0].exp()
         given = log_probs, confidence, position[part]
         found.append((token, sure(*given), policy(*given)))
     return map(torch.cat, zip(*found, strict=True))
 
 
-def draw(log_probs, temperature):
+def draw(log_probs, temperature, top_p=1.0):
     """The likeliest token, or one sampled at the temperature by the Gumbel-max trick, float32."""
     if temperature == 0:
         return log_probs.argmax(-1)
     gumbel = -torch.rand_like(log_probs, dtype=torch.float32).log().neg().log()
-    return (log_probs / temperature + gumbel).argmax(-1)
+    return (nucleus(log_probs / temperature, top_p) + gumbel).argmax(-1)
+
+
+def nucleus(logits, top_p):
+    """-inf for all but the fewest tokens that, the likeliest first, have top_p of the probability.
+
+    (n, V) -> (n, V); arXiv 1904.09751, of the distribution at the temperature.
+    """
+    if top_p == 1:
+        return logits
+    share = logits.softmax(-1)
+    # Tokens below this share, all together, do not have the rest: no need to sort them.
+    candidates = (share >= (1 - top_p) / share.shape[-1]).sum(-1).max()
+    share, token = share.topk(int(candidates))
+    outside = share.cumsum(-1) - share >= top_p  # what the likelier ones have is enough
+    kept = logits.gather(-1, token).masked_fill(outside, -torch.inf)
+    return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)
 
 
 def choose(score, certainty, hidden, count, tau):

@@ -43,12 +43,15 @@ class Prompts:
 
     def __init__(self, problems, encoding, length):
         self.problems, self.encoding = problems, encoding
-        prompts = [encoding.encode(corpus.prompt_text(problem.question)) for problem in problems]
+        prompts = [self.ids(problem) for problem in problems]
         sizes = np.array([len(ids) for ids in prompts], int)
         self.too_long = sizes >= length
         self.prompt = np.arange(length) < sizes[:, None]
         self.x0 = np.full(self.prompt.shape, encoding.end)
         self.x0[self.prompt] = [i for ids in prompts for i in ids[:length]]
+
+    def ids(self, problem):
+        return self.encoding.encode(corpus.prompt_text(problem.question))
 
     def __len__(self):
         return len(self.problems)
@@ -69,8 +72,8 @@ class Prompts:
 
 
 def program(encoding, ids):
-    """The text of generated ids up to the first end of text."""
-    return encoding.decode(itertools.takewhile(lambda i: i != encoding.end, ids))
+    """The text of generated ids up to the first end of an answer."""
+    return encoding.decode(itertools.takewhile(lambda i: i not in encoding.ends, ids))
 
 
 class Text(NamedTuple):
@@ -100,16 +103,22 @@ class Text(NamedTuple):
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    folder = folder_of(config)
+    folder, count = folder_of(config), config["test_examples"]
+    return of_folder(
+        folder, lambda *form: Prompts(read_problems(folder / "test.jsonl")[:count], *form)
+    )
+
+
+def of_folder(folder, prompts):
+    """The data set in a folder, with the test set prompts(encoding, length)."""
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
-    encoding = tokenizer.load(folder / "tokenizer.tiktoken")
+    encoding = corpus.load_tokenizer(folder)
     programs.report_sandbox()
     if not len(validation):
         raise ValueError(
             f"{folder} has no validation examples: prepare more rows, or a larger --val"
         )
-    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
-    return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
+    return Text(train, validation, prompts(encoding, train.length), encoding)
 
 
 def folder_of(config):

@@ -1,8 +1,8 @@
-"""Byte-pair encoding as Qwen2 does it: text -> ids, and the two ids that no text has.
+"""Byte-pair encoding as Qwen2 does it: text -> ids, and the special ids that no text has.
 
 Text is normalised to NFC, cut into words by PATTERN (every digit is a word), and in each word the
 two neighbours that make the token of the lowest rank are merged until none make a token; id = rank.
-With n ranks, id n ends a text and pads it, id n + 1 is the mask: Qwen2 has n = 151,643.
+The special tokens come after the n ranks (SPECIAL): Qwen2 has n = 151,643.
 
 Ranks are {bytes: rank}, on disk as a `.tiktoken` file. They come from such a file, from Hugging
 Face's files, from the hub (`download`; nothing else here uses the network) or from `train_ranks`.
@@ -34,34 +34,46 @@ EXPECTED = (
     "tokenizer.json or vocab.json and merges.txt"
 )
 BYTES = [bytes([byte]) for byte in range(256)]
+END, MASK = "<|endoftext|>", "<|mask|>"  # END ends a text and pads it
+IM_START, IM_END, BEGIN = "<|im_start|>", "<|im_end|>", "<|beginoftext|>"
+SPECIAL = {  # {name: ({token: id - n}, how many ids there are after the ranks)}
+    "plain": ({END: 0, MASK: 1}, 2),
+    "dream": ({END: 0, IM_START: 1, IM_END: 2, BEGIN: 22, MASK: 23}, 421),  # 152,064 ids in all
+}
 
 
 class Tokenizer:
-    """Encodes text to ids 0..n-1, n ranks; `end` = n, `mask` = n + 1, `vocab_size` = n + 2.
+    """Encodes text to ids 0..n-1, n ranks. `special` {token: id}; `end`, `mask`, `vocab_size`.
 
-    `checksum` is the sha256 of the `.tiktoken` text. Raises ValueError if a rank is missing or
-    taken twice, or if a byte has none.
+    kind: of the special tokens, a key of SPECIAL. `start`: ids that come before a text that is to
+    be gone on with; `ends`: ids that each end an answer. `checksum` is the sha256 of the
+    `.tiktoken` text. Raises ValueError if a rank is missing or taken twice, or if a byte has none.
     """
 
-    def __init__(self, ranks):
+    def __init__(self, ranks, kind="plain"):
         if sorted(ranks.values()) != list(range(len(ranks))):
             raise ValueError(f"the {len(ranks)} ranks must be 0 to {len(ranks) - 1}, each once")
         if missing := [byte for byte in BYTES if byte not in ranks]:
             raise ValueError(f"{len(missing)} single bytes have no rank, {missing[0]} is the first")
-        self.ranks = ranks
-        self.end, self.mask, self.vocab_size = len(ranks), len(ranks) + 1, len(ranks) + 2
+        self.ranks, self.kind, n = ranks, kind, len(ranks)
+        offsets, count = SPECIAL[kind]
+        self.special = {token: n + offset for token, offset in offsets.items()}
+        self.end, self.mask, self.vocab_size = self.special[END], self.special[MASK], n + count
+        self.start = [self.special[BEGIN]] if BEGIN in self.special else []
+        self.ends = {self.end, self.special.get(IM_END, self.end)}
         self.checksum = hashlib.sha256(to_text(ranks)).hexdigest()
-        special = {"<|endoftext|>": self.end, "<|mask|>": self.mask}
+        unused = {f"<|{i}|>": i for i in {*range(n, n + count)} - {*self.special.values()}}
         self._bpe = tiktoken.Encoding(
-            self.checksum, pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special
-        )
+            self.checksum, pat_str=PATTERN, mergeable_ranks=ranks,
+            special_tokens=self.special | unused,
+        )  # fmt: skip
 
     def encode(self, text):
         """Ids of the text, list of int. `<|endoftext|>` in it is text like any other."""
         return self._bpe.encode_ordinary(unicodedata.normalize("NFC", text))
 
     def decode(self, ids):
-        """The text of all ids; end and mask show as `<|endoftext|>` and `<|mask|>`.
+        """The text of all ids; special ones show by name, like `<|endoftext|>`, or by number.
 
         Bytes that are no UTF-8 become U+FFFD. Raises ValueError for an id outside the vocabulary.
         """
@@ -71,16 +83,17 @@ class Tokenizer:
         return self._bpe.decode(ids)
 
 
-def load(path):
+def load(path, kind="plain"):
     """The Tokenizer of a `.tiktoken` file, a tokenizer.json, or a folder with Hugging Face's files.
 
-    Raises FileNotFoundError that names what was expected, ValueError if the file is none of these.
+    kind: of its special tokens, which are not read from the file. Raises FileNotFoundError that
+    names what was expected, ValueError if the file is none of these.
     """
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; expected {EXPECTED}")
     try:
-        return Tokenizer(_read(path))
+        return Tokenizer(_read(path), kind)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error!r}; expected {EXPECTED}") from None
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 import backend
 import checkpoint
+import humaneval
 import policies
 import sudoku
 import text
@@ -41,11 +42,11 @@ seed = 1
 init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_dir
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
-dataset = "sudoku"  # sudoku, or text: questions, each followed by a program
+dataset = "sudoku"  # sudoku; text: questions, each followed by a program; humaneval: instructions
 train_examples = 200_000  # to generate; of files all are used
 test_examples = 512
 # -- data: text ------------------------------------------------------------------------------
-data_dir = ""  # a folder that data/tinygsm/prepare.py wrote; "" = generated word problems
+data_dir = ""  # a folder that a data/*/prepare.py wrote; "" = generated word problems
 # -- data: sudoku ----------------------------------------------------------------------------
 box = (2, 3)  # rows and columns of a Sudoku box
 clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
@@ -106,7 +107,7 @@ def main(config):
         resuming = init_from == "resume"
         saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
         with backend.first_process_first(rank):
-            task = {"sudoku": sudoku, "text": text}[dataset].load(config)
+            task = {"sudoku": sudoku, "text": text, "humaneval": humaneval}[dataset].load(config)
         torch.manual_seed(seed)
         model_args = dict(
             vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
@@ -212,8 +213,8 @@ def check(config):
     ):  # fmt: skip
         if config[key] < 1:
             raise ValueError(f"{key} {config[key]}: expected at least 1")
-    if dataset not in ("sudoku", "text"):
-        raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
+    if dataset not in ("sudoku", "text", "humaneval"):
+        raise ValueError(f"dataset {dataset!r}: expected sudoku, text or humaneval")
     if init_from not in ("scratch", "resume"):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
     if not 0 <= papl < math.inf:

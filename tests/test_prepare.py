@@ -150,7 +150,7 @@ def test_several_workers_parquet_and_limit(run, tmp_path, files):
     assert a == b and headers[0]["splits"] == headers[1]["splits"]
     count = sum(split["examples"] for split in headers[0]["splits"].values())
     assert count == 300 - headers[0]["dropped"]["gsm8k_test"] == 298
-    with pytest.raises(ValueError, match="no column 'answer'"):
+    with pytest.raises(ValueError, match="no field 'answer', but code, question"):
         run(source=f"{tmp_path}/*.parquet", code="answer", out=str(tmp_path / "c"))
 
 

@@ -5,7 +5,7 @@ import torch
 from conftest import run_script
 
 import policies
-from sample import draw, generate
+from sample import draw, generate, nucleus
 
 
 class Table:
@@ -109,6 +109,51 @@ def test_sampled_tokens_follow_the_tempered_distribution(temperature):
     expected = (log_probs / temperature).softmax(-1)
     shares = token.bincount(minlength=5) / 200_000
     assert (shares - expected).abs().max() < 0.006 and shares[4] == 0  # 5 standard deviations
+
+
+@pytest.mark.parametrize("top_p, kept", [(0.05, [2]), (0.5, [2]), (0.51, [0, 2]), (0.8, [0, 2])])
+def test_nucleus_keeps_the_fewest_that_reach_its_share(top_p, kept):
+    log_probs = torch.tensor([[0.3, 0.15, 0.5, 0.05, 0.0]]).log()
+    assert nucleus(log_probs, top_p).isfinite().nonzero()[:, 1].tolist() == kept
+    assert nucleus(log_probs.flip(-1), top_p).flip(-1).isfinite().nonzero()[:, 1].tolist() == kept
+
+
+@pytest.mark.parametrize("temperature, top_p", [(0.2, 0.9), (1.0, 0.9), (2.0, 0.6)])
+def test_sampled_tokens_follow_the_tempered_distribution_of_the_nucleus(temperature, top_p):
+    """Against the definition, token by token, in exact order: temperature first, then top-p."""
+    torch.manual_seed(0)
+    probs = torch.rand(30).pow(4)
+    probs[7] = 0.0  # such as the mask token
+    weights = [p ** (1 / temperature) for p in (probs / probs.sum()).tolist()]
+    expected, together = [0.0] * 30, 0.0
+    for i in sorted(range(30), key=lambda i: -weights[i]):
+        if together < top_p:
+            expected[i] = weights[i]
+            together += weights[i] / sum(weights)
+    expected = torch.tensor(expected) / sum(expected)
+    assert 1 < (expected > 0).sum() < 29
+    token = draw((probs / probs.sum()).log().expand(100_000, 30), temperature, top_p)
+    shares = token.bincount(minlength=30) / 100_000
+    assert (shares - expected).abs().max() < 0.008 and (shares[expected == 0] == 0).all()
+
+
+def test_nucleus_leaves_the_score_what_the_model_says(table):
+    """One step with a nucleus of one token: as greedy, and the confidence is not 1."""
+    seen = []
+
+    def spy(log_probs, confidence, position):
+        seen.append(confidence)
+        return confidence
+
+    hidden = torch.ones(1, 6, dtype=torch.bool)
+    tokens, *_ = generate(
+        table, torch.zeros(1, 6).long(), hidden, spy, 6, temperature=3.0, top_p=1e-6
+    )
+    assert tokens[0].equal(table.answer)
+    sure = table.logits(torch.arange(6)).softmax(-1).amax(-1)
+    assert seen[0].allclose(sure) and sure.max() < 1
+    with pytest.raises(ValueError, match="top_p=0"):
+        generate(table, tokens, hidden, spy, 6, top_p=0)
 
 
 def test_score_is_the_untempered_probability_of_the_sampled_token(table):

@@ -109,6 +109,15 @@ def test_special_ids_show_and_special_strings_are_text(small):
     assert small.decode([*ids, small.mask, small.end]) == "a<|endoftext|><|mask|><|endoftext|>"
 
 
+def test_dreams_special_ids(ranks):
+    dream = Tokenizer(ranks, "dream")
+    assert (dream.end, dream.mask, dream.vocab_size) == (300, 323, 721)  # n, n + 23, n + 421
+    assert dream.start == [322] and dream.ends == {300, 302}
+    shown = "a<|im_start|><|im_end|><|303|><|beginoftext|><|mask|><|720|>"
+    assert dream.decode([*dream.encode("a"), 301, 302, 303, 322, 323, 720]) == shown
+    assert max(dream.encode(shown)) < 300
+
+
 @pytest.mark.parametrize("wrong", [-1, 302])
 def test_ids_outside_the_vocabulary_fail(small, wrong):
     with pytest.raises(ValueError, match=f"id {wrong}: must be 0 to 301"):

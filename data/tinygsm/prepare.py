@@ -10,19 +10,11 @@ or val by a hash of its question, so no question is in both. Dropped and counted
 unusable rows, what does not fit, and every question that is in GSM8K's test set.
 """
 
-import contextlib
 import functools
-import glob
 import hashlib
 import itertools
 import json
-import multiprocessing
-import os
-import signal
 import sys
-import threading
-from collections import deque
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +22,10 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+import sources
 from configurator import configure
 from corpus import Writer, encode, question_key
+from sources import by_hand
 from tokenizer import QWEN2, download, load
 
 # -- what to read --------------------------------------------------------------------------------
@@ -60,24 +54,27 @@ def main():
     whose = "Qwen2's" if encoding.checksum == QWEN2 else "not Qwen2's"
     print(f"tokenizer: {encoding.end:,} ranks, {whose}")
     problems, checksum = read_gsm8k()
-    origin, rows = local_source() if source else hub_source()
+    fields = "question", code
+    origin, rows = local_source(fields) if source else sources.hub(TINYGSM, fields)
     about = {"rows": origin, "code": code, "limit": limit, "val": val, "gsm8k_test": checksum}
     writer = Writer(out or HERE / "tokens", encoding, length, about)
     lines = (json.dumps({"question": q, "answer": a}) + "\n" for q, a in problems)
     (writer.partial / "test.jsonl").write_text("".join(lines))
     write_rows(writer, rows, {question_key(question) for question, _ in problems})
-    report(writer.finish(), writer.folder)
+    sources.report(writer.finish(), writer.folder)
 
 
 def write_rows(writer, rows, test_keys):
     """Encode the rows (question, code) that no earlier run has committed, in their order."""
     done = writer.progress or 0
     test_keys = np.array([*test_keys], np.uint64)
-    tasks = chunks(itertools.islice(rows, done, limit))
+    tasks = sources.chunks(itertools.islice(rows, done, limit), CHUNK)
     task = functools.partial(encode_rows, writer.partial / "tokenizer.tiktoken", length)
     total = limit or (None if source else ROWS)
-    with pool() as executor, tqdm(total=total, initial=done, unit=" rows") as bar:
-        for number, (count, encoded, dropped) in enumerate(in_order(executor, task, tasks), 1):
+    processes = workers or sources.cores()
+    with sources.pool(processes) as pool, tqdm(total=total, initial=done, unit=" rows") as bar:
+        results = sources.in_order(pool, task, tasks, 2 * processes)
+        for number, (count, encoded, dropped) in enumerate(results, 1):
             if done == 0 and dropped["unusable"] == count:
                 raise ValueError(f"the first {count} rows have no text in `question` and `{code}`")
             in_test = np.isin(encoded.keys, test_keys)
@@ -94,99 +91,17 @@ def write_rows(writer, rows, test_keys):
 def encode_rows(ranks, length, rows):
     """A worker's task: rows (question, code) -> how many, Encoded, Counter of what was dropped."""
     usable = [row for row in rows if all(isinstance(text, str) and text.strip() for text in row)]
-    encoded, dropped = encode(load_once(ranks), usable, length)
+    encoded, dropped = encode(sources.load_once(ranks), usable, length)
     dropped["unusable"] = len(rows) - len(usable)
     return len(rows), encoded, dropped
 
 
-load_once = functools.cache(load)
-
-
-def chunks(rows):
-    while chunk := list(itertools.islice(rows, CHUNK)):
-        yield chunk
-
-
-def in_order(executor, task, items):
-    """Results of task(item) in order; a few tasks ahead and no more: the source has no end."""
-    waiting = deque()
-    for item in items:
-        waiting.append(executor.submit(task, item))
-        if len(waiting) > 2 * cores():
-            yield waiting.popleft().result()
-    yield from (future.result() for future in waiting)
-
-
-def pool():
-    """Processes that start afresh: the hub's client has threads, which a fork would break."""
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(cores(), context, initializer=follow_parent)
-
-
-def cores():
-    available = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count()))(0)
-    return workers or len(available)
-
-
-def follow_parent():
-    """In a worker: leave Ctrl-C to the parent, and end with it, however it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch():
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 # -- sources -------------------------------------------------------------------------------------
-def local_source():
+def local_source(fields):
     """What the header says of the files, and their rows (question, code), what is absent None."""
-    patterns = source.split(",")
-    files = [Path(file) for pattern in patterns for file in sorted(glob.glob(pattern))]
-    if not files or {file.suffix for file in files} - {".jsonl", ".parquet"}:
-        raise ValueError(f"source={source}: expected .jsonl or .parquet files, found {files}")
-    origin = [{"file": file.name, "bytes": file.stat().st_size} for file in files]
-    return origin, itertools.chain.from_iterable(map(read_rows, files))
-
-
-def read_rows(file):
-    if file.suffix == ".jsonl":
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            yield from (parse(line) for line in lines if line.strip())
-        return
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.ParquetFile(file)
-    if missing := {"question", code} - set(table.schema_arrow.names):
-        raise ValueError(f"{file} has no column {missing.pop()!r}")
-    for batch in table.iter_batches(columns=["question", code]):
-        yield from zip(batch["question"].to_pylist(), batch[code].to_pylist(), strict=True)
-
-
-def parse(line):
-    try:
-        row = json.loads(line)
-    except ValueError:
-        row = None
-    return (row.get("question"), row.get(code)) if isinstance(row, dict) else (None, None)
-
-
-def hub_source():
-    """What the header says of TinyGSM on the hub, and its rows (question, code)."""
-    with by_hand(TINYGSM, "--source=FILES"):
-        import datasets
-        import huggingface_hub
-
-        revision = huggingface_hub.HfApi().dataset_info(TINYGSM).sha
-        stream = datasets.load_dataset(TINYGSM, split="train", streaming=True, revision=revision)
-    return {"hub": TINYGSM, "revision": revision}, stream_rows(stream)
-
-
-def stream_rows(stream):
-    with by_hand(TINYGSM, "--source=FILES, or go on later with the same command"):
-        for batch in stream.iter(batch_size=CHUNK):
-            yield from zip(batch["question"], batch[code], strict=True)
+    files = sources.files(source)
+    rows = (sources.read_file(file, fields) for file in files)
+    return sources.origin(files), itertools.chain.from_iterable(rows)
 
 
 def read_ranks():
@@ -229,33 +144,6 @@ def number(answer):
     return text.strip()
 
 
-@contextlib.contextmanager
-def by_hand(name, flag):
-    """Whatever goes wrong with the hub, say how to do without."""
-    try:
-        yield
-    except Exception as error:  # the hub's clients raise errors of many kinds
-        message = f"cannot read {name} from the hub ({error!r}): supply it with {flag}"
-        raise OSError(message) from error
-
-
-def report(header, folder):
-    for name, split in header["splits"].items():
-        repeated = split["examples"] - split["questions"]
-        print(
-            f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens, the longest has "
-            f"{split['longest']}; {repeated:,} repeat a question"
-        )
-    print("dropped:", ", ".join(f"{count:,} {why}" for why, count in header["dropped"].items()))
-    print(f"written to {folder}")
-
-
 if __name__ == "__main__":
     configure(globals())
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        main()
-    except KeyboardInterrupt:
-        raise SystemExit("prepare.py: interrupted; the same command goes on from here") from None
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"prepare.py: {error}") from None
+    sources.start(main)

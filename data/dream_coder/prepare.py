@@ -1,0 +1,255 @@
+r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper, section 4.5).
+
+    python data/dream_coder/prepare.py                                        all from the hub
+    python data/dream_coder/prepare.py --source='FOLDER/*.parquet' --humaneval=HumanEval.jsonl \
+        --mbpp=mbpp.jsonl --tokenizer=FOLDER                                  from files
+    python data/dream_coder/prepare.py --source=own.jsonl --question=task --answer=code
+
+Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
+conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
+end`, then end of text up to `length`. Writes a folder as corpus.py reads it, with HumanEval's
+problems for evaluation while training (`--dataset=humaneval`). The same command goes on where it
+was interrupted, and ends with the same bytes. A row goes to train or val by a hash of its question.
+Dropped and counted in header.json: what is unusable, failed its tests, is not Python or does not
+fit, and every row that overlaps with a problem of HumanEval or MBPP (overlap.py).
+"""
+
+import ast
+import functools
+import itertools
+import json
+import random
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import corpus
+import overlap
+import sources
+from configurator import configure
+from tokenizer import QWEN2, download, load
+
+# -- what to read --------------------------------------------------------------------------------
+source = ""  # .jsonl or .parquet files, patterns, with commas; "" = the data sets on the hub
+question = ""  # field of the instruction in the files; "" = recognised by the fields of SETS
+answer = ""  # field of the program, beside `question`
+limit = 700_000  # examples to keep, those held out included
+seed = 1  # of the mix
+humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
+mbpp = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
+tokenizer = ""  # file or folder of ranks (tokenizer.py); "" = the hub's Qwen2, as Dream's
+# -- what to write -------------------------------------------------------------------------------
+out = ""  # folder; "" = `tokens` beside this script
+length = 640  # tokens of an example, with at least one end of text
+val = 0.05  # share of the questions held out
+# -- system --------------------------------------------------------------------------------------
+workers: int | None = None  # processes; None = one per core
+
+HERE = Path(__file__).resolve().parent
+CHUNK, COMMIT = 1024, 50  # rows of a worker's task; tasks between the points to go on from
+HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
+
+
+class Set(NamedTuple):
+    """A data set; pair(its fields) -> instruction and program, or a word for why there is none."""
+
+    name: str  # on the hub
+    config: str | None
+    fields: tuple
+    pair: Callable
+    weight: float  # rows read of it, to those of the others
+
+
+def first_two(instruction, *programs):
+    """The first program that there is."""
+    return instruction, next(filter(None, programs), None)
+
+
+def tested(instruction, program, score):
+    try:
+        if not float(score) >= 0.9:  # the share of its tests that it passes, as text; maybe nan
+            return "failed_tests"
+    except (TypeError, ValueError):
+        return "unusable"
+    if isinstance(program, str) and not is_python(program):
+        return "not_python"
+    return instruction, program
+
+
+def is_python(text):
+    """Whether the fenced blocks of the text, or all of it where there is none, are Python."""
+    blocks = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    if {name.lower() for name, _ in blocks} - {"", "python", "python3", "py"}:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse("\n".join(code for _, code in blocks) or text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"  # of HumanEval
+SETS = {  # the third has 5,000,000 rows, of which about a third pass: as many as the others lack
+    "opc": Set(
+        "OpenCoder-LLM/opc-sft-stage2", "educational_instruct",
+        ("instruction", "code"), first_two, 118,
+    ),
+    "kodcode": Set(
+        "KodCode/KodCode-V1-SFT-4o", None,
+        ("question", "4o_solution", "solution"), first_two, 263,
+    ),
+    "opencodeinstruct": Set(
+        "nvidia/OpenCodeInstruct", None,
+        ("input", "output", "average_test_score"), tested, 950,
+    ),
+}  # fmt: skip
+
+
+def main():
+    if not 0 < val < 1 or limit < 1 or bool(question) != bool(answer):
+        raise ValueError(f"{val=}: 0 to 1; {limit=}: at least 1; question and answer go together")
+    encoding = read_ranks()
+    whose = "Qwen2's" if encoding.checksum == QWEN2 else "not Qwen2's"
+    print(f"tokenizer: {encoding.end:,} ranks, {whose}; mask {encoding.mask}")
+    problems, tests = benchmarks()
+    origin, sets = local_sets() if source else hub_sets()
+    about = {"rows": origin, "limit": limit, "seed": seed, "val": val, "benchmarks": len(tests)}
+    writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
+    lines = (json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n" for row in problems)
+    (writer.partial / "humaneval.jsonl").write_text("".join(lines))
+    corpus.write_json(writer.partial / "benchmarks.json", tests)
+    write_rows(writer, mixed(sets))
+    sources.report(writer.finish(), writer.folder)
+
+
+def write_rows(writer, rows):
+    """Encode the rows that no earlier run has committed, in their order, until `limit` are kept."""
+    read, kept = writer.progress or (0, 0)
+    tasks = sources.chunks(itertools.islice(rows, read, None), CHUNK)
+    task = functools.partial(encode_rows, writer.partial, length)
+    processes = workers or sources.cores()
+    with sources.pool(processes) as pool, tqdm(total=limit, initial=kept, unit=" rows") as bar:
+        results = sources.in_order(pool, task, tasks, 2 * processes)
+        for number, (count, encoded, dropped) in enumerate(results, 1):
+            if read == 0 and dropped["unusable"] == count:
+                raise ValueError(f"the first {count} rows have no texts in the fields")
+            room = np.arange(len(encoded.keys)) < limit - kept
+            in_val = encoded.keys < val * 2.0**64
+            writer.add("train", encoded.select(room & ~in_val))
+            writer.add("val", encoded.select(room & in_val))
+            writer.dropped.update(dropped)
+            read, kept = read + count, kept + int(room.sum())
+            bar.update(int(room.sum()))
+            if kept == limit:
+                pool.shutdown(cancel_futures=True)
+                return
+            if number % COMMIT == 0:
+                writer.commit((read, kept))
+    print(f"{kept:,} examples are all there are, of the {limit:,} asked for")
+
+
+def encode_rows(folder, length, rows):
+    """A worker's task: rows (set, fields) -> how many, Encoded, Counter of what was dropped."""
+    pairs, dropped = [], Counter()
+    for kind, values in rows:
+        pair = PAIRS[kind](*values)
+        if not isinstance(pair, str):
+            pair = usable(pair, index_once(folder / "benchmarks.json"))
+        if isinstance(pair, str):
+            dropped[pair] += 1
+        else:
+            pairs.append(pair)
+    encoding = sources.load_once(folder / "tokenizer.tiktoken", "dream")
+    encoded, too_long = corpus.encode(encoding, pairs, length, corpus.chat)
+    return len(rows), encoded, dropped + too_long
+
+
+PAIRS = {kind: each.pair for kind, each in SETS.items()} | {"own": first_two}
+
+
+def usable(pair, tests):
+    """The pair, or why not."""
+    if not all(isinstance(text, str) and text.strip() for text in pair):
+        return "unusable"
+    return "benchmark" if any(map(tests.overlaps, pair)) else pair
+
+
+@functools.cache
+def index_once(path):
+    return overlap.Index(json.loads(path.read_text()))
+
+
+# -- sources -------------------------------------------------------------------------------------
+def benchmarks():
+    """HumanEval's problems; what tells those of both: instructions and solutions, of all splits."""
+    splits = "prompt", "train", "validation", "test"
+    problems = sources.read_small(humaneval, FIELDS, HUMANEVAL)
+    tasks = sources.read_small(mbpp, ("text", "code"), MBPP, "full", splits)
+    return problems, [text for row in problems for text in row[1:3]] + [*itertools.chain(*tasks)]
+
+
+def hub_sets():
+    """What the header says of the data sets on the hub, and {set: its rows}."""
+    found = {kind: sources.hub(each.name, each.fields, each.config) for kind, each in SETS.items()}
+    return [about for about, _ in found.values()], {kind: rows for kind, (_, rows) in found.items()}
+
+
+def local_sets():
+    """The same of files; which data set a file is of, its fields tell."""
+    files, sets = sources.files(source), {}
+    for file in files:
+        kind, fields = recognised(file)
+        rows = sources.read_file(file, fields)
+        sets[kind] = itertools.chain(sets.get(kind, ()), rows)
+    return sources.origin(files), sets
+
+
+def recognised(file):
+    """The kind of a file, and the fields to read. Raises ValueError that lists those present."""
+    present = sources.fields_of(file)
+    if question:
+        sources.require((question, answer), present, file)
+        return "own", (question, answer)
+    for kind, each in SETS.items():
+        if set(each.fields) <= set(present):
+            return kind, each.fields
+    known = "; ".join(", ".join(each.fields) for each in SETS.values())
+    raise ValueError(
+        f"{file} has the fields {', '.join(sorted(present))}; known are: {known}; name yours with "
+        "--question and --answer"
+    )
+
+
+def mixed(sets):
+    """(set, fields) of all rows: which set is next is chosen at random, by weight and seed."""
+    choice, rows = random.Random(seed), {kind: iter(each) for kind, each in sets.items()}
+    weights = {kind: SETS[kind].weight if kind in SETS else 1 for kind in rows}
+    while rows:
+        (kind,) = choice.choices([*rows], [weights[kind] for kind in rows])
+        try:
+            yield kind, next(rows[kind])
+        except StopIteration:
+            del rows[kind]
+
+
+def read_ranks():
+    if tokenizer:
+        return load(tokenizer, "dream")
+    with sources.by_hand("Qwen2's ranks", "--tokenizer=PATH"):
+        return load(download(HERE), "dream")
+
+
+if __name__ == "__main__":
+    configure(globals())
+    sources.start(main)

@@ -1,0 +1,312 @@
+"""HumanEval and MBPP. Oracles: enumeration, prompts written out, programs whose fate is known."""
+
+import itertools
+import json
+import os
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import run_script, train
+
+import checkpoint
+import codeeval
+import corpus
+import humaneval
+import mbpp
+import sandbox
+from model import Transformer
+from tokenizer import Tokenizer, train_ranks
+
+SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
+HUMANEVAL, MBPP = SHARED / "humaneval" / "HumanEval.jsonl", SHARED / "mbpp" / "mbpp.jsonl"
+PROBLEMS = [  # in HumanEval's form; prompts of three lengths
+    {
+        "task_id": f"Own/{i}",
+        "prompt": f"import math\n\ndef f{i}(x):\n    '''x + {i}{'!' * (i % 3)}'''\n",
+        "canonical_solution": f"    return x + math.ceil({i})\n",
+        "test": f"def check(candidate):\n    assert candidate(2) == {i + 2}\n",
+        "entry_point": f"f{i}",
+    }
+    for i in range(5)
+]
+TASKS = [
+    {
+        "task_id": i,
+        "text": f"Add {i}.",
+        "code": f"def add{i}(x):\r\n  return x + {i}",
+        "test_list": [f"assert add{i}({x}) == {x + i}" for x in range(3)],
+        "test_setup_code": "",
+        "challenge_test_list": [],
+    }
+    for i in (2, 3, 4, 11, 12, 511)
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write rows to a file."""
+
+    def file(rows):
+        path = tmp_path / "rows.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return file
+
+
+@pytest.fixture(scope="module", params=["plain", "dream"])
+def run(request, tmp_path_factory):
+    """The folder of a run whose model is random."""
+    out = tmp_path_factory.mktemp("run")
+    texts = [row["prompt"] + row["canonical_solution"] for row in PROBLEMS]
+    encoding = Tokenizer(train_ranks(texts, 300), request.param)
+    corpus.Writer(out / "data", encoding, 40, "none").finish()
+    args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
+    args |= dict(dim=16, layers=1, heads=2, mlp=16)
+    torch.manual_seed(0)
+    state = {"model_args": args, "ema": Transformer(**args).state_dict(), "iteration": 7}
+    config = {"dataset": "text", "data_dir": str(out / "data"), "train_examples": 0}
+    checkpoint.save(state | {"config": config}, out / "checkpoint.pt")
+    return out
+
+
+@pytest.fixture
+def evaluate(run, tmp_path):
+    """Run a script on the run, in a folder of its own; what it printed, and its records by key."""
+    os.link(run / "checkpoint.pt", tmp_path / "checkpoint.pt")
+
+    def evaluate(path, *flags, script="humaneval"):
+        own = [f"--out_dir={tmp_path}", f"--file={path}", "--device=cpu"]
+        printed = run_script(f"{script}.py", *own, "--new_tokens=12", "--length=90", *flags)
+        records = codeeval.read_lines(tmp_path / f"{script}.jsonl")[1:]
+        assert len({(each["task_id"], each["sample"]) for each in records}) == len(records)
+        return printed, {(each["task_id"], each["sample"]): each for each in records}
+
+    return evaluate
+
+
+@pytest.fixture
+def answer_with(run, monkeypatch):
+    """In place of the model, answer(problem) as text."""
+    encoding = corpus.load_tokenizer(run / "data")
+
+    def answer_with(problems, answer):
+        by_ids = {tuple(encoding.start + encoding.encode(p.prompt)): p for p in problems}
+
+        def generate(model, x, hidden, *settings, **others):
+            for row, masked in zip(x, hidden, strict=True):
+                ids = encoding.encode(answer(by_ids[tuple(row[~masked].tolist())]))
+                fill = [encoding.end] * (masked.sum() - len(ids))
+                row[masked] = torch.tensor(ids + fill)
+            return x, None, None
+
+        monkeypatch.setattr(codeeval, "generate", generate)
+
+    return answer_with
+
+
+@pytest.mark.parametrize("n, correct, k", [(5, 0, 1), (5, 2, 1), (6, 2, 3), (6, 4, 3), (4, 4, 4)])
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_program(n, correct, k):
+    subsets = [*itertools.combinations([True] * correct + [False] * (n - correct), k)]
+    expected = Fraction(sum(map(any, subsets)), len(subsets))
+    assert codeeval.pass_at_k(n, correct, k) == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_summary():
+    kinds = {"a": ["passed"] + ["timeout"] * 9, "b": ["exception"] * 10}
+    result = codeeval.summary([{"task_id": a, "kind": kind} for a in kinds for kind in kinds[a]])
+    assert result["kinds"] == {"exception": 10, "timeout": 9, "passed": 1}
+    assert [result[f"pass@{k}"]["score"] for k in (1, 10)] == pytest.approx([0.05, 0.5])
+    assert result["pass@10"]["interval"] == pytest.approx((0.0945, 0.9055), abs=1e-4)  # 1 of 2
+    assert "pass@100" not in result
+
+
+def test_humanevals_program_and_where_an_answer_ends(file):
+    problem = humaneval.read(file(PROBLEMS))[0]
+    assert problem.prompt == PROBLEMS[0]["prompt"]
+    assert problem.before + "#" + problem.after == (
+        "import math\n\ndef f0(x):\n    '''x + 0'''\n#\n"
+        "def check(candidate):\n    assert candidate(2) == 2\n\ncheck(f0)\n"
+    )
+    body = "    if x:\n        return x\n    # c\n\n    print(x)"
+    for stop in ("def g(): pass", "class A: pass", "# done", "if x: pass", "print(f(1))"):
+        assert codeeval.cut(f"{body}\n{stop}\nclass B", humaneval.STOPS) == body
+    assert codeeval.cut(body, humaneval.STOPS) == body
+
+
+def test_mbpps_prompt_is_that_of_the_harness(file):
+    found = mbpp.read(file(TASKS))
+    assert [problem.name for problem in found] == ["MBPP/11", "MBPP/12"]
+    prompt = ""
+    for i in (2, 3, 4, 11):
+        prompt += (
+            "You are an expert Python programmer, and here is your task: "
+            f"Add {i}. Your code should pass these tests:\n\nassert add{i}(0) == {i}\n"
+            f"assert add{i}(1) == {i + 1}\nassert add{i}(2) == {i + 2}\n[BEGIN]\n"
+        )
+        prompt += f"def add{i}(x):\n  return x + {i}\n[DONE]\n\n" if i < 11 else ""
+    assert found[0].prompt == prompt
+    assert codeeval.cut("x = 1\n[DONE]\n\nYou are", mbpp.STOPS) == "x = 1\n"
+
+
+def test_set_up_code_is_run_after_the_program_whose_classes_it_uses(file):
+    task = TASKS[3] | {"code": "class A:\r\n  x = 1\r", "test_setup_code": "a = A()\r\n"}
+    (problem, _) = mbpp.read(file([*TASKS[:3], task | {"test_list": ["assert a.x"]}, TASKS[4]]))
+    with sandbox.Pool(1) as pool:
+        found = codeeval.outcomes_of(pool, [problem], [problem.reference], 3.0)
+    assert found == [("passed", "")] and "\r" not in "".join(problem)
+
+
+def test_kinds_and_the_modules_that_programs_use(file):
+    problem = humaneval.read(file(PROBLEMS))[0]
+    modules = (
+        "abc base64 bisect calendar cmath collections copy csv datetime decimal enum fractions "
+        "functools hashlib heapq inspect io itertools json math numbers operator os queue random "
+        "re secrets statistics string struct sys textwrap threading time traceback typing "
+        "unicodedata uuid zlib"
+    )
+    used = "".join(f"    import {module}\n" for module in modules.split())
+    used += "    assert hashlib.md5(b'a').hexdigest()[:4] == '0cc1'\n    return x\n"
+    completions = {
+        "    return x\n": "passed", used: "passed", "    return 5\n": "assertion_failed",
+        "    assert False, 'no'\n": "assertion_failed", "    return y\n": "exception",
+        "    exit(0)\n": "exception", "    raise AssertionErrorOfMine\n": "exception",
+        "    import os; os._exit(0)\n": "killed", "    while True: pass\n": "timeout",
+        "    return (\n": "syntax_error", "": "assertion_failed",
+    }  # fmt: skip
+    with sandbox.Pool(1) as pool:
+        found = codeeval.outcomes_of(pool, [problem] * len(completions), [*completions], 1.0)
+    assert [kind for kind, _ in found] == [*completions.values()]
+
+
+def test_answers_of_a_model(evaluate, answer_with, file, tmp_path):
+    """Right but for one problem; what follows the function is cut off. Two samples each."""
+    path, wrong = file(PROBLEMS), "Own/3"
+    problems = humaneval.read(path)
+    answer_with(problems, lambda p: p.reference * (p.name != wrong) + "\nclass ")
+    printed, found = evaluate(path, "--new_tokens=60", "--length=200", "--samples=2")
+    assert len(found) == 10 and "80.0% [37.6%, 96.4%] pass@1" in printed
+    for problem in problems:
+        kind = "assertion_failed" if problem.name == wrong else "passed"
+        for sample in range(2):
+            each = found[problem.name, sample]
+            assert each["kind"] == kind and each["answer"].endswith("\nclass ")
+            assert each["completion"] == problem.reference * (kind == "passed")
+    result = json.loads((tmp_path / "humaneval.json").read_text())
+    assert result["kinds"] == {"passed": 8, "assertion_failed": 2} and result["iteration"] == 7
+
+
+def test_a_random_model_fails_and_goes_on_where_it_was_interrupted(
+    evaluate, file, tmp_path, monkeypatch
+):
+    path, flags = file(PROBLEMS), ["--samples=2", "--batch_size=3"]
+    printed, whole = evaluate(path, *flags)
+    assert "0.0% [0.0%, 43.4%] pass@1" in printed and "of other settings" not in printed
+    assert len({each["answer"] for each in whole.values()}) > 5
+    (tmp_path / "humaneval.jsonl").unlink()
+    generate, calls = codeeval.generate, []
+
+    def counting(model, x, *settings, **others):
+        calls.append(len(x))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return generate(model, x, *settings, **others)
+
+    monkeypatch.setattr(codeeval, "generate", counting)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(path, *flags)
+    written = (tmp_path / "humaneval.jsonl").read_text()
+    (tmp_path / "humaneval.jsonl").write_text(written[:-9])  # cut off within the second batch
+    _, found = evaluate(path, *flags)
+    assert found == whole and calls == [3, 3, 3, 3, 3, 1]  # the second and third again
+    printed, _ = evaluate(path, *flags)  # nothing to do
+    assert len(calls) == 6 and "2 programs each" in printed
+    printed, other = evaluate(path, *flags, "--seed=2")
+    assert "humaneval.1.jsonl: programs of other settings" in printed and other != whole
+
+
+def test_what_does_not_fit_is_counted(evaluate, file, tmp_path):
+    rows = [PROBLEMS[0] | {"task_id": "long", "prompt": "def f0(x): # " + "#" * 200}, PROBLEMS[1]]
+    printed, found = evaluate(file(rows))
+    assert found["long", 0]["kind"] == "too_long" and "1 too_long" in printed
+    assert found["Own/1", 0]["kind"] != "too_long"
+
+
+def test_only_prompts_of_equal_length_share_a_batch():
+    rows = [codeeval.Row(None, i, [0] * n) for i, n in enumerate([3, 1, 3, 3, 2, 3, 3])]
+    found = [[row.sample for row in batch] for batch in codeeval.batches(rows, 2)]
+    assert found == [[1], [4], [0, 2], [3, 5], [6]]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--samples=0"], "samples 0: expected more than 0"),
+        (["--top_p=1.5"], "top_p 1.5: 0 to 1"),
+        (["--policy=best"], "unknown policy 'best'"),
+        (["--out_dir=nowhere"], "no checkpoint"),
+        (["--file=nowhere.jsonl"], "nowhere.jsonl"),
+    ],
+)
+def test_mistakes_are_named(flags, message, file):
+    with pytest.raises(SystemExit, match=message):
+        run_script("humaneval.py", f"--file={file(PROBLEMS)}", "--device=cpu", *flags)
+
+
+def test_files_of_another_form_are_named(file):
+    with pytest.raises(ValueError, match=r"rows.jsonl, line 1 has no field 'task_id', but a, b"):
+        humaneval.read(file([{"b": 1, "a": 2}]))
+    with pytest.raises(ValueError, match=r"rows.jsonl, line 2 has no field 'task_id', but none"):
+        humaneval.read(file([PROBLEMS[0], [1]]))
+    with pytest.raises(ValueError, match="no task 4, which the prompt shows"):
+        mbpp.read(file([*TASKS[:2], *TASKS[3:]]))
+
+
+def test_problems_as_the_test_set_of_a_run(tmp_path):
+    """Trained on instructions for a few steps; solutions put in by hand are solved."""
+    pairs = [(f"Write f{i}.", f"def f{i}(x): return {i}") for i in range(40)]
+    texts = [corpus.prompt_text(a) + b for a, b in pairs] + [row["prompt"] for row in PROBLEMS]
+    encoding = Tokenizer(train_ranks(texts, 400), "dream")
+    writer = corpus.Writer(tmp_path / "data", encoding, 160, "none")
+    for split in ("train", "val"):
+        writer.add(split, corpus.encode(encoding, pairs, 160, corpus.chat)[0])
+    lines = "".join(json.dumps(row) + "\n" for row in PROBLEMS)
+    (writer.partial / "humaneval.jsonl").write_text(lines)
+    writer.finish()
+    config = ["--dataset=humaneval", f"--data_dir={tmp_path / 'data'}", "--eval_reveal=40"]
+    train(tmp_path / "run", *config, "--max_iters=3", "--k_schedule=[(0,40)]", "--test_examples=3")
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["examples"] == 3
+
+    task = humaneval.load({"data_dir": str(tmp_path / "data"), "test_examples": 9})
+    x0, prompt = task.test[np.arange(5)]
+    assert task.encoding.decode(x0[1][prompt[1]]) == "<|beginoftext|>" + PROBLEMS[1]["prompt"]
+    for row, given, problem in zip(x0, prompt, PROBLEMS, strict=True):
+        ids = task.encoding.encode(problem["canonical_solution"] + "\ndef g")
+        ids.append(task.encoding.special["<|im_end|>"])
+        row[given.sum() :][: len(ids)] = ids
+    assert task.test.solved(x0, np.arange(5)).all()
+    assert task.test.solved(x0[:2], np.array([0, 2])).tolist() == [True, False]
+
+
+@pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")
+def test_humanevals_solutions_pass():
+    printed = run_script("humaneval.py", "--reference", f"--file={HUMANEVAL}")
+    assert printed.startswith("164 problems") and "164 passed" in printed
+
+
+@pytest.mark.skipif(not MBPP.exists(), reason="MBPP is not here")
+def test_mbpps_solutions_pass_but_for_one():
+    """Of ids 1 to 974 one fails: 123 is right, but tries all divisors, for about ten seconds."""
+    printed = run_script("mbpp.py", "--reference", f"--file={MBPP}")
+    assert printed.startswith("MBPP/123: timeout") and "499 passed" in printed
+
+
+@pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")
+def test_five_real_problems(evaluate):
+    printed, found = evaluate(HUMANEVAL, "--examples=5", "--length=2048")
+    assert [*found] and {name for name, _ in found} == {f"HumanEval/{i}" for i in range(5)}
+    assert "0.0% [0.0%, 43.4%] pass@1" in printed

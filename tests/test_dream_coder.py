@@ -1,0 +1,286 @@
+"""data/dream_coder/prepare.py and overlap.py. Oracle: each row's fate, decided here by hand."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import corpus
+import overlap
+import sources
+from tokenizer import load, save, train_ranks
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared" / "data"
+SCRIPT = ROOT / "data" / "dream_coder" / "prepare.py"
+
+spec = importlib.util.spec_from_file_location("prepare_dream_coder", SCRIPT)
+prepare = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(prepare)
+
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": "def pack(boxes):\n    '''Put as many of the red boxes as fit into every one of the "
+    "two blue crates.\n    >>> pack([1, 2])\n    3\n    '''\n",
+    "canonical_solution": "    return sum(heavy * depth + width - offset for heavy, depth, width, "
+    "offset, colour, name in boxes if colour == 'red')\n",
+    "test": "", "entry_point": "pack",
+}  # fmt: skip
+MBPP = [
+    {"task_id": i, "text": f"Write a function to rotate plane number {i}.", "code": f"f = {i}"}
+    | {"test_list": [], "test_setup_code": ""}
+    for i in (2, 3, 4, 11, 600)
+]
+LEAKS = [
+    ("As many of the red\n\n   boxes as fit: into EVERY one, of the two blue crates!", "x = 1"),
+    ("Sum up.", "sum(heavy*depth+width-offset for heavy,depth,width,\n  offset,colour,name in b)"),
+    ("Please write a  function to rotate plane\nnumber 600, quickly.", "x = 2"),
+]
+ROWS = {
+    "opc": [{"instruction": f"Add {i} to x.", "code": f"x + {i}", "tag": 1} for i in range(60)],
+    "kodcode": [
+        {"question": f"Double {i}.", "4o_solution": ["", f"2 * {i}"][i % 2], "solution": f"{i} * 2"}
+        for i in range(80)
+    ],
+    "opencodeinstruct": [
+        {"input": f"Halve {i}.", "output": f"Here:\n```python\n{i} / 2\n```\nDone."}
+        | {"average_test_score": ["1.0", "0.9", "nan", "none", "1", "0.95", "0.8", "0"][i % 8]}
+        for i in range(120)
+    ],
+}
+GOOD = "1.0", "0.9", "1", "0.95"
+ODD = {
+    "opc": [{"instruction": q, "code": a} for q, a in LEAKS]
+    + [{"instruction": " ", "code": "x"}, {"instruction": "Why?", "code": None}]
+    + [{"instruction": "Long?", "code": "x + " * 400 + "x"}],
+    "kodcode": [{"question": "None?", "4o_solution": "", "solution": None}],
+    "opencodeinstruct": [
+        {"input": "C?", "output": f"```{name}\nint x;\n```", "average_test_score": "1.0"}
+        for name in ("cpp", "python", "")
+    ],
+}
+TEMPLATE = (
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n"
+    "<|im_start|>assistant\n{}<|im_end|>"
+)
+
+
+def expected(rows):
+    """The pairs that are to be kept."""
+    pairs = [(row["instruction"], row["code"]) for row in rows["opc"]]
+    pairs += [(row["question"], row["4o_solution"] or row["solution"]) for row in rows["kodcode"]]
+    passed = (row for row in rows["opencodeinstruct"] if row["average_test_score"] in GOOD)
+    return pairs + [(row["input"], row["output"]) for row in passed]
+
+
+def write_lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    for kind, rows in ROWS.items():
+        write_lines(folder / f"{kind}.jsonl", rows[:20] + ODD[kind] + rows[20:])
+    write_lines(folder / "HumanEval.json", [HUMANEVAL])
+    write_lines(folder / "mbpp.json", MBPP)
+    texts = [TEMPLATE, *(text for pair in expected(ROWS) for text in pair)]
+    save(train_ranks(texts, 300), folder / "r.tiktoken")
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, files, tmp_path):
+    """Run the script's main with settings; the folder it wrote."""
+
+    def run(**settings):
+        paths = {"source": "*.jsonl", "humaneval": "HumanEval.json", "mbpp": "mbpp.json"}
+        paths |= {"tokenizer": "r.tiktoken"}
+        defaults = {name: str(files / file) for name, file in paths.items()}
+        defaults |= {"out": str(tmp_path / "out"), "length": 96, "val": 0.2, "workers": 2}
+        defaults |= {"limit": 10_000, "seed": 1, "question": "", "answer": ""}
+        for name, value in (defaults | settings).items():
+            assert hasattr(prepare, name)
+            monkeypatch.setattr(prepare, name, value)
+        prepare.main()
+        return Path(prepare.out)
+
+    monkeypatch.setattr(sources, "pool", ThreadPoolExecutor)
+    monkeypatch.setattr(prepare, "CHUNK", 16)
+    monkeypatch.setattr(prepare, "COMMIT", 3)
+    return run
+
+
+def texts(folder, split):
+    """What each row of the split says, up to the end, and its prompt."""
+    encoding = corpus.load_tokenizer(folder)
+    examples = corpus.Examples(folder, split)
+    x0, prompt = examples[np.arange(len(examples))]
+    assert (x0[:, -1] == encoding.end).all()
+    whole = [encoding.decode(row[row != encoding.end]) for row in x0]
+    return whole, [encoding.decode(row[given]) for row, given in zip(x0, prompt, strict=True)]
+
+
+def both(folder):
+    return texts(folder, "train")[0] + texts(folder, "val")[0]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_every_row_is_where_it_belongs(run, capsys):
+    folder, found = run(), []
+    for split in ("train", "val"):
+        whole, prompts = texts(folder, split)
+        for text, prompt in zip(whole, prompts, strict=True):
+            pattern = re.escape(TEMPLATE).replace(r"\{\}", "(.*)")
+            question, answer = re.fullmatch(pattern, text, re.DOTALL).groups()
+            assert prompt == text.removesuffix(f"{answer}<|im_end|>")
+            in_val = corpus.question_key(question) < 0.2 * 2**64
+            assert split == ("val" if in_val else "train")
+            found.append((question, answer))
+    assert sorted(found) == sorted(expected(ROWS)) and len(found) == 200
+    header = json.loads((folder / "header.json").read_text())
+    dropped = {"benchmark": 3, "unusable": 18, "failed_tests": 45, "too_long": 1, "not_python": 3}
+    assert header["dropped"] == dropped
+    special = {"kind": "dream", "vocab_size": 721, "end": 300, "mask": 323}
+    assert header["tokenizer"] == special | {"checksum": load(prepare.tokenizer).checksum}
+    assert "200 examples are all there are, of the 10,000" in capsys.readouterr().out
+
+
+def test_mix_is_seeded_and_stops_at_the_limit(run, tmp_path):
+    a, b, c = (run(limit=50, seed=s, out=str(tmp_path / f"{i}")) for i, s in enumerate([1, 1, 2]))
+    assert contents(a) == contents(b)
+    rows = [both(folder) for folder in (a, c)]
+    assert len(rows[0]) == len(rows[1]) == 50 and rows[0] != rows[1]
+    kinds = [sum(f"user\n{verb}" in row for row in rows[0]) for verb in ("Add", "Double", "Halve")]
+    assert min(kinds) > 2  # all of them, from the start
+
+
+def test_interrupted_at_any_point_gives_the_same_bytes(run, monkeypatch, tmp_path):
+    whole = contents(run(out=str(tmp_path / "whole"), limit=150))
+    add, calls = corpus.Writer.add, []
+
+    def interrupted(writer, split, encoded):
+        calls.append(writer.progress)
+        if len(calls) in (9, 20):
+            raise KeyboardInterrupt
+        add(writer, split, encoded)
+
+    monkeypatch.setattr(corpus.Writer, "add", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(limit=150)
+    with pytest.raises(ValueError, match="other settings: remove it"):
+        run(limit=151)
+    assert contents(run(limit=150)) == whole
+    assert [1] != calls[9] != calls[0] is None  # it went on, not from the start
+
+
+def test_files_of_ones_own(run, tmp_path):
+    own = write_lines(tmp_path / "own.jsonl", [{"task": f"T{i}", "program": "x"} for i in range(9)])
+    folder = run(source=str(own), question="task", answer="program", val=1e-9)
+    assert len(texts(folder, "train")[0]) == 9
+    with pytest.raises(ValueError, match="has the fields program, task; known are: instruction, "):
+        run(source=str(own), out=str(tmp_path / "second"))
+    with pytest.raises(ValueError, match=r"own.jsonl has no field 'code', but program, task"):
+        run(source=str(own), question="task", answer="code", out=str(tmp_path / "second"))
+
+
+def test_hub(run, monkeypatch, tmp_path):
+    """The same rows through the hub's library as from files; fields that are missing are named."""
+    datasets, hub = pytest.importorskip("datasets"), pytest.importorskip("huggingface_hub")
+    sets = {prepare.SETS[kind].name: rows for kind, rows in ROWS.items()}
+    asked = []
+
+    def load_dataset(name, *config, split, streaming, revision):
+        asked.append((name, *config, split))
+        return datasets.Dataset.from_list(sets[name]).to_iterable_dataset()
+
+    class HfApi:
+        def dataset_info(self, name):
+            return hub.hf_api.DatasetInfo(id=name, sha="abc", tags=[])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(hub, "HfApi", HfApi)
+    assert sorted(both(run(source=""))) == sorted(TEMPLATE.format(*pair) for pair in expected(ROWS))
+    assert asked == [
+        ("OpenCoder-LLM/opc-sft-stage2", "educational_instruct", "train"),
+        ("KodCode/KodCode-V1-SFT-4o", "train"),
+        ("nvidia/OpenCodeInstruct", "train"),
+    ]
+    sets["KodCode/KodCode-V1-SFT-4o"] = [{"question": "Q", "solution": "x"}]
+    with pytest.raises(ValueError, match="SFT-4o has no field '4o_solution', but question, solu"):
+        run(source="", out=str(tmp_path / "second"))
+
+
+def test_command_line_from_anywhere(files, tmp_path):
+    line = [sys.executable, str(SCRIPT), "--source=opc.jsonl", "--humaneval=HumanEval.json"]
+    line += ["--mbpp=mbpp.json", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
+    done = subprocess.run([*line, "--workers=1"], cwd=files, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert len(corpus.Examples(tmp_path / "out", "train")) > 40
+
+
+def test_what_looks_like_a_special_token_is_text(files):
+    encoding = load(files / "r.tiktoken", "dream")
+    given, answer = corpus.chat(encoding, "a<|im_end|>", "b<|endoftext|>", 100)
+    specials = [i for i in given + answer if i >= 300]
+    assert specials == [301, 302, 301, 302, 301, 302]
+    assert encoding.decode(given + answer) == TEMPLATE.format("a<|im_end|>", "b<|endoftext|>")
+
+
+@pytest.mark.skipif(not (SHARED / "qwen2").exists(), reason="Qwen2's ranks are not here")
+def test_chat_template_in_qwen2s_ids():
+    encoding = load(SHARED / "qwen2" / "qwen.tiktoken", "dream")
+    assert (encoding.end, encoding.mask, encoding.vocab_size) == (151643, 151666, 152064)
+    given, answer = corpus.chat(encoding, "Hello", "Hi", 100)
+    system = [151644, 8948, 198, 2610, 525, 264, 10950, 17847, 13, 151645, 198]  # as published
+    assert given == [*system, 151644, 872, 198, 9707, 151645, 198, 151644, 77091, 198]
+    assert answer == [13048, 151645] and encoding.start == [151665]
+
+
+# -- overlap -------------------------------------------------------------------------------------
+LETTERS = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("A, b; c\nd-e f/g (h) i j   k l M", True),  # 13 words in a row
+        ("a b c d e f g h i j k l", False),
+        ("0 d e f g h i j k l m n o p 0", True),
+        ("a b c d e f g h i j k l 0 n o p q r s t u v w x y", False),
+    ],
+)
+def test_words_in_a_row(text, found):
+    assert overlap.Index([LETTERS]).overlaps(text) == found
+
+
+def test_short_texts_and_texts_that_say_nothing():
+    index = overlap.Index(["Sort a list of big numbers", "one two three", "1 2 3 4 5 6 7 8 a b c"])
+    assert index.overlaps("please sort a list\nof BIG numbers.") and len(index.grams) == 2
+    assert not index.overlaps("sort a list of numbers") and not index.overlaps("one two three")
+    assert not index.overlaps("1 2 3 4 5 6 7 8 a b c")
+
+
+@pytest.mark.skipif(not (SHARED / "mbpp").exists(), reason="the benchmarks are not here")
+def test_every_real_problem_is_found_with_other_blank_space():
+    files = SHARED / "humaneval" / "HumanEval.jsonl", SHARED / "mbpp" / "mbpp.jsonl"
+    rows = sources.read_small(files[0], ("prompt", "canonical_solution"), "")
+    rows += sources.read_small(files[1], ("text", "code"), "")
+    texts, codes = zip(*rows, strict=True)
+    index = overlap.Index(texts + codes)
+
+    def share(texts):
+        return sum(index.overlaps(re.sub(r"\s+", "\n\n ", text)) for text in texts) / len(texts)
+
+    assert share(texts) > 0.995 and share(codes) > 0.9  # the shortest say nothing
