@@ -17,6 +17,7 @@ from model import Transformer
 def save(state, path):
     """Write to a temporary name, then rename: the file is the old one or the new one."""
     temporary = Path(f"{path}.tmp")
+    temporary.parent.mkdir(parents=True, exist_ok=True)
     with open(temporary, "wb") as file:
         torch.save(state, file)
         file.flush()
