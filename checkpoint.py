@@ -46,11 +46,20 @@ def move_aside(path):
 
 
 def load_model(path, device="cpu"):
-    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age."""
+    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age.
+
+    `path` is a checkpoint, or weights that a run kept.
+    """
     state = load(path)
     model = Transformer(**state["model_args"])
     model.load_state_dict(state["ema"])
     return model.to(device).eval(), state["config"], state["iteration"]
+
+
+def weights(out_dir):
+    """The averaged weights that a run kept along the way, in order, or else its checkpoint."""
+    kept = sorted(Path(out_dir, "weights").glob("*.pt"))
+    return kept or [Path(out_dir, "checkpoint.pt")]
 
 
 def random_states():
