@@ -98,17 +98,14 @@ def summary(x0, hidden, nll, box):
     unknown = nll > -torch.tensor(sure).log()
     near = (share * away).sum(1) * len(x0)  # (N,)
     count = hidden.sum(1)
-    by_hidden = [
-        [h, int((count == h).sum()), near[count == h].mean().item()]
-        for h in count.unique().tolist()
-    ]
+    of_size = {h: count == h for h in count.unique().tolist()}
     return {
         "hidden": count.double().mean().item(),
         "one_away": near.mean().item(),
         "learnable": (share * (away & unknown)).sum().item(),
         "loss_near": (share * nll)[away].sum().item(),
         "loss_far": (share * nll)[hidden & ~away].sum().item(),
-        "by_hidden": by_hidden,
+        "by_hidden": [[h, int(r.sum()), near[r].mean().item()] for h, r in of_size.items()],
     }
 
 

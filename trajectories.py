@@ -72,7 +72,7 @@ def main():
 
 @torch.no_grad()
 def chain(model, x0, hidden, policy, K, tau):
-    """The step at which a teacher-forced chain reveals each cell, from 1, 0 = given; (N, L) each."""
+    """The step at which a teacher-forced chain reveals each cell, from 1, 0 = given; (N, L)."""
     revealed_at, step = torch.zeros_like(x0), 0
     stages = max(2, round(x0.shape[1] / K))
     count = (hidden.sum(1) / stages).round().long().clamp(min=1)
