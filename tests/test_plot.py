@@ -1,4 +1,4 @@
-"""plot.py on synthetic metrics whose crossings, ratios and intervals are known by hand."""
+"""comparison.py and plot.py on synthetic metrics whose crossings, ratios and intervals are known by hand."""
 
 import json
 import math
@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import comparison
 import plot
 
 
@@ -34,10 +35,10 @@ def write(tmp_path):
 def four(write):
     """PUMA reaches 0.5 at 100 and 200, MDM at 200 and 800: ratios 2 and 4."""
     return [
-        plot.load_run(write("puma-1", [(0, 0.0), (160, 0.8)], seed=1)),
-        plot.load_run(write("puma-2", [(0, 0.0), (320, 0.8)], seed=2)),
-        plot.load_run(write("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1)),
-        plot.load_run(write("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2)),
+        comparison.load_run(write("puma-1", [(0, 0.0), (160, 0.8)], seed=1)),
+        comparison.load_run(write("puma-2", [(0, 0.0), (320, 0.8)], seed=2)),
+        comparison.load_run(write("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1)),
+        comparison.load_run(write("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2)),
     ]
 
 
@@ -48,49 +49,51 @@ def cells(table):
 
 
 def table(runs, targets=plot.TARGETS, metric="top_k"):
-    (only,) = plot.comparisons(plot.group_runs(runs), metric, targets)
+    (only,) = comparison.comparisons(comparison.group_runs(runs), metric, targets)
     return cells(only)
 
 
 def test_iterations_to_interpolates_between_evaluations():
     points = [(100, 0.25), (200, 0.5), (400, 0.25), (600, 0.75)]
-    assert plot.iterations_to(points, 0.375) == 150
-    assert plot.iterations_to(points, 0.5) == 200
-    assert plot.iterations_to(points, 0.625) == 550
-    assert plot.iterations_to(points, 0.125) == 100
-    assert plot.iterations_to(points, 0.8) is None
+    assert comparison.iterations_to(points, 0.375) == 150
+    assert comparison.iterations_to(points, 0.5) == 200
+    assert comparison.iterations_to(points, 0.625) == 550
+    assert comparison.iterations_to(points, 0.125) == 100
+    assert comparison.iterations_to(points, 0.8) is None
 
 
 def test_t_quantiles_against_the_integral_of_the_density():
     x = np.linspace(0, 1, 200_001)
-    for df, quantile in enumerate(plot.T_QUANTILES, start=1):
+    for df, quantile in enumerate(comparison.T_QUANTILES, start=1):
         scale = math.gamma((df + 1) / 2) / math.gamma(df / 2) / math.sqrt(df * math.pi)
         density = scale * (1 + (x * quantile) ** 2 / df) ** (-(df + 1) / 2)
         assert np.mean(density) * quantile == pytest.approx(0.475, abs=1e-4)
 
 
 def test_interval():
-    assert plot.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
-    middle, half = plot.interval([5.0])
+    assert comparison.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
+    middle, half = comparison.interval([5.0])
     assert middle == 5.0 and math.isnan(half)
-    assert plot.interval([0.0, 2.0] * 20)[1] == pytest.approx(2.086 * 1.012739 / math.sqrt(40))
+    assert comparison.interval([0.0, 2.0] * 20)[1] == pytest.approx(
+        2.086 * 1.012739 / math.sqrt(40)
+    )
 
 
 def test_groups_differ_in_more_than_seed_and_folder(write, four):
-    other = plot.load_run(write("lr", [(0, 0.0)], lr=0.2, method="mdm"))
-    groups = plot.group_runs([*four, other])
+    other = comparison.load_run(write("lr", [(0, 0.0)], lr=0.2, method="mdm"))
+    groups = comparison.group_runs([*four, other])
     assert {label: len(runs) for label, runs in groups.items()} == {
         "method=puma, lr=0.1": 2,
         "method=mdm, lr=0.1": 2,
         "method=mdm, lr=0.2": 1,
     }
-    assert list(plot.group_runs(four[:2])) == ["method=puma"]
+    assert list(comparison.group_runs(four[:2])) == ["method=puma"]
 
 
 def test_the_reference_is_mdm_wherever_it_stands_else_the_last(four):
-    assert plot.reference_of(plot.group_runs(four)) == "method=mdm"
-    assert plot.reference_of(plot.group_runs(four[::-1])) == "method=mdm"
-    assert plot.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
+    assert comparison.reference_of(comparison.group_runs(four)) == "method=mdm"
+    assert comparison.reference_of(comparison.group_runs(four[::-1])) == "method=mdm"
+    assert comparison.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
 
 
 def test_table_has_crossings_and_ratios_by_seed(four):
@@ -127,12 +130,12 @@ def test_what_is_not_reached_is_said(four):
 
 
 def test_a_crossing_before_the_first_evaluation_is_a_bound_without_ratio(write, four):
-    late = plot.load_run(write("late", [(300, 0.6), (600, 0.9)]))
+    late = comparison.load_run(write("late", [(300, 0.6), (600, 0.9)]))
     assert table([late, four[2]], [0.5])["iterations to 0.5"] == ["<= 300", "200", "-"]
 
 
 def test_no_ratio_without_shared_seeds_or_with_zero_error(write, four):
-    perfect = plot.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
+    perfect = comparison.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
     assert table([perfect, four[2]])["final accuracy"][2] == "- (of errors)"
     assert table([perfect, four[2]])["iterations to 0.5"] == ["50", "200", "-"]
     assert table([perfect, four[3]])["final accuracy"][:2] == ["1.0000", "0.6000"]
@@ -146,35 +149,35 @@ def test_another_metric(four):
 
 
 def test_after_a_resume_the_later_evaluation_counts(write):
-    run = plot.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
-    assert plot.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
+    run = comparison.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
+    assert comparison.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
 
 
 def test_the_band_has_the_iterations_that_all_seeds_have():
-    x, middle, half = plot.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]])
+    x, middle, half = comparison.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]])
     assert x == [1, 2] and middle == [0.0, pytest.approx(0.6)]
     assert half == [0.0, pytest.approx(12.706 * 0.1)]
 
 
 def test_messages_for_folders_without_metrics(tmp_path, write, four):
     with pytest.raises(SystemExit, match=r"none.metrics\.jsonl: no such file"):
-        plot.load_run(tmp_path / "none")
+        comparison.load_run(tmp_path / "none")
     with pytest.raises(SystemExit, match=r"untested: metrics\.jsonl has no evaluation"):
-        plot.load_run(write("untested", []))
+        comparison.load_run(write("untested", []))
     (tmp_path / "untested" / "metrics.jsonl").write_text("")
     with pytest.raises(SystemExit, match=r"metrics\.jsonl has no config"):
-        plot.load_run(tmp_path / "untested")
+        comparison.load_run(tmp_path / "untested")
     (tmp_path / "untested" / "metrics.jsonl").write_text('{"type": "config", "config": {}}\n{"ty')
     with pytest.raises(SystemExit, match=r"metrics\.jsonl, line 2: not JSON"):
-        plot.load_run(tmp_path / "untested")
+        comparison.load_run(tmp_path / "untested")
 
 
 def test_the_same_seed_twice_is_refused(write, four):
-    twin = plot.load_run(write("twin", [(0, 0.0)], seed=2))
+    twin = comparison.load_run(write("twin", [(0, 0.0)], seed=2))
     with pytest.raises(SystemExit, match=r"puma-2 and .*twin: same configuration and seed"):
-        plot.group_runs([*four, twin])
+        comparison.group_runs([*four, twin])
     with pytest.raises(SystemExit, match=r"puma-1 and .*puma-1: same"):
-        plot.group_runs([four[0], four[0]])
+        comparison.group_runs([four[0], four[0]])
 
 
 def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
