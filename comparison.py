@@ -1,7 +1,8 @@
 """Runs and what their seeds say: curves, intervals, iterations to an accuracy, ratios, tables.
 
-Runs whose configurations differ in `seed` and `out_dir` alone are seeds of one group. The tables,
-in markdown, compare each group with the reference: the first with method mdm, else the last group.
+Runs whose configurations differ in `seed`, and what is NO_MATTER, alone are seeds of one group.
+The tables, in markdown, compare each group with the reference: the first with method mdm, else the
+last group.
 """
 
 import json
@@ -26,6 +27,7 @@ same seed, with the interval of Student's t on the logarithms; "-" where a pair 
 """
 
 
+NO_MATTER = "seed", "out_dir", "init_from", "keep_every", "checkpoint_interval", "log_interval"
 PUMA_ONLY = "k_schedule", "tau", "buffer", "policy"  # one baseline serves all their values
 
 
@@ -84,11 +86,9 @@ def curve(run, metric):
 
 
 def group_runs(runs):
-    """{label: runs}. The label has the method and all that differs, save `seed` and `out_dir`."""
+    """{label: runs}. The label has the method and all that differs, save what is NO_MATTER."""
     names = dict.fromkeys(name for run in runs for name in run.config)
-    shown = [
-        n for n in names if n not in ("seed", "out_dir") and (n == "method" or differs(n, runs))
-    ]
+    shown = [n for n in names if n not in NO_MATTER and (n == "method" or differs(n, runs))]
     groups = {}
     for run in runs:
         label = ", ".join(f"{name}={run.config.get(name)}" for name in shown)

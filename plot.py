@@ -117,7 +117,9 @@ def ratio_against(runs, file, metric, variable, targets):
                 points = [(str(v), rows[n]) for (m, v), rows in found.items() if m == method]
                 draw_ends(axes, [point for point in points if point[1]], method)
             axes.axhline(1, color="black", linewidth=0.8)
-            axes.set(xlabel=variable, ylabel="random masks / method", yscale="log")
+            axes.set(xlabel=variable, ylabel="random masks / method")
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
 
 
 def policy_table(runs, file):
@@ -135,12 +137,11 @@ def policy_table(runs, file):
 
 
 def varied(row):
-    """Which of the paper's three ablations of the sampler (table 2) a row belongs to."""
-    if row.get("tau_entropy") is not None:
-        return None
-    if row["tau"] is not None:
-        return "tau"
-    return "temperature" if row["temperature"] else "reveal"
+    """Which of the paper's three ablations of the sampler (table 2) a row belongs to, or None."""
+    changed = [key for key in ("tau", "tau_entropy", "temperature") if row.get(key)]
+    if row["reveal"] != 2:
+        changed.append("reveal")
+    return None if len(changed) > 1 else (changed or ["reveal"])[0]
 
 
 def trajectory_distance(runs, file):
@@ -165,9 +166,8 @@ def reveal_order(runs, file):
         for axes, (name, t) in zip(all_axes, pictures, strict=True):
             steps = found["steps"][name][t][0]  # of the first puzzle
             side = math.isqrt(len(steps))
-            axes.imshow(
-                [[step or math.nan for step in steps[row * side :][:side]] for row in range(side)]
-            )
+            rows = [steps[start : start + side] for start in range(0, len(steps), side)]
+            axes.imshow([[step or math.nan for step in row] for row in rows], cmap="YlGn")
             for cell, step in enumerate(steps):
                 axes.text(cell % side, cell // side, step or ".", ha="center", va="center", size=6)
             axes.set(xticks=[], yticks=[])

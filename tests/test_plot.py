@@ -1,5 +1,6 @@
-"""comparison.py and plot.py on synthetic metrics whose crossings, ratios and intervals are known by hand."""
+"""comparison.py and plot.py on synthetic metrics: crossings, ratios, intervals known by hand."""
 
+import contextlib
 import json
 import math
 import subprocess
@@ -187,3 +188,118 @@ def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
     assert (done.stderr, done.returncode) == ("", 0)
     assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def load(folders):
+    return [comparison.load_run(folder) for folder in folders]
+
+
+def test_ratios_against_a_variable(write):
+    """Iterations to 0.5: 100 against 150 with 12 clues, 100 against 50 with minimal puzzles."""
+    folders = []
+    for method, clues, half in (("puma", 12, 100), ("mdm", 12, 150), ("puma", None, 100)):
+        points = [(0, 0.0), (half, 0.5), (2 * half, 0.8)]
+        folders.append(write(f"{method}{clues}", points, method=method, clues=clues))
+    folders.append(write("mdm", [(0, 0.0), (100, 1.0)], method="mdm", clues=None))
+    runs = load(folders)
+    found = comparison.ratios(runs, "top_k", "clues", [0.5, 0.9])
+    assert list(found) == [("puma", None), ("puma", 12)]
+    assert found["puma", 12][0][0] == pytest.approx(1.5) and found["puma", 12][1] is None
+    assert found["puma", 12][2][0] == pytest.approx(1)
+    assert found["puma", None][0][0] == pytest.approx(0.5) and found["puma", None][2] is None
+    rows = cells(comparison.ratio_table(runs[:2], "top_k", "clues", [0.5, 0.9]))
+    assert rows["puma"] == ["12", "1.50", "-", "1.00"]
+
+
+def test_what_only_puma_has_is_compared_with_one_baseline(write):
+    folders = [write(f"puma{b}", [(0, 0.0), (b, 1.0)], buffer=b) for b in (100, 400)]
+    folders.append(write("mdm", [(0, 0.0), (200, 1.0)], method="mdm", buffer=100))
+    found = comparison.ratios(load(folders), "top_k", "buffer", [0.5])
+    assert [rows[0][0] for rows in found.values()] == pytest.approx([2, 0.5])
+    with pytest.raises(SystemExit, match="same configuration and seed"):
+        comparison.ratios(load([*folders, folders[0]]), "top_k", "buffer", [0.5])
+
+
+@pytest.fixture
+def axes(monkeypatch):
+    """The axes of the figures that are drawn."""
+    kept, panels = [], plot.panels
+
+    @contextlib.contextmanager
+    def keep(*args, **settings):
+        with panels(*args, **settings) as found:
+            yield found
+        kept.extend(found)
+
+    monkeypatch.setattr(plot, "panels", keep)
+    return kept
+
+
+def lines(axes):
+    return [list(zip(*line.get_data(), strict=True)) for line in axes.get_lines()]
+
+
+def draw(name, tmp_path, folders, file, *contents):
+    """A figure of runs from result files with these contents."""
+    for folder, content in zip(folders, contents, strict=True):
+        (folder / file).write_text(json.dumps(content))
+    plot.RESULTS[name](load(folders), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_result_files(tmp_path, write, axes):
+    folders = [write(f"puma-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
+    order = [[[1, 2, 0, 2]], [[2, 1, 0, 1]]]  # 2 checkpoints, 1 puzzle, 4 cells
+    found = [
+        {"iterations": [0, 9], "steps": {"chain": order, "sampler": order}}
+        | {"d_abs": {"chain": [d, 0], "sampler": [2 * d, 0]}}
+        for d in (1, 2)
+    ]
+    draw("distance", tmp_path, folders, "trajectories.json", *found)
+    assert lines(axes[0]) == [[(0, 1.5), (9, 0)]] and lines(axes[1]) == [[(0, 3), (9, 0)]]
+    axes.clear()
+    draw("order", tmp_path, folders, "trajectories.json", *found)
+    titles = [each.get_title() for each in axes]
+    assert titles == ["chain, 0", "chain, 9", "sampler, 0", "sampler, 9"]
+    assert [text.get_text() for text in axes[1].texts] == ["2", "1", ".", "1"]
+    axes.clear()
+    draw("nelbo", tmp_path, folders, "nelbo.json", {"per_token": 0.1}, {"per_token": 0.3})
+    assert lines(axes[0])[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
+
+
+def test_figure_of_contexts(tmp_path, write, axes):
+    row = {"iteration": 5, "contexts": "chains", "one_away": 0.25, "loss_far": 2.0}
+    row["by_hidden"] = [[1, 10, 1.0], [2, 10, 0.5]]
+    rows = [row, row | {"contexts": "random", "one_away": 0.5, "by_hidden": [[1, 9, 0.75]]}]
+    draw("contexts", tmp_path, [write("run", [(0, 0.0)])], "contexts.json", {"rows": rows})
+    assert lines(axes[0]) == [[(1, 1.0), (2, 0.5)], [(1, 0.75)]]
+    assert lines(axes[1]) == [[(5, 0.25)], [(5, 0.5)]] and lines(axes[2]) == [[(5, 2.0)]] * 2
+
+
+def test_figure_of_a_grid_of_samplers(tmp_path, write, axes):
+    plain = {"policy": "top_k", "reveal": 2, "tau": None, "temperature": 0.0}
+    varied = [
+        {},
+        {"reveal": 5},
+        {"tau": 0.9},
+        {"temperature": 0.5},
+        {"tau_entropy": 0.1},
+        {"tau": 0.8, "reveal": 5},
+    ]
+    rows = [
+        plain | each | {"accuracy": 0.5 + n / 10, "interval": [0.4, 0.95]}
+        for n, each in enumerate(varied)
+    ]
+    draw("policies", tmp_path, [write("run", [(0, 0.0)])], "grid.json", rows)
+    ends = [line[0] for line in map(lines, axes)]
+    assert ends == [[(0.9, 0.7)], [(2, 0.5), (5, 0.6)], [(0.5, 0.8)]]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [(["--figure=distance"], "trajectories.json: no such file"), (["--figure=ratio"], "--against")],
+)
+def test_missing_result_file_and_missing_variable_are_named(flags, message, four, tmp_path):
+    command = [sys.executable, plot.__file__, four[0].folder, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr
