@@ -146,7 +146,7 @@ def band(curves):
     return shared, [middle for middle, _ in stats], [half for _, half in stats]
 
 
-def ratio(pairs):
+def mean_ratio(pairs):
     """Geometric mean of reference / other over (other, reference) pairs, and its interval's ends.
 
     None where a pair has no ratio.
@@ -165,7 +165,7 @@ def ratios(runs, metric, variable, targets):
             pairs = pairs_at(runs, metric, method, variable, value)
             reached = [[[inside(p, target) for p in pair] for pair in pairs] for target in targets]
             errors = [[1 - p[-1][1] for p in pair] for pair in pairs]
-            found[method, value] = [ratio(each) for each in (*reached, errors)]
+            found[method, value] = [mean_ratio(each) for each in (*reached, errors)]
     return found
 
 
@@ -267,7 +267,7 @@ def mean_cell(values, spec):
 
 
 def ratio_cell(pairs):
-    return shown(ratio(pairs))
+    return shown(mean_ratio(pairs))
 
 
 def shown(found):

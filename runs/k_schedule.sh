@@ -13,6 +13,6 @@ run k_mild --k_schedule="[(0, 9), (600, 7), (1200, 6), (1800, 5), (2400, 4)]"
 run k_large_start --k_schedule="[(0, 18), (250, 9), (500, 7), (625, 6), (750, 5), (1000, 4)]"
 run k_drop_chains --k_schedule="$standard" --method=puma_drop_chains
 train
-names="puma k_fixed_4 k_standard k_aggressive k_mild k_large_start k_drop_chains"
+names="puma k_fixed_4 k_standard k_aggressive k_mild k_large_start k_drop_chains mdm"
 figure k_schedule curves "$names"
 figure k_schedule_final final "$names"
