@@ -1,5 +1,5 @@
 # Shared by runs/*.sh. The packages of requirements.txt (and matplotlib) must be installed; then each
-# script goes from nothing to its figure in out/figures:
+# script goes from nothing to its figure in out/runs/figures:
 #
 #     source .venv/bin/activate && runs/tau.sh
 #     SEEDS="1 2" JOBS=4 runs/tau.sh         # fewer seeds, more cores: a run takes one
