@@ -18,6 +18,7 @@ from model import Transformer
 def save(state, path):
     """Write to a temporary name, then rename: the file is the old one or the new one."""
     temporary = Path(f"{path}.tmp")
+    temporary.parent.mkdir(parents=True, exist_ok=True)
     with open(temporary, "wb") as file:
         torch.save(state, file)
         file.flush()
@@ -48,7 +49,8 @@ def move_aside(path):
 def load_model(path, device="cpu", length=0):
     """For sampling: the model with its averaged (EMA) weights, the run's configuration and age.
 
-    length: of the longest sequence, where that is more than what the run was trained on.
+    path: a checkpoint, or weights that a run kept. length: of the longest sequence, where that is
+    more than what the run was trained on.
     """
     state = load(path)
     args = state["model_args"]
@@ -63,6 +65,12 @@ def checksum(model):
     for weight in model.state_dict().values():
         crc = zlib.crc32(weight.cpu().contiguous().view(torch.uint8).numpy(), crc)
     return crc
+
+
+def weights(out_dir):
+    """The averaged weights that a run kept along the way, in order, or else its checkpoint."""
+    kept = sorted(Path(out_dir, "weights").glob("*.pt"))
+    return kept or [Path(out_dir, "checkpoint.pt")]
 
 
 def random_states():

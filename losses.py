@@ -33,12 +33,15 @@ def predictions(log_probs, x0, position, policy):
 
 
 def row_shares(hidden, dtype):
-    """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1."""
-    return hidden.to(dtype) / (hidden.sum(1, keepdim=True) * len(hidden))
+    """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
+
+    A row with nothing hidden weighs nothing; only a variant (ablations.py) has such rows.
+    """
+    return hidden.to(dtype) / (hidden.sum(1, keepdim=True).clamp(min=1) * len(hidden))
 
 
 def row_mean(nll, hidden):
-    """Mean over each row's hidden positions, then over rows. Every row must have one; (B, L)."""
+    """Mean over each row's hidden positions, then over all rows; (B, L) each -> ()."""
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype)).sum()
 
 
@@ -73,10 +76,7 @@ class Objective(nn.Module):
 
 
 class ChunkedObjective(Objective):
-    """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once.
-
-    Every row must have a hidden position.
-    """
+    """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once."""
 
     def compile(self):
         self.model.compile()  # the head is products of matrices and few passes between them

@@ -48,6 +48,13 @@ def read(path):
     return lines
 
 
+def write_json(path, content):
+    """A file of results, complete or not at all."""
+    temporary = Path(f"{path}.tmp")
+    temporary.write_text(json.dumps(content))
+    os.replace(temporary, path)
+
+
 def versions():
     found = {"python": platform.python_version(), "torch": torch.__version__}
     return found | {"numpy": np.__version__, "platform": platform.platform()}

@@ -1,253 +1,206 @@
-"""Learning curves and the iterations they take, from the metrics.jsonl of runs.
+"""Figures and tables of runs, from their metrics.jsonl and result files. One figure, one function.
 
     python plot.py out/puma-1 out/puma-2 out/mdm-1 out/mdm-2 --out=curves.png
+    python plot.py out/clues*_* --figure=ratio --against=clues --targets=0.9
+    python plot.py out/puma-* --figure=distance
 
-Runs whose configurations differ in `seed` and `out_dir` alone are seeds of one group. The figure
-shows the mean accuracy over the seeds of each group, with a 95 % interval of Student's t. The
-tables, in markdown, compare each group with the reference: the first with method mdm, else the
-last group. They show iterations to an accuracy, and the final accuracy. One figure, one function.
+A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t.
+Tables go to the terminal, in markdown; comparison.py says what they compare.
 """
 
 import argparse
-import json
+import contextlib
 import math
 from pathlib import Path
-from statistics import mean, stdev
-from typing import NamedTuple
+
+from comparison import (
+    NOTE,
+    band,
+    comparisons,
+    curve,
+    default_metric,
+    group_runs,
+    interval,
+    load_run,
+    named,
+    ratio_table,
+    ratios,
+    result,
+)
 
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.97)
 
-# 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
-# makes the interval slightly too wide
-T_QUANTILES = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
-    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-)  # fmt: skip
 
-NOTE = """
-Values are means over seeds [95 % interval, Student's t]. Iterations are those of the first
-evaluation that reaches the accuracy, interpolated linearly from the evaluation before it; "<="
-means that a seed's first evaluation is already there, so the crossing lies before it. Ratios are
-reference / other, above 1 in favour of the other: the geometric mean over pairs of runs with the
-same seed, with the interval of Student's t on the logarithms; "-" where a pair has no ratio.
-"""
+@contextlib.contextmanager
+def panels(file, titles=("",), rows=1, size=(6, 4)):
+    """Axes of that size (inches), one for each title, in rows; the figure is written at the end."""
+    from matplotlib.figure import Figure
 
-
-class Run(NamedTuple):
-    folder: str
-    config: dict
-    evaluations: dict  # iteration -> {policy: accuracy}
+    columns = len(titles) // rows
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    yield all_axes
+    for axes, title in zip(all_axes, titles, strict=True):
+        axes.set_title(title, fontsize="medium")
+        axes.grid(alpha=0.3)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False, fontsize="small")
+    figure.savefig(file, dpi=200)
 
 
-# -- reading ---------------------------------------------------------------
+def draw_band(axes, curves, label):
+    """Curves of seeds as their mean and interval; it ends where the shortest does."""
+    x, middle, half = band(curves)
+    axes.plot(x, middle, label=label)
+    low = [m - h for m, h in zip(middle, half, strict=True)]
+    high = [m + h for m, h in zip(middle, half, strict=True)]
+    axes.fill_between(x, low, high, alpha=0.2, linewidth=0)
 
 
-def load_run(folder):
-    """The run in a folder. Of an iteration evaluated twice, as after a resume, the last counts."""
-    records = read_records(Path(folder) / "metrics.jsonl")
-    configs = [r["config"] for r in records if r["type"] == "config"]
-    evals = {r["iter"]: r["accuracy"] for r in records if r["type"] == "eval" and "accuracy" in r}
-    if not configs or not evals:
-        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
-    return Run(str(folder), configs[-1], evals)
+def draw_dots(axes, groups):
+    """{label: values over seeds}, one line each: the values, their mean and interval."""
+    for y, values in enumerate(groups.values()):
+        middle, half = interval(values)
+        axes.plot(values, [y] * len(values), ".", color="gray")
+        axes.errorbar(middle, y, xerr=None if math.isnan(half) else half, fmt="o", capsize=3)
+    axes.set_yticks(range(len(groups)), groups, fontsize="small")
+    axes.invert_yaxis()
 
 
-def read_records(file):
-    if not file.is_file():
-        raise SystemExit(f"{file}: no such file")
-    records = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            raise SystemExit(f"{file}, line {number}: not JSON: {line[:60]!r}") from None
-    return records
-
-
-def default_metric(runs):
-    """The first policy that the first run evaluates."""
-    return next(iter(next(iter(runs[0].evaluations.values()))))
-
-
-def curve(run, metric):
-    """[(iteration, accuracy)] in the order of the iterations."""
-    points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
-    if not points:
-        known = sorted({policy for acc in run.evaluations.values() for policy in acc})
-        raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
-    return points
-
-
-def group_runs(runs):
-    """{label: runs}. The label has the method and all that differs, save `seed` and `out_dir`."""
-    names = dict.fromkeys(name for run in runs for name in run.config)
-    shown = [
-        n for n in names if n not in ("seed", "out_dir") and (n == "method" or differs(n, runs))
-    ]
-    groups = {}
-    for run in runs:
-        label = ", ".join(f"{name}={run.config.get(name)}" for name in shown)
-        groups.setdefault(label, []).append(run)
-    for members in groups.values():
-        refuse_repeated_seeds(members)
-    return groups
-
-
-def differs(name, runs):
-    return any(run.config.get(name) != runs[0].config.get(name) for run in runs)
-
-
-def refuse_repeated_seeds(runs):
-    """The same seed twice would count as two samples and make the intervals too narrow."""
-    folders = {}
-    for run in runs:
-        seed = run.config.get("seed")
-        if seed in folders:
-            raise SystemExit(f"{folders[seed]} and {run.folder}: same configuration and seed")
-        folders[seed] = run.folder
-
-
-# -- numbers ---------------------------------------------------------------
-
-
-def iterations_to(points, target):
-    """Where a curve first reaches the target, interpolated linearly; None if it never does."""
-    before = None
-    for i, accuracy in points:
-        if accuracy >= target:
-            return crossing(before, (i, accuracy), target) if before else i
-        before = (i, accuracy)
-    return None
-
-
-def crossing(before, after, target):
-    (i, low), (j, high) = before, after
-    return i + (j - i) * (target - low) / (high - low)
-
-
-def interval(values):
-    """Mean and half of the 95 % interval of the mean, nan for a single value."""
-    if len(values) == 1:
-        return values[0], math.nan
-    t = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
-    return mean(values), t * stdev(values) / math.sqrt(len(values))
-
-
-def band(curves):
-    """The iterations that all curves have, with the mean and half interval at each."""
-    curves = [dict(points) for points in curves]
-    shared = sorted(set.intersection(*(set(c) for c in curves)))
-    stats = [interval([c[i] for c in curves]) for i in shared]
-    return shared, [middle for middle, _ in stats], [half for _, half in stats]
-
-
-# -- tables ----------------------------------------------------------------
-
-
-def comparisons(groups, metric, targets):
-    """One markdown table for each group but the reference."""
-    reference = reference_of(groups)
-    curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
-    theirs = {reference: curves[reference]}
-    others = [label for label in groups if label != reference] or [reference]
-    return [comparison({label: curves[label]} | theirs, metric, targets) for label in others]
-
-
-def reference_of(groups):
-    """The label of the group that all others are compared with."""
-    mdm = [label for label, runs in groups.items() if runs[0].config.get("method") == "mdm"]
-    return mdm[0] if mdm else list(groups)[-1]
-
-
-def curves_by_seed(runs, metric):
-    return {run.config.get("seed"): curve(run, metric) for run in runs}
-
-
-def comparison(curves, metric, targets):
-    """Markdown table of {label: {seed: points}}, the reference last."""
-    groups = [list(by_seed.values()) for by_seed in curves.values()]
-    pairs = seed_pairs(*curves.values()) if len(curves) == 2 else []
-    heads = [named(label, by_seed) for label, by_seed in curves.items()]
-    rows = [[f"{metric} accuracy", *heads, f"ratio, pairs: {len(pairs)}"]]
-    rows.append(["---"] * len(rows[0]))
-    for target in targets:
-        ratio = ratio_cell([[inside(points, target) for points in pair] for pair in pairs])
-        rows.append([f"iterations to {target:g}", *(reach_cell(g, target) for g in groups), ratio])
-    ratio = ratio_cell([[1 - points[-1][1] for points in pair] for pair in pairs])
-    rows.append(["final accuracy", *(final_cell(g) for g in groups), f"{ratio} (of errors)"])
-    rows.append(["at iteration", *(last_cell(g) for g in groups), ""])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def seed_pairs(ours, theirs):
-    return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-
-
-def named(label, members):
-    return f"{label} ({len(members)} seed{'s' * (len(members) > 1)})"
-
-
-def inside(points, target):
-    """iterations_to, or None where the first evaluation gives no more than an upper bound."""
-    return None if points[0][1] >= target else iterations_to(points, target)
-
-
-def reach_cell(group, target):
-    reached = [iterations_to(points, target) for points in group]
-    found = [i for i in reached if i is not None]
-    if not found:
-        return "not reached"
-    if len(found) < len(group):
-        return f"not reached by {len(group) - len(found)} of {len(group)} seeds"
-    bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + mean_cell(found, ".0f")
-
-
-def final_cell(group):
-    return mean_cell([points[-1][1] for points in group], ".4f")
-
-
-def last_cell(group):
-    return " to ".join(str(i) for i in sorted({f(p[-1][0] for p in group) for f in (min, max)}))
-
-
-def mean_cell(values, spec):
-    middle, half = interval(values)
-    return with_ends(middle, middle - half, middle + half, spec)
-
-
-def ratio_cell(pairs):
-    """Geometric mean of reference / other over (other, reference) pairs, with its interval."""
-    if not pairs or not all(a and b for a, b in pairs):
-        return "-"
-    middle, half = interval([math.log(b / a) for a, b in pairs])
-    return with_ends(math.exp(middle), math.exp(middle - half), math.exp(middle + half), ".2f")
-
-
-def with_ends(middle, low, high, spec):
-    ends = "" if math.isnan(low) else f" [{low:{spec}}, {high:{spec}}]"
-    return f"{middle:{spec}}{ends}"
-
-
-# -- figures ---------------------------------------------------------------
+def draw_ends(axes, points, label):
+    """[(name on the x axis, (middle, low, high))] as points with intervals."""
+    names, stats = zip(*points, strict=True) if points else ((), ())
+    middle = [m for m, _, _ in stats]
+    ends = [[0 if math.isnan(low) else m - low for m, low, _ in stats]]
+    ends.append([0 if math.isnan(high) else high - m for m, _, high in stats])
+    axes.errorbar(names, middle, ends, fmt="o-", capsize=3, label=label)
 
 
 def learning_curves(runs, file, metric):
-    """Accuracy against iterations; a band ends where the shortest run of its group does."""
-    from matplotlib.figure import Figure
+    """Accuracy (or val_loss) against iterations."""
+    with panels(file) as (axes,):
+        for label, members in group_runs(runs).items():
+            draw_band(axes, [curve(run, metric) for run in members], named(label, members))
+        share = metric != "val_loss"
+        axes.set(xlabel="iteration", ylabel=f"accuracy ({metric})" if share else metric)
+        axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if share else {})
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for label, members in group_runs(runs).items():
-        x, middle, half = band([curve(run, metric) for run in members])
-        axes.plot(x, middle, label=named(label, members))
-        low = [m - h for m, h in zip(middle, half, strict=True)]
-        high = [m + h for m, h in zip(middle, half, strict=True)]
-        axes.fill_between(x, low, high, alpha=0.2, linewidth=0)
-    axes.set(xlabel="iteration", ylabel=f"accuracy ({metric})", ylim=(0, 1.01), xlim=(0, None))
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize="small")
-    figure.savefig(file, dpi=200)
+
+def final_accuracy(runs, file, metric):
+    """The accuracy at the end of each group: ablations of tau, K, start, refill."""
+    groups = group_runs(runs)
+    with panels(file, size=(6, 1 + 0.4 * len(groups))) as (axes,):
+        ends = {label: [curve(r, metric)[-1][1] for r in runs] for label, runs in groups.items()}
+        draw_dots(axes, ends)
+        axes.set(xlabel=f"final accuracy ({metric})")
+
+
+def nelbo(runs, file):
+    """The bound on the negative log-likelihood of each group, from nelbo.json."""
+    groups = group_runs(runs)
+    with panels(file, size=(6, 1 + 0.4 * len(groups))) as (axes,):
+        bounds = {
+            label: [result(run, "nelbo.json")["per_token"] for run in members]
+            for label, members in groups.items()
+        }
+        draw_dots(axes, bounds)
+        axes.set(xlabel="NELBO, nats per token")
+
+
+def ratio_against(runs, file, metric, variable, targets):
+    """Baseline over each method against a variable: iterations to accuracies, final errors."""
+    found = ratios(runs, metric, variable, targets)
+    titles = [*(f"iterations to {target:g}" for target in targets), "errors at the end"]
+    with panels(file, titles) as all_axes:
+        for n, axes in enumerate(all_axes):
+            for method in dict.fromkeys(method for method, _ in found):
+                points = [(str(v), rows[n]) for (m, v), rows in found.items() if m == method]
+                draw_ends(axes, [point for point in points if point[1]], method)
+            axes.axhline(1, color="black", linewidth=0.8)
+            axes.set(xlabel=variable, ylabel="random masks / method")
+            axes.set_yscale("log", base=2)
+            axes.yaxis.set_major_formatter("{x:g}")
+
+
+def policy_table(runs, file):
+    """Accuracy of samplers against tau, tokens per step and temperature, from grid.json."""
+    panel_of = {"tau": "surer than tau", "reveal": "tokens per step", "temperature": "temperature"}
+    with panels(file, list(panel_of.values())) as all_axes:
+        for key, axes in zip(panel_of, all_axes, strict=True):
+            for run in runs:
+                rows = [row for row in result(run, "grid.json") if varied(row) == key]
+                for policy in dict.fromkeys(row["policy"] for row in rows):
+                    mine = sorted((r for r in rows if r["policy"] == policy), key=lambda r: r[key])
+                    points = [(r[key], (r["accuracy"], *r["interval"])) for r in mine]
+                    draw_ends(axes, points, f"{Path(run.folder).name}, {policy}")
+            axes.set(xlabel=key, ylabel="accuracy")
+
+
+def varied(row):
+    """Which of the paper's three ablations of the sampler (table 2) a row belongs to, or None."""
+    changed = [key for key in ("tau", "tau_entropy", "temperature") if row.get(key)]
+    if row["reveal"] != 2:
+        changed.append("reveal")
+    return None if len(changed) > 1 else (changed or ["reveal"])[0]
+
+
+def trajectory_distance(runs, file):
+    """d_abs to the last weights along training, from trajectories.json."""
+    with panels(file, ["teacher-forced chain", "sampler"]) as all_axes:
+        for name, axes in zip(("chain", "sampler"), all_axes, strict=True):
+            for label, members in group_runs(runs).items():
+                found = [result(run, "trajectories.json") for run in members]
+                curves = [zip(f["iterations"], f["d_abs"][name], strict=True) for f in found]
+                draw_band(axes, curves, named(label, members))
+            axes.set(xlabel="iteration", ylabel="distance to the last order, steps", ylim=(0, None))
+
+
+def reveal_order(runs, file):
+    """The step at which each cell of a puzzle is revealed, at five checkpoints; chain, sampler."""
+    found = result(runs[0], "trajectories.json")
+    last = len(found["iterations"]) - 1
+    times = sorted({last * n // 4 for n in range(5)})
+    pictures = [(name, t) for name in found["steps"] for t in times]
+    titles = [f"{name}, {found['iterations'][t]}" for name, t in pictures]
+    with panels(file, titles, rows=2, size=(2, 2.2)) as all_axes:
+        for axes, (name, t) in zip(all_axes, pictures, strict=True):
+            steps = found["steps"][name][t][0]  # of the first puzzle
+            side = math.isqrt(len(steps))
+            rows = [steps[start : start + side] for start in range(0, len(steps), side)]
+            axes.imshow([[step or math.nan for step in row] for row in rows], cmap="YlGn")
+            for cell, step in enumerate(steps):
+                axes.text(cell % side, cell // side, step or ".", ha="center", va="center", size=6)
+            axes.set(xticks=[], yticks=[])
+
+
+def contexts(runs, file):
+    """Hidden cells one deduction away: by their number at the end, and along training."""
+    with panels(file, ["last weights", "along training", "along training"]) as all_axes:
+        for label, members in group_runs(runs).items():
+            for name in ("chains", "random"):
+                rows = [
+                    [r for r in result(run, "contexts.json")["rows"] if r["contexts"] == name]
+                    for run in members
+                ]
+                own = f"{label}: {name}"
+                by_hidden = [[(h, share) for h, _, share in r[-1]["by_hidden"]] for r in rows]
+                draw_band(all_axes[0], by_hidden, own)
+                for axes, key in zip(all_axes[1:], ("one_away", "loss_far"), strict=True):
+                    draw_band(
+                        axes, [[(r["iteration"], r[key]) for r in each] for each in rows], own
+                    )
+        all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
+        all_axes[1].set(xlabel="iteration", ylabel="share one deduction away")
+        all_axes[2].set(xlabel="iteration", ylabel="loss from cells further away")
+
+
+FIGURES = {  # from metrics.jsonl
+    "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against,
+}  # fmt: skip
+RESULTS = {  # from result files
+    "nelbo": nelbo, "policies": policy_table, "distance": trajectory_distance,
+    "order": reveal_order, "contexts": contexts,
+}  # fmt: skip
 
 
 def accuracies(text):
@@ -259,18 +212,31 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folders", nargs="+", help="run folders, each with a metrics.jsonl")
-    parser.add_argument("--metric", help="sampling policy (default: the first one evaluated)")
     parser.add_argument(
-        "--out", default="learning_curves.png", help="figure (default: %(default)s)"
+        "--figure", choices=[*FIGURES, *RESULTS], default="curves", help="default: %(default)s"
     )
+    parser.add_argument("--metric", help="sampling policy (default: the first), or val_loss")
+    parser.add_argument("--against", help="of the figure ratio: a key of train.py, as clues")
+    parser.add_argument("--out", help="file of the figure (default: FIGURE.png)")
     parser.add_argument(
         "--targets", type=accuracies, default=TARGETS, help="accuracies: 0.5,0.8,..."
     )
     args = parser.parse_args()
-    runs = [load_run(folder) for folder in args.folders]
-    metric = args.metric or default_metric(runs)
-    print("\n\n".join(comparisons(group_runs(runs), metric, args.targets)), NOTE, sep="\n", end="")
-    learning_curves(runs, args.out, metric)
+    runs, file = [load_run(folder) for folder in args.folders], args.out or f"{args.figure}.png"
+    if args.figure in RESULTS:
+        RESULTS[args.figure](runs, file)
+        return
+    metric, draw = args.metric or default_metric(runs), FIGURES[args.figure]
+    if draw is ratio_against:
+        if not args.against:
+            parser.error("--figure=ratio needs --against, a key of train.py")
+        print(ratio_table(runs, metric, args.against, args.targets), NOTE, sep="\n", end="")
+        draw(runs, file, metric, args.against, args.targets)
+        return
+    if metric != "val_loss":
+        tables = comparisons(group_runs(runs), metric, args.targets)
+        print("\n\n".join(tables), NOTE, sep="\n", end="")
+    draw(runs, file, metric)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ class ProgressiveUnmasking:
     tau            also reveal what the model is surer of than this (fast-forward); None = off
     batches        the buffer holds this many batches of chains and visits them in turn, so that
                    consecutive batches share no sequence
-    random_start   a new chain starts with a random reveal of stage 0's share, not fully masked
 
     State, each (batches, B, ...): x0, prompt, hidden (.., L) and stage, where stage n means that a
     share of I_n = [n, n + 1] / stages of the row's L_eff tokens is revealed.
@@ -59,16 +58,18 @@ class ProgressiveUnmasking:
 
     STATE = "x0", "prompt", "hidden", "stage", "turn"
 
-    def __init__(
-        self, queue, mask_token, generator, k_schedule, tau=None, batches=1, random_start=False
-    ):
+    def __init__(self, queue, mask_token, generator, k_schedule, tau=None, batches=1):
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
-        self.k_schedule, self.tau, self.random_start = check_schedule(k_schedule), tau, random_start
-        B, device = queue.rows, queue.x0.device
+        self.k_schedule, self.tau = check_schedule(k_schedule), tau
         self.stages = self.stages_at(0)
-        self.turn = torch.zeros(1, dtype=torch.long, device=device)  # the batch in use
+        self.turn = torch.zeros(1, dtype=torch.long, device=queue.x0.device)  # the batch in use
+        self.x0, self.prompt, self.hidden, self.stage = self.new_buffer(batches)
+
+    def new_buffer(self, batches):
+        """First chains for that many batches: x0, prompt, hidden, stage, (batches, B, ...) each."""
+        B = self.queue.rows
         first = [self.first_chains(B, place) for place in range(0, batches * B, B)]
-        self.x0, self.prompt, self.hidden, self.stage = map(torch.stack, zip(*first, strict=True))
+        return map(torch.stack, zip(*first, strict=True))
 
     def first_chains(self, B, place):
         """Chains for one batch, from `place` in the buffer; spread over the stages at random."""
@@ -130,7 +131,7 @@ class ProgressiveUnmasking:
 
     def start(self, prompt):
         """The hidden positions of new chains, (B, L)."""
-        return self.random_state(prompt, 0) if self.random_start else ~prompt
+        return ~prompt
 
     def random_state(self, prompt, stage):
         """Hidden positions of rows that are at `stage` with random positions revealed, (B, L)."""

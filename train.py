@@ -20,6 +20,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+import ablations
 import backend
 import checkpoint
 import humaneval
@@ -33,7 +34,7 @@ from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean
 from metrics import Metrics
 from model import Transformer
 from muon import Muon
-from puma import ProgressiveUnmasking, RandomMasking, random_masks
+from puma import RandomMasking, random_masks
 
 # -- run -------------------------------------------------------------------------------------
 name = "sudoku_mini"
@@ -54,12 +55,11 @@ data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate 
 test_file = ""  # another to hold out; "" = hold out test_examples of the same
 max_rating: float | None = None  # of real puzzles, take those rated at most this; None = all
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma: teacher-forced chains; mdm: random masks (the baseline)
+method = "puma"  # puma: teacher-forced chains, a variant (ablations.py), or mdm: random masks
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
-random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 # -- model -----------------------------------------------------------------------------------
 dim = 128
@@ -90,11 +90,14 @@ eval_batch_size = 512
 # -- system ----------------------------------------------------------------------------------
 log_interval = 10
 checkpoint_interval = 500
+keep_every = 0  # also keep the averaged weights at multiples of this, in out_dir/weights; 0 = off
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
 
-_MAY_CHANGE = ["name", "out_dir", "init_from", "max_iters", "log_interval", "checkpoint_interval"]
+_MAY_CHANGE = [
+    "name", "out_dir", "init_from", "max_iters", "log_interval", "checkpoint_interval", "keep_every"
+]  # fmt: skip
 
 
 def main(config):
@@ -140,6 +143,12 @@ def main(config):
             state |= {"ranks": ranks, "device": device.type, "data": fingerprint(task.train)}
             checkpoint.save(state, out / "checkpoint.pt")
 
+    def keep(iteration):
+        if rank == 0 and keep_every and iteration % keep_every == 0:
+            state = {"ema": averaged.state_dict(), "iteration": iteration}
+            state |= {"config": config, "model_args": model_args}
+            checkpoint.save(state, out / "weights" / f"{iteration:06d}.pt")
+
     def measure():
         return evaluate(task, averaged, autocast, rank, world)
 
@@ -151,10 +160,12 @@ def main(config):
     if rank == 0:
         print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
     if rank == 0 and not resuming and checkpoint.move_aside(out / "checkpoint.pt"):
+        checkpoint.move_aside(out / "weights")
         print(f"kept as {checkpoint.move_aside(out / 'metrics.jsonl')}: the run that was in {out}")
     log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
     if not resuming:
         save(0)
+        keep(0)
     stop = stop_on_signal()
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
     losses, since, shown, result = [], time.perf_counter(), {}, None
@@ -175,6 +186,7 @@ def main(config):
         update_average(averaged, model, iteration)
 
         done = iteration + 1
+        keep(done)
         bar.update()
         if done % log_interval == 0:
             rate = batch_size * world * len(losses) / (time.perf_counter() - since)
@@ -249,11 +261,9 @@ def make_stream(task, device, rank, world):
     generator = torch.Generator(device).manual_seed(seed * world + rank)
     if method == "mdm":
         return RandomMasking(queue, task.mask, generator)
-    if method == "puma":
-        return ProgressiveUnmasking(
-            queue, task.mask, generator, k_schedule, tau, buffer, random_start
-        )
-    raise ValueError(f"method {method!r}: expected puma or mdm")
+    if method in ablations.CHAINS:
+        return ablations.CHAINS[method](queue, task.mask, generator, k_schedule, tau, buffer)
+    raise ValueError(f"method {method!r}: expected puma or mdm, or of {list(ablations.CHAINS)[1:]}")
 
 
 def lr_at(iteration):

@@ -1,5 +1,6 @@
-"""plot.py on synthetic metrics whose crossings, ratios and intervals are known by hand."""
+"""comparison.py and plot.py on synthetic metrics: crossings, ratios, intervals known by hand."""
 
+import contextlib
 import json
 import math
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+import comparison
 import plot
 
 
@@ -34,10 +36,10 @@ def write(tmp_path):
 def four(write):
     """PUMA reaches 0.5 at 100 and 200, MDM at 200 and 800: ratios 2 and 4."""
     return [
-        plot.load_run(write("puma-1", [(0, 0.0), (160, 0.8)], seed=1)),
-        plot.load_run(write("puma-2", [(0, 0.0), (320, 0.8)], seed=2)),
-        plot.load_run(write("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1)),
-        plot.load_run(write("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2)),
+        comparison.load_run(write("puma-1", [(0, 0.0), (160, 0.8)], seed=1)),
+        comparison.load_run(write("puma-2", [(0, 0.0), (320, 0.8)], seed=2)),
+        comparison.load_run(write("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1)),
+        comparison.load_run(write("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2)),
     ]
 
 
@@ -48,49 +50,51 @@ def cells(table):
 
 
 def table(runs, targets=plot.TARGETS, metric="top_k"):
-    (only,) = plot.comparisons(plot.group_runs(runs), metric, targets)
+    (only,) = comparison.comparisons(comparison.group_runs(runs), metric, targets)
     return cells(only)
 
 
 def test_iterations_to_interpolates_between_evaluations():
     points = [(100, 0.25), (200, 0.5), (400, 0.25), (600, 0.75)]
-    assert plot.iterations_to(points, 0.375) == 150
-    assert plot.iterations_to(points, 0.5) == 200
-    assert plot.iterations_to(points, 0.625) == 550
-    assert plot.iterations_to(points, 0.125) == 100
-    assert plot.iterations_to(points, 0.8) is None
+    assert comparison.iterations_to(points, 0.375) == 150
+    assert comparison.iterations_to(points, 0.5) == 200
+    assert comparison.iterations_to(points, 0.625) == 550
+    assert comparison.iterations_to(points, 0.125) == 100
+    assert comparison.iterations_to(points, 0.8) is None
 
 
 def test_t_quantiles_against_the_integral_of_the_density():
     x = np.linspace(0, 1, 200_001)
-    for df, quantile in enumerate(plot.T_QUANTILES, start=1):
+    for df, quantile in enumerate(comparison.T_QUANTILES, start=1):
         scale = math.gamma((df + 1) / 2) / math.gamma(df / 2) / math.sqrt(df * math.pi)
         density = scale * (1 + (x * quantile) ** 2 / df) ** (-(df + 1) / 2)
         assert np.mean(density) * quantile == pytest.approx(0.475, abs=1e-4)
 
 
 def test_interval():
-    assert plot.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
-    middle, half = plot.interval([5.0])
+    assert comparison.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
+    middle, half = comparison.interval([5.0])
     assert middle == 5.0 and math.isnan(half)
-    assert plot.interval([0.0, 2.0] * 20)[1] == pytest.approx(2.086 * 1.012739 / math.sqrt(40))
+    assert comparison.interval([0.0, 2.0] * 20)[1] == pytest.approx(
+        2.086 * 1.012739 / math.sqrt(40)
+    )
 
 
 def test_groups_differ_in_more_than_seed_and_folder(write, four):
-    other = plot.load_run(write("lr", [(0, 0.0)], lr=0.2, method="mdm"))
-    groups = plot.group_runs([*four, other])
+    other = comparison.load_run(write("lr", [(0, 0.0)], lr=0.2, method="mdm"))
+    groups = comparison.group_runs([*four, other])
     assert {label: len(runs) for label, runs in groups.items()} == {
         "method=puma, lr=0.1": 2,
         "method=mdm, lr=0.1": 2,
         "method=mdm, lr=0.2": 1,
     }
-    assert list(plot.group_runs(four[:2])) == ["method=puma"]
+    assert list(comparison.group_runs(four[:2])) == ["method=puma"]
 
 
 def test_the_reference_is_mdm_wherever_it_stands_else_the_last(four):
-    assert plot.reference_of(plot.group_runs(four)) == "method=mdm"
-    assert plot.reference_of(plot.group_runs(four[::-1])) == "method=mdm"
-    assert plot.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
+    assert comparison.reference_of(comparison.group_runs(four)) == "method=mdm"
+    assert comparison.reference_of(comparison.group_runs(four[::-1])) == "method=mdm"
+    assert comparison.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
 
 
 def test_table_has_crossings_and_ratios_by_seed(four):
@@ -127,12 +131,12 @@ def test_what_is_not_reached_is_said(four):
 
 
 def test_a_crossing_before_the_first_evaluation_is_a_bound_without_ratio(write, four):
-    late = plot.load_run(write("late", [(300, 0.6), (600, 0.9)]))
+    late = comparison.load_run(write("late", [(300, 0.6), (600, 0.9)]))
     assert table([late, four[2]], [0.5])["iterations to 0.5"] == ["<= 300", "200", "-"]
 
 
 def test_no_ratio_without_shared_seeds_or_with_zero_error(write, four):
-    perfect = plot.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
+    perfect = comparison.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
     assert table([perfect, four[2]])["final accuracy"][2] == "- (of errors)"
     assert table([perfect, four[2]])["iterations to 0.5"] == ["50", "200", "-"]
     assert table([perfect, four[3]])["final accuracy"][:2] == ["1.0000", "0.6000"]
@@ -146,35 +150,35 @@ def test_another_metric(four):
 
 
 def test_after_a_resume_the_later_evaluation_counts(write):
-    run = plot.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
-    assert plot.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
+    run = comparison.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
+    assert comparison.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
 
 
 def test_the_band_has_the_iterations_that_all_seeds_have():
-    x, middle, half = plot.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]])
+    x, middle, half = comparison.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]])
     assert x == [1, 2] and middle == [0.0, pytest.approx(0.6)]
     assert half == [0.0, pytest.approx(12.706 * 0.1)]
 
 
 def test_messages_for_folders_without_metrics(tmp_path, write, four):
     with pytest.raises(SystemExit, match=r"none.metrics\.jsonl: no such file"):
-        plot.load_run(tmp_path / "none")
+        comparison.load_run(tmp_path / "none")
     with pytest.raises(SystemExit, match=r"untested: metrics\.jsonl has no evaluation"):
-        plot.load_run(write("untested", []))
+        comparison.load_run(write("untested", []))
     (tmp_path / "untested" / "metrics.jsonl").write_text("")
     with pytest.raises(SystemExit, match=r"metrics\.jsonl has no config"):
-        plot.load_run(tmp_path / "untested")
+        comparison.load_run(tmp_path / "untested")
     (tmp_path / "untested" / "metrics.jsonl").write_text('{"type": "config", "config": {}}\n{"ty')
     with pytest.raises(SystemExit, match=r"metrics\.jsonl, line 2: not JSON"):
-        plot.load_run(tmp_path / "untested")
+        comparison.load_run(tmp_path / "untested")
 
 
 def test_the_same_seed_twice_is_refused(write, four):
-    twin = plot.load_run(write("twin", [(0, 0.0)], seed=2))
+    twin = comparison.load_run(write("twin", [(0, 0.0)], seed=2))
     with pytest.raises(SystemExit, match=r"puma-2 and .*twin: same configuration and seed"):
-        plot.group_runs([*four, twin])
+        comparison.group_runs([*four, twin])
     with pytest.raises(SystemExit, match=r"puma-1 and .*puma-1: same"):
-        plot.group_runs([four[0], four[0]])
+        comparison.group_runs([four[0], four[0]])
 
 
 def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
@@ -184,3 +188,118 @@ def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
     assert (done.stderr, done.returncode) == ("", 0)
     assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def load(folders):
+    return [comparison.load_run(folder) for folder in folders]
+
+
+def test_ratios_against_a_variable(write):
+    """Iterations to 0.5: 100 against 150 with 12 clues, 100 against 50 with minimal puzzles."""
+    folders = []
+    for method, clues, half in (("puma", 12, 100), ("mdm", 12, 150), ("puma", None, 100)):
+        points = [(0, 0.0), (half, 0.5), (2 * half, 0.8)]
+        folders.append(write(f"{method}{clues}", points, method=method, clues=clues))
+    folders.append(write("mdm", [(0, 0.0), (100, 1.0)], method="mdm", clues=None))
+    runs = load(folders)
+    found = comparison.ratios(runs, "top_k", "clues", [0.5, 0.9])
+    assert list(found) == [("puma", None), ("puma", 12)]
+    assert found["puma", 12][0][0] == pytest.approx(1.5) and found["puma", 12][1] is None
+    assert found["puma", 12][2][0] == pytest.approx(1)
+    assert found["puma", None][0][0] == pytest.approx(0.5) and found["puma", None][2] is None
+    rows = cells(comparison.ratio_table(runs[:2], "top_k", "clues", [0.5, 0.9]))
+    assert rows["puma"] == ["12", "1.50", "-", "1.00"]
+
+
+def test_what_only_puma_has_is_compared_with_one_baseline(write):
+    folders = [write(f"puma{b}", [(0, 0.0), (b, 1.0)], buffer=b) for b in (100, 400)]
+    folders.append(write("mdm", [(0, 0.0), (200, 1.0)], method="mdm", buffer=100))
+    found = comparison.ratios(load(folders), "top_k", "buffer", [0.5])
+    assert [rows[0][0] for rows in found.values()] == pytest.approx([2, 0.5])
+    with pytest.raises(SystemExit, match="same configuration and seed"):
+        comparison.ratios(load([*folders, folders[0]]), "top_k", "buffer", [0.5])
+
+
+@pytest.fixture
+def axes(monkeypatch):
+    """The axes of the figures that are drawn."""
+    kept, panels = [], plot.panels
+
+    @contextlib.contextmanager
+    def keep(*args, **settings):
+        with panels(*args, **settings) as found:
+            yield found
+        kept.extend(found)
+
+    monkeypatch.setattr(plot, "panels", keep)
+    return kept
+
+
+def lines(axes):
+    return [list(zip(*line.get_data(), strict=True)) for line in axes.get_lines()]
+
+
+def draw(name, tmp_path, folders, file, *contents):
+    """A figure of runs from result files with these contents."""
+    for folder, content in zip(folders, contents, strict=True):
+        (folder / file).write_text(json.dumps(content))
+    plot.RESULTS[name](load(folders), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_of_result_files(tmp_path, write, axes):
+    folders = [write(f"puma-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
+    order = [[[1, 2, 0, 2]], [[2, 1, 0, 1]]]  # 2 checkpoints, 1 puzzle, 4 cells
+    found = [
+        {"iterations": [0, 9], "steps": {"chain": order, "sampler": order}}
+        | {"d_abs": {"chain": [d, 0], "sampler": [2 * d, 0]}}
+        for d in (1, 2)
+    ]
+    draw("distance", tmp_path, folders, "trajectories.json", *found)
+    assert lines(axes[0]) == [[(0, 1.5), (9, 0)]] and lines(axes[1]) == [[(0, 3), (9, 0)]]
+    axes.clear()
+    draw("order", tmp_path, folders, "trajectories.json", *found)
+    titles = [each.get_title() for each in axes]
+    assert titles == ["chain, 0", "chain, 9", "sampler, 0", "sampler, 9"]
+    assert [text.get_text() for text in axes[1].texts] == ["2", "1", ".", "1"]
+    axes.clear()
+    draw("nelbo", tmp_path, folders, "nelbo.json", {"per_token": 0.1}, {"per_token": 0.3})
+    assert lines(axes[0])[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
+
+
+def test_figure_of_contexts(tmp_path, write, axes):
+    row = {"iteration": 5, "contexts": "chains", "one_away": 0.25, "loss_far": 2.0}
+    row["by_hidden"] = [[1, 10, 1.0], [2, 10, 0.5]]
+    rows = [row, row | {"contexts": "random", "one_away": 0.5, "by_hidden": [[1, 9, 0.75]]}]
+    draw("contexts", tmp_path, [write("run", [(0, 0.0)])], "contexts.json", {"rows": rows})
+    assert lines(axes[0]) == [[(1, 1.0), (2, 0.5)], [(1, 0.75)]]
+    assert lines(axes[1]) == [[(5, 0.25)], [(5, 0.5)]] and lines(axes[2]) == [[(5, 2.0)]] * 2
+
+
+def test_figure_of_a_grid_of_samplers(tmp_path, write, axes):
+    plain = {"policy": "top_k", "reveal": 2, "tau": None, "temperature": 0.0}
+    varied = [
+        {},
+        {"reveal": 5},
+        {"tau": 0.9},
+        {"temperature": 0.5},
+        {"tau_entropy": 0.1},
+        {"tau": 0.8, "reveal": 5},
+    ]
+    rows = [
+        plain | each | {"accuracy": 0.5 + n / 10, "interval": [0.4, 0.95]}
+        for n, each in enumerate(varied)
+    ]
+    draw("policies", tmp_path, [write("run", [(0, 0.0)])], "grid.json", rows)
+    ends = [line[0] for line in map(lines, axes)]
+    assert ends == [[(0.9, 0.7)], [(2, 0.5), (5, 0.6)], [(0.5, 0.8)]]
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [(["--figure=distance"], "trajectories.json: no such file"), (["--figure=ratio"], "--against")],
+)
+def test_missing_result_file_and_missing_variable_are_named(flags, message, four, tmp_path):
+    command = [sys.executable, plot.__file__, four[0].folder, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,292 @@
+"""Runs and what their seeds say: curves, intervals, iterations to an accuracy, ratios, tables.
+
+Runs whose configurations differ in `seed`, and what is NO_MATTER, alone are seeds of one group.
+The tables, in markdown, compare each group with the reference: the first with method mdm, else the
+last group.
+"""
+
+import json
+import math
+from pathlib import Path
+from statistics import mean, stdev
+from typing import NamedTuple
+
+# 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
+# makes the interval slightly too wide
+T_QUANTILES = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+    2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+)  # fmt: skip
+
+NOTE = """
+Values are means over seeds [95 % interval, Student's t]. Iterations are those of the first
+evaluation that reaches the accuracy, interpolated linearly from the evaluation before it; "<="
+means that a seed's first evaluation is already there, so the crossing lies before it. Ratios are
+reference / other, above 1 in favour of the other: the geometric mean over pairs of runs with the
+same seed, with the interval of Student's t on the logarithms; "-" where a pair has no ratio.
+"""
+
+
+NO_MATTER = "seed", "out_dir", "init_from", "keep_every", "checkpoint_interval", "log_interval"
+PUMA_ONLY = "k_schedule", "tau", "buffer", "policy"  # one baseline serves all their values
+
+
+class Run(NamedTuple):
+    folder: str
+    config: dict
+    evaluations: dict  # iteration -> {policy: accuracy}, and val_loss
+
+
+# -- reading ---------------------------------------------------------------
+
+
+def load_run(folder):
+    """The run in a folder. Of an iteration evaluated twice, as after a resume, the last counts."""
+    records = read_records(Path(folder) / "metrics.jsonl")
+    configs = [r["config"] for r in records if r["type"] == "config"]
+    evals = [r for r in records if r["type"] == "eval" and "accuracy" in r]
+    evals = {r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]} for r in evals}
+    if not configs or not evals:
+        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
+    return Run(str(folder), configs[-1], evals)
+
+
+def read_records(file):
+    if not file.is_file():
+        raise SystemExit(f"{file}: no such file")
+    records = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            raise SystemExit(f"{file}, line {number}: not JSON: {line[:60]!r}") from None
+    return records
+
+
+def result(run, name):
+    """What a script wrote to a file in the run's folder."""
+    file = Path(run.folder) / name
+    if not file.is_file():
+        raise SystemExit(f"{file}: no such file")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def default_metric(runs):
+    """The first policy that the first run evaluates."""
+    return next(iter(next(iter(runs[0].evaluations.values()))))
+
+
+def curve(run, metric):
+    """[(iteration, accuracy)] in the order of the iterations."""
+    points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
+    if not points:
+        known = sorted({policy for acc in run.evaluations.values() for policy in acc})
+        raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
+    return points
+
+
+def group_runs(runs):
+    """{label: runs}. The label has the method and all that differs, save what is NO_MATTER."""
+    names = dict.fromkeys(name for run in runs for name in run.config)
+    shown = [n for n in names if n not in NO_MATTER and (n == "method" or differs(n, runs))]
+    groups = {}
+    for run in runs:
+        label = ", ".join(f"{name}={run.config.get(name)}" for name in shown)
+        groups.setdefault(label, []).append(run)
+    for members in groups.values():
+        refuse_repeated_seeds(members)
+    return groups
+
+
+def differs(name, runs):
+    return any(run.config.get(name) != runs[0].config.get(name) for run in runs)
+
+
+def refuse_repeated_seeds(runs):
+    """The same seed twice would count as two samples and make the intervals too narrow."""
+    folders = {}
+    for run in runs:
+        seed = run.config.get("seed")
+        if seed in folders:
+            raise SystemExit(f"{folders[seed]} and {run.folder}: same configuration and seed")
+        folders[seed] = run.folder
+
+
+# -- numbers ---------------------------------------------------------------
+
+
+def iterations_to(points, target):
+    """Where a curve first reaches the target, interpolated linearly; None if it never does."""
+    before = None
+    for i, accuracy in points:
+        if accuracy >= target:
+            return crossing(before, (i, accuracy), target) if before else i
+        before = (i, accuracy)
+    return None
+
+
+def crossing(before, after, target):
+    (i, low), (j, high) = before, after
+    return i + (j - i) * (target - low) / (high - low)
+
+
+def interval(values):
+    """Mean and half of the 95 % interval of the mean, nan for a single value."""
+    if len(values) == 1:
+        return values[0], math.nan
+    t = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
+    return mean(values), t * stdev(values) / math.sqrt(len(values))
+
+
+def band(curves):
+    """The iterations that all curves have, with the mean and half interval at each."""
+    curves = [dict(points) for points in curves]
+    shared = sorted(set.intersection(*(set(c) for c in curves)))
+    stats = [interval([c[i] for c in curves]) for i in shared]
+    return shared, [middle for middle, _ in stats], [half for _, half in stats]
+
+
+def mean_ratio(pairs):
+    """Geometric mean of reference / other over (other, reference) pairs, and its interval's ends.
+
+    None where a pair has no ratio.
+    """
+    if not pairs or not all(a and b for a, b in pairs):
+        return None
+    middle, half = interval([math.log(b / a) for a, b in pairs])
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def ratios(runs, metric, variable, targets):
+    """{(method, value): baseline / method, of iterations to each target and of final errors}."""
+    found = {}
+    for method in dict.fromkeys(run.config["method"] for run in runs if not is_baseline(run)):
+        for value in values_of(runs, variable):
+            pairs = pairs_at(runs, metric, method, variable, value)
+            reached = [[[inside(p, target) for p in pair] for pair in pairs] for target in targets]
+            errors = [[1 - p[-1][1] for p in pair] for pair in pairs]
+            found[method, value] = [mean_ratio(each) for each in (*reached, errors)]
+    return found
+
+
+def is_baseline(run):
+    return run.config["method"] == "mdm"
+
+
+def values_of(runs, variable):
+    """The values that runs but the baseline's have, None first."""
+    found = [run.config.get(variable) for run in runs if not is_baseline(run)]
+    distinct = [value for n, value in enumerate(found) if value not in found[:n]]
+    return sorted(distinct, key=lambda value: (value is not None, value))
+
+
+def pairs_at(runs, metric, method, variable, value):
+    """(method's, baseline's) curves of the same seed where the variable has the value."""
+    ours = [r for r in runs if r.config["method"] == method and r.config.get(variable) == value]
+    theirs = list(filter(is_baseline, runs))
+    if variable not in PUMA_ONLY:
+        theirs = [run for run in theirs if run.config.get(variable) == value]
+    refuse_repeated_seeds(ours)
+    refuse_repeated_seeds(theirs)
+    return seed_pairs(curves_by_seed(ours, metric), curves_by_seed(theirs, metric))
+
+
+# -- tables ----------------------------------------------------------------
+
+
+def comparisons(groups, metric, targets):
+    """One markdown table for each group but the reference."""
+    reference = reference_of(groups)
+    curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
+    theirs = {reference: curves[reference]}
+    others = [label for label in groups if label != reference] or [reference]
+    return [comparison({label: curves[label]} | theirs, metric, targets) for label in others]
+
+
+def reference_of(groups):
+    """The label of the group that all others are compared with."""
+    mdm = [label for label, runs in groups.items() if runs[0].config.get("method") == "mdm"]
+    return mdm[0] if mdm else list(groups)[-1]
+
+
+def curves_by_seed(runs, metric):
+    return {run.config.get("seed"): curve(run, metric) for run in runs}
+
+
+def comparison(curves, metric, targets):
+    """Markdown table of {label: {seed: points}}, the reference last."""
+    groups = [list(by_seed.values()) for by_seed in curves.values()]
+    pairs = seed_pairs(*curves.values()) if len(curves) == 2 else []
+    heads = [named(label, by_seed) for label, by_seed in curves.items()]
+    rows = [[f"{metric} accuracy", *heads, f"ratio, pairs: {len(pairs)}"]]
+    rows.append(["---"] * len(rows[0]))
+    for target in targets:
+        ratio = ratio_cell([[inside(points, target) for points in pair] for pair in pairs])
+        rows.append([f"iterations to {target:g}", *(reach_cell(g, target) for g in groups), ratio])
+    ratio = ratio_cell([[1 - points[-1][1] for points in pair] for pair in pairs])
+    rows.append(["final accuracy", *(final_cell(g) for g in groups), f"{ratio} (of errors)"])
+    rows.append(["at iteration", *(last_cell(g) for g in groups), ""])
+    return markdown(rows)
+
+
+def seed_pairs(ours, theirs):
+    return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+
+
+def named(label, members):
+    return f"{label} ({len(members)} seed{'s' * (len(members) > 1)})"
+
+
+def inside(points, target):
+    """iterations_to, or None where the first evaluation gives no more than an upper bound."""
+    return None if points[0][1] >= target else iterations_to(points, target)
+
+
+def reach_cell(group, target):
+    reached = [iterations_to(points, target) for points in group]
+    found = [i for i in reached if i is not None]
+    if not found:
+        return "not reached"
+    if len(found) < len(group):
+        return f"not reached by {len(group) - len(found)} of {len(group)} seeds"
+    bound = "<= " if any(points[0][1] >= target for points in group) else ""
+    return bound + mean_cell(found, ".0f")
+
+
+def final_cell(group):
+    return mean_cell([points[-1][1] for points in group], ".4f")
+
+
+def last_cell(group):
+    return " to ".join(str(i) for i in sorted({f(p[-1][0] for p in group) for f in (min, max)}))
+
+
+def mean_cell(values, spec):
+    middle, half = interval(values)
+    return with_ends(middle, middle - half, middle + half, spec)
+
+
+def ratio_cell(pairs):
+    return shown(mean_ratio(pairs))
+
+
+def shown(found):
+    return with_ends(*found, ".2f") if found else "-"
+
+
+def ratio_table(runs, metric, variable, targets):
+    """Markdown table of `ratios`."""
+    heads = [f"iterations to {target:g}" for target in targets]
+    rows = [["method", variable, *heads, "errors"], ["---"] * (len(targets) + 3)]
+    for (method, value), found in ratios(runs, metric, variable, targets).items():
+        rows.append([method, str(value), *map(shown, found)])
+    return markdown(rows)
+
+
+def markdown(rows):
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def with_ends(middle, low, high, spec):
+    ends = "" if math.isnan(low) else f" [{low:{spec}}, {high:{spec}}]"
+    return f"{middle:{spec}}{ends}"

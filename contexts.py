@@ -1,0 +1,122 @@
+"""What training contexts are (Sudoku): how many hidden cells are one deduction away.
+
+    python contexts.py --out_dir=out/sudoku_mini_puma_1     along its kept weights (--keep_every)
+
+A cell is one deduction away if a naked or a hidden single of the visible cells gives it. For each
+kept weight file, or else the run's checkpoint, contexts of held-out puzzles are drawn from two
+streams: `chains`, the run's own (those of PUMA where the run has none) with the model as it was,
+and `random`, random masks. All shares are means over a row's hidden cells, then over rows, which
+is how the loss weighs them. Writes out_dir/contexts.json: one object per weights and stream with
+
+    hidden       mean number of hidden cells
+    one_away     share of the hidden cells that are one deduction away
+    learnable    share that are, while the model gives the true digit less than `sure`
+    loss_near, loss_far      what the cells one deduction away, and the others, add to the loss
+    by_hidden    [[hidden cells, contexts with so many, their mean one_away], ...]
+"""
+
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+import ablations
+import backend
+import checkpoint
+import metrics
+import policies
+import sudoku
+from configurator import configure
+from examples import ExampleQueue
+from losses import predictions, row_shares
+from puma import RandomMasking
+from sudoku_generator import singles
+
+out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
+contexts = 2048  # to look at per weights and stream
+batch_size = 256
+sure = 0.9  # what the model already knows: the true digit is more probable than this
+seed = 1
+device = ""  # cpu, cuda, mps; "" = the best there is
+
+
+def main():
+    with backend.mistakes_named():
+        _, _, where = backend.start(device)
+        files = checkpoint.weights(out_dir)
+        _, config, _ = checkpoint.load_model(files[0])
+        if config["dataset"] != "sudoku":
+            raise ValueError(
+                f"{out_dir} was trained on {config['dataset']}: deductions need Sudoku"
+            )
+        task = sudoku.load(config)
+        if contexts < batch_size or batch_size < 1:
+            raise ValueError(f"{contexts=} must be at least {batch_size=}, and that at least 1")
+    rows = []
+    for file in tqdm(files, "weights"):
+        model, _, iteration = checkpoint.load_model(file, where)
+        for name in ("chains", "random"):
+            seen = examine(model, stream(name, task, config, where), config, iteration)
+            found = summary(*seen, task.box)
+            rows.append({"iteration": iteration, "contexts": name} | found)
+    origin = {"config": config, "contexts": contexts, "sure": sure, "seed": seed}
+    origin["commit"] = metrics.commit()
+    metrics.write_json(Path(out_dir, "contexts.json"), {"origin": origin, "rows": rows})
+    print(markdown(rows))
+
+
+def stream(name, task, config, where):
+    queue = ExampleQueue(task.test, batch_size, where, seed)
+    generator = torch.Generator(where).manual_seed(seed)
+    if name == "random":
+        return RandomMasking(queue, task.mask, generator)
+    kind = ablations.CHAINS.get(config["method"], ablations.CHAINS["puma"])
+    return kind(queue, task.mask, generator, config["k_schedule"], config["tau"])
+
+
+@torch.no_grad()
+def examine(model, stream, config, iteration):
+    """x0, hidden, and the loss at the hidden cells of contexts of the stream, (N, L) each."""
+    policy, seen = policies.get(config["policy"]), []
+    stream.batch(iteration)  # for the number of stages there
+    settle = getattr(stream, "stages", 0)  # by then every first chain has been replaced
+    for turn in range(settle + contexts // batch_size):
+        x0, x, hidden = stream.batch(iteration)
+        log_probs = model.logits(model(x)).log_softmax(-1)
+        position = torch.arange(x.shape[1], device=x.device).expand_as(x)
+        nll, score, confidence = predictions(log_probs, x0, position, policy)
+        stream.advance(score, confidence)
+        if turn >= settle:
+            seen.append((x0, hidden, nll))
+    return [torch.cat(part).cpu() for part in zip(*seen, strict=True)]
+
+
+def summary(x0, hidden, nll, box):
+    """The numbers of the docstring; (N, L) each."""
+    away = torch.from_numpy(singles(x0.numpy() + 1, ~hidden.numpy(), box))
+    share = row_shares(hidden, torch.float64)  # sums to 1
+    unknown = nll > -torch.tensor(sure).log()
+    near = (share * away).sum(1) * len(x0)  # (N,)
+    count = hidden.sum(1)
+    of_size = {h: count == h for h in count.unique().tolist()}
+    return {
+        "hidden": count.double().mean().item(),
+        "one_away": near.mean().item(),
+        "learnable": (share * (away & unknown)).sum().item(),
+        "loss_near": (share * nll)[away].sum().item(),
+        "loss_far": (share * nll)[hidden & ~away].sum().item(),
+        "by_hidden": [[h, int(r.sum()), near[r].mean().item()] for h, r in of_size.items()],
+    }
+
+
+def markdown(rows):
+    keys = ["iteration", "contexts", "hidden", "one_away", "learnable", "loss_near", "loss_far"]
+    lines = [keys, ["---"] * len(keys)]
+    for row in rows:
+        lines.append([f"{v:.3f}" if isinstance(v, float) else str(v) for v in map(row.get, keys)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()

@@ -1,0 +1,62 @@
+# Shared by runs/*.sh. The packages of requirements.txt (and matplotlib) must be installed; then each
+# script goes from nothing to its figure in out/runs/figures:
+#
+#     source .venv/bin/activate && runs/tau.sh
+#     SEEDS="1 2" JOBS=4 runs/tau.sh         # fewer seeds, more cores: a run takes one
+#
+# A training that is complete is skipped, one that was stopped goes on. Scripts share runs.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+seeds=${SEEDS:-1 2 3}
+config=${CONFIG:-config/sudoku_mini.py}
+export OUT=${OUT:-out/runs} PYTHON=${PYTHON:-python} OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+mkdir -p "$OUT/figures"
+tasks=()
+
+run() { # NAME ARGUMENTS: note a training of each seed, in $OUT/NAME_SEED
+    local name=$1 seed
+    for seed in $seeds; do
+        tasks+=("$(printf '%q ' "$OUT/${name}_$seed" "$config" --seed="$seed" "${@:2}")")
+    done
+}
+
+base() { # PUMA and the baseline at the defaults, which most figures show
+    run puma --method=puma --keep_every=250
+    run mdm --method=mdm --keep_every=250
+}
+
+one() { # FOLDER ARGUMENTS: a training, from where it stands
+    local out=$1 resume=
+    shift
+    [ "$(cat "$out/complete" 2>/dev/null)" != "$*" ] || return 0
+    [ ! -e "$out/checkpoint.pt" ] || resume=--init_from=resume
+    mkdir -p "$out"
+    echo "$out: $*"
+    if ! "$PYTHON" train.py "$@" --out_dir="$out" $resume >"$out/log.txt" 2>&1; then
+        echo "$out: $(tail -n 1 "$out/log.txt")" >&2
+        return 1
+    fi
+    echo "$*" >"$out/complete"
+}
+export -f one
+
+train() { # the trainings noted, $JOBS at once (2)
+    printf '%s\0' "${tasks[@]}" | xargs -0 -n 1 -P "${JOBS:-2}" bash -c 'eval "one $1"' _
+    tasks=()
+}
+
+each() { # SCRIPT "NAMES" ARGUMENTS: a script on every run of these names, $JOBS at once
+    local script=$1 folders=() name seed
+    shift
+    for name in $1; do for seed in $seeds; do folders+=("--out_dir=$OUT/${name}_$seed"); done; done
+    shift
+    printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "${JOBS:-2}" "$PYTHON" "$script" "$@"
+}
+
+figure() { # FILE FIGURE "NAMES" ARGUMENTS: of all seeds of these runs; its table beside it
+    local file=$OUT/figures/$1 folders=() name seed
+    for name in $3; do for seed in $seeds; do folders+=("$OUT/${name}_$seed"); done; done
+    "$PYTHON" plot.py "${folders[@]}" --figure="$2" --out="$file.png" "${@:4}" | tee "$file.md"
+    [ -s "$file.md" ] || rm "$file.md"
+    echo "$file.png"
+}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# What the contexts are: the share of hidden cells one deduction away, in PUMA's chains and under
+# random masks, on minimal puzzles and on easy ones.
+# 6 runs beside the 6 of sudoku_mini.sh (those of study_clues.sh) and 15 minutes; 2 cores (estimated).
+source "$(dirname "$0")/common.sh"
+base
+for method in puma mdm; do
+    run "clues_20_$method" --clues=20 --method="$method" --keep_every=500
+done
+train
+each contexts.py "puma clues_20_puma"
+figure contexts contexts "puma clues_20_puma"

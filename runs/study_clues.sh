@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# When does PUMA win? Difficulty: minimal 6x6 puzzles (9.9 clues) to 20 clues of 36.
+# 18 runs beside the 6 of sudoku_mini.sh; 2 cores: 65 minutes more (estimated).
+source "$(dirname "$0")/common.sh"
+base
+names="puma mdm"
+for clues in 12 16 20; do
+    for method in puma mdm; do
+        run "clues_${clues}_$method" --clues="$clues" --method="$method" --keep_every=500
+        names+=" clues_${clues}_$method"
+    done
+done
+train
+figure study_clues ratio "$names" --against=clues --targets=0.5,0.9

@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# When does PUMA win? K, tokens revealed per stage: 18 (2 stages) to 3 (12 stages).
+# 9 runs beside the 6 of sudoku_mini.sh; 2 cores: 35 minutes more (estimated).
+source "$(dirname "$0")/common.sh"
+base # 9
+for k in 3 5 18; do run "k_$k" --k_schedule="[(0, $k)]"; done
+train
+figure study_k ratio "puma k_3 k_5 k_18 mdm" --against=k_schedule --targets=0.5,0.9

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Confidence threshold of fast-forwarding while training: 0.4 to 0.95, and off (paper, figure 2).
+# 18 runs beside the 6 of sudoku_mini.sh; 2 cores: 65 minutes more (estimated).
+source "$(dirname "$0")/common.sh"
+base
+names="mdm puma"
+for tau in 0.4 0.65 0.75 0.85 0.95 None; do
+    run "tau_$tau" --tau="$tau"
+    names+=" tau_$tau"
+done
+train
+figure tau curves "$names"
+figure tau_final final "$names"

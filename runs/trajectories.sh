@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# The order in which cells are revealed along training: distance to the final order (paper, appendix,
+# eq. traj-dist), and pictures of it, of the training chain and of the sampler.
+# The 6 runs of sudoku_mini.sh and 10 minutes more; 2 cores (estimated).
+source "$(dirname "$0")/common.sh"
+base
+train
+each trajectories.py "puma mdm"
+figure trajectories_distance distance "puma mdm"
+figure trajectories_order order puma

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# What the authors' code does otherwise: chains that start with a random reveal, and a refill one
+# step late, against PUMA here.
+# 6 runs beside the 6 of sudoku_mini.sh; 2 cores: 25 minutes more (estimated).
+source "$(dirname "$0")/common.sh"
+base
+run puma_random_start --method=puma_random_start
+run puma_late_refill --method=puma_late_refill
+train
+figure variants curves "puma puma_random_start puma_late_refill mdm"
+figure variants_final final "puma puma_random_start puma_late_refill mdm"
