@@ -10,6 +10,7 @@ probability zero everywhere. Modules are named as Hugging Face's Qwen2 names the
 (arXiv 2407.10671), so that its checkpoints load without a table of names.
 """
 
+import functools
 import math
 
 import torch
@@ -25,6 +26,9 @@ class Transformer(nn.Module):
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
     shifted: the output at position i - 1 scores token i (a causal model must be, or it would see
     the token that it scores).
+
+    block: 0, or the size of the blocks that `generate` fills in one after the other, each given
+    the tokens before it and no others: 1 if causal.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class Transformer(nn.Module):
             raise ValueError("a causal model must be shifted: row i may only see tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token
         self.causal, self.shifted = causal, shifted
+        self.block = 1 if causal else 0
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
@@ -56,13 +61,22 @@ class Transformer(nn.Module):
                 p.normal_(std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
 
     def forward(self, x):
-        h = self.model(x, self.causal)
-        if not self.shifted:
-            return h
-        # Token 0 has no predecessor. With bidirectional attention its own position stands in (as
-        # in Dream); in a causal model that would show the token to its own score.
-        first = torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
-        return torch.cat((first, h[:, :-1]), 1)
+        h = self.model(x, slice(x.shape[1]), causal if self.causal else bidirectional)
+        return self.aligned(h, self.first(h))
+
+    def aligned(self, h, before):
+        """h (B, n, dim) of n tokens in a row, before (B, 1, dim) -> row i scores token i."""
+        return torch.cat((before, h[:, :-1]), 1) if self.shifted else h
+
+    def first(self, h):
+        """What scores token 0 of a shifted model, which has no predecessor, (B, 1, dim).
+
+        With bidirectional attention its own position stands in (as in Dream). In a causal model
+        that would show the token to its own score: zeros, so that all tokens are equally likely.
+        This only matters where no prompt comes first, as in a Sudoku whose first cell is blank:
+        there, with digits that are interchangeable, it is the truth.
+        """
+        return torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
 
     def logits(self, h):
         logits = self.lm_head(h)
@@ -81,11 +95,11 @@ class Body(nn.Module):
         self.register_buffer("cos", cos, persistent=False)  # (length, head width)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, x, causal):
-        L = x.shape[1]
-        h = self.embed_tokens(x)  # (B, L, dim)
-        for layer in self.layers:
-            h = layer(h, self.cos[:L], self.sin[:L], causal)
+    def forward(self, x, places, attention):
+        """x (B, n) tokens at the positions `places`, a slice or (n,); see `bidirectional`."""
+        h = self.embed_tokens(x)  # (B, n, dim)
+        for number, layer in enumerate(self.layers):
+            h = layer(h, self.cos[places], self.sin[places], functools.partial(attention, number))
         return self.norm(h)
 
 
@@ -97,30 +111,27 @@ class Block(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(dim, eps)
         self.mlp = SwiGLU(dim, mlp)
 
-    def forward(self, h, cos, sin, causal):
-        h = h + self.self_attn(self.input_layernorm(h), cos, sin, causal)
+    def forward(self, h, cos, sin, attention):
+        h = h + self.self_attn(self.input_layernorm(h), cos, sin, attention)
         return h + self.mlp(self.post_attention_layernorm(h))
 
 
 class Attention(nn.Module):
     def __init__(self, dim, heads, kv_heads):
         super().__init__()
-        self.width, self.groups = dim // heads, heads // kv_heads
+        self.width = dim // heads
         self.q_proj = nn.Linear(dim, heads * self.width)
         self.k_proj = nn.Linear(dim, kv_heads * self.width)
         self.v_proj = nn.Linear(dim, kv_heads * self.width)
         self.o_proj = nn.Linear(heads * self.width, dim, bias=False)
 
-    def forward(self, h, cos, sin, causal):
+    def forward(self, h, cos, sin, attention):
         B, L, _ = h.shape
         q, k, v = (
             proj(h).view(B, L, -1, self.width).transpose(1, 2)  # (B, heads, L, width)
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        if self.groups > 1:
-            k, v = (t.repeat_interleave(self.groups, 1) for t in (k, v))
-        out = attend(q, k, v, causal)
+        out = attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
         return self.o_proj(out.transpose(1, 2).reshape(B, L, -1))
 
 
@@ -149,16 +160,28 @@ def rotate(t, cos, sin):
     return (t * cos + torch.cat((-second, first), -1) * sin).to(t.dtype)
 
 
-def attend(q, k, v, causal):
-    """(B, heads, L, width) each. At short lengths on a CPU: plain products, which a compiler fuses.
+def bidirectional(layer, q, k, v):
+    """What a layer, by its number, does with queries (B, heads, n, width), keys and values."""
+    return attend(q, k, v)
 
-    In float32 the fused kernel is as fast compiled, and faster not compiled (results/README.md).
+
+def causal(layer, q, k, v):
+    return attend(q, k, v, causal=True)
+
+
+def attend(q, k, v, causal=False, visible=None):
+    """q (B, heads, n, width); k, v (B, kv_heads, m, width); visible (n, m) bool, None = all.
+
+    At short lengths on a CPU: plain products, which a compiler fuses. In float32 the fused kernel
+    is as fast compiled, and faster not compiled (results/README.md).
     """
-    L = q.shape[-2]
-    if q.device.type != "cpu" or L > SHORT:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    score = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
+    if (groups := q.shape[1] // k.shape[1]) > 1:
+        k, v = (t.repeat_interleave(groups, 1) for t in (k, v))
+    if q.device.type != "cpu" or k.shape[-2] > SHORT:
+        return F.scaled_dot_product_attention(q, k, v, visible, is_causal=causal)
+    score = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, n, m)
     if causal:
-        future = torch.ones(L, L, dtype=torch.bool, device=q.device).triu(1)
-        score = score.masked_fill(future, -torch.inf)
+        visible = score.new_ones(score.shape[-2:], dtype=torch.bool).tril()
+    if visible is not None:
+        score = score.masked_fill(~visible, -torch.inf)
     return score.softmax(-1).to(v.dtype) @ v

@@ -1,5 +1,7 @@
 """Where training contexts come from: random masks (the baseline) or teacher-forced chains (PUMA).
 
+NextToken serves autoregressive pretraining to the same loop.
+
     x0, x, hidden = stream.batch(iteration)   (B, L) clean ids, masked ids, bool: what to predict
     stream.advance(score, confidence)         (B, L) of the same forward pass: to the next states
 
@@ -40,6 +42,15 @@ class RandomMasking:
     def load_state_dict(self, state):
         self.queue.load_state_dict(state["queue"])
         self.generator.set_state(state["generator"].cpu())
+
+
+class NextToken(RandomMasking):
+    """Autoregression, for a causal model: all tokens are seen and all but the prompt predicted."""
+
+    def batch(self, iteration):
+        self.queue.top_up()
+        x0, prompt = self.queue.take(self.every_row)
+        return x0, x0, ~prompt
 
 
 class ProgressiveUnmasking:

@@ -30,7 +30,7 @@ from examples import ExampleQueue, fingerprint
 from losses import DENSE, ChunkedObjective, Objective
 from metrics import Metrics
 from model import Transformer
-from puma import ProgressiveUnmasking, RandomMasking, random_masks
+from puma import NextToken, ProgressiveUnmasking, RandomMasking, random_masks
 from sample import generate
 
 # -- run -------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate 
 test_file = ""  # another to hold out; "" = hold out test_examples of the same
 max_rating: float | None = None  # of real puzzles, take those rated at most this; None = all
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma: teacher-forced chains; mdm: random masks (the baseline)
+method = "puma"  # puma: teacher-forced chains; mdm: random masks (baseline); ar: next token
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
@@ -108,13 +108,15 @@ def main(config):
         model_args = dict(
             vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
             layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+            causal=method == "ar", shifted=method == "ar",
         )  # fmt: skip
         model = Transformer(**model_args).to(device)
         averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
         objective = make_objective(model, policies.get(policy))
-        samplers = {each: policies.get(each) for each in eval_policies}
+        names = ["left_to_right"] if method == "ar" else eval_policies
+        samplers = {each: policies.get(each) for each in names}
         parts = {"model": model, "ema": averaged, "optimizer": optimizer}
         torch.manual_seed(seed + rank)
         start = 0
@@ -190,7 +192,7 @@ def main(config):
             result = measure()
             if rank == 0:
                 log.write(type="eval", iter=done, **result)
-            shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
+            shown["accuracy"] = f"{next(iter(result['accuracy'].values())):.3f}"
             since += time.perf_counter() - pause
         stopping = backend.any_process(stop.is_set())
         if done % checkpoint_interval == 0 or done == max_iters or stopping:
@@ -238,13 +240,15 @@ def make_objective(model, policy):
 def make_stream(task, device, rank, world):
     queue = ExampleQueue(task.train, batch_size, device, seed, rank, world)
     generator = torch.Generator(device).manual_seed(seed * world + rank)
+    if method == "ar":
+        return NextToken(queue, task.mask, generator)
     if method == "mdm":
         return RandomMasking(queue, task.mask, generator)
     if method == "puma":
         return ProgressiveUnmasking(
             queue, task.mask, generator, k_schedule, tau, buffer, random_start
         )
-    raise ValueError(f"method {method!r}: expected puma or mdm")
+    raise ValueError(f"method {method!r}: expected puma, mdm or ar")
 
 
 def lr_at(iteration):
@@ -288,17 +292,19 @@ def evaluate(task, model, samplers, autocast, rank, world):
 def validation_loss(examples, model, device, rank, world):
     """The baseline's loss summed over this process's rows of test_examples, and their number.
 
-    The masks are the same for both methods and every number of processes.
+    The masks are the same for both methods and every number of processes. Of a causal model: the
+    loss of the next token, without masks; it is no bound on the other and not to be compared.
     """
     count = min(len(examples), test_examples)
     x0, prompt = on_device(examples[np.arange(count)], device)
     hidden = random_masks(prompt, torch.Generator(device).manual_seed(0))
-    x0, hidden = x0[rank::world], hidden[rank::world]
+    masked = x0.masked_fill(hidden, model.mask_token)
+    x, hidden = (x0, ~prompt) if model.causal else (masked, hidden)
+    x0, x, hidden = (each[rank::world] for each in (x0, x, hidden))
     objective, total = make_objective(model, policies.top_k), 0.0
     for row in range(0, len(x0), eval_batch_size):
         rows = slice(row, row + eval_batch_size)
-        x = x0[rows].masked_fill(hidden[rows], model.mask_token)
-        total += objective(x, x0[rows], hidden[rows])[0].item() * len(x)
+        total += objective(x[rows], x0[rows], hidden[rows])[0].item() * len(x0[rows])
     return total, len(x0)
 
 
@@ -344,6 +350,7 @@ def stop_on_signal():
 def finish(result, rank):
     if rank == 0:
         how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
+        how = "1 per step" if method == "ar" else how
         for key, share in result["accuracy"].items():
             print(f"{share:7.2%} of {result['examples']} held-out problems solved ({key}, {how})")
     backend.stop()

@@ -55,7 +55,7 @@ def test_record_and_report(trained):
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-@pytest.mark.parametrize("method", ["puma", "mdm"])
+@pytest.mark.parametrize("method", ["puma", "mdm", "ar"])
 def test_killed_runs_end_in_the_same_weights(method, tmp_path):
     flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2", "--max_iters=40"]
     train(tmp_path / "whole", *flags)
@@ -146,7 +146,7 @@ def test_ema_follows_its_definition():
         (["--init_from=resume"], "no checkpoint"),
         (["--eval_only=True"], "no checkpoint"),
         (["--init_from=best"], "scratch or resume"),
-        (["--method=mdn"], "expected puma or mdm"),
+        (["--method=mdn"], "expected puma, mdm or ar"),
         (["--policy=sure"], "unknown policy 'sure'"),
         (["--eval_policies=['sure']"], "unknown policy 'sure'"),
         (["--k_schedule=[(5,4)]"], "k_schedule"),
@@ -180,3 +180,14 @@ def test_a_new_run_keeps_the_old_one_under_other_names(tmp_path):
 def test_a_resumed_run_must_keep_its_configuration(flag, trained):
     with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
         train(trained, "--init_from=resume", "--max_iters=30", flag)
+
+
+def test_autoregression_is_evaluated_from_left_to_right(tmp_path):
+    out = train(tmp_path, "--method=ar", "--lr=3e-3", "--max_iters=60", "--eval_interval=60")
+    assert "(left_to_right, 1 per step)" in out
+    assert load(tmp_path / "checkpoint.pt")["model_args"]["causal"]
+    losses = [line["loss"] for line in metrics(tmp_path) if line["type"] == "train"]
+    evaluated = metrics(tmp_path)[-1]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) <= np.log(4) + 0.01
+    # the averaged weights lag behind; both are the same loss
+    assert evaluated["val_loss"] == pytest.approx(np.mean(losses[-20:]), abs=0.1)
