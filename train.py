@@ -37,7 +37,7 @@ from sample import generate
 name = "sudoku_mini"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_dir
+init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt: its (averaged) weights
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku, or text: questions, each followed by a program
@@ -110,7 +110,14 @@ def main(config):
             layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
             causal=method == "ar", shifted=method == "ar",
         )  # fmt: skip
+        weights = None
+        if saved:
+            model_args = saved["model_args"]  # `shifted` may come from the run it started from
+        elif init_from != "scratch":
+            weights, model_args = checkpoint.starting_point(init_from, model_args)
         model = Transformer(**model_args).to(device)
+        if weights:
+            model.load_state_dict(weights)
         averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
@@ -214,8 +221,6 @@ def check(config):
             raise ValueError(f"{key} {config[key]}: expected at least 1")
     if dataset not in ("sudoku", "text"):
         raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
-    if init_from not in ("scratch", "resume"):
-        raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
 

@@ -268,8 +268,24 @@ def test_top_k_chain_reveals_what_the_model_is_surest_of():
     assert turn.any() and not stream.hidden[0][turn][:, 4].any()
 
 
+def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
+    """The output at 3 is sure of token 4. Unaligned, the chain would reveal position 3."""
+    stream = make(k=1)  # a new chain reveals one token, or two
+    stream.hidden[:], stream.stage[:] = True, 0
+    model = Transformer(10, MASK, 24, 32, 2, 2, 48, shifted=True)
+    states = torch.zeros(16, 24, 32)
+    states[:, 3] = 2000 * model.lm_head.weight[2].detach()
+    model.model.forward = lambda *_: states
+    x0, x, hidden = stream.batch(0)
+    _, score, confidence = Objective(model, policies.top_k)(x, x0, hidden)
+    assert confidence[0, 4] > 0.99 > 0.2 > confidence[0, 3]
+    stream.advance(score, confidence)
+    revealed = ~stream.hidden[0]
+    assert revealed[:, 4].all() and (revealed.sum(1) == 1).any()
+
+
 def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
-    """The loss is that of Hugging Face: cross-entropy of logits i against token i + 1."""
+    """The loss is the cross-entropy of the output at i - 1 against token i."""
     queue = ExampleQueue(Rows(500, 24, [20, 5]), 4)
     stream = NextToken(queue, MASK, torch.Generator().manual_seed(0))
     x0, x, hidden = stream.batch(0)

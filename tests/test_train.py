@@ -145,7 +145,7 @@ def test_ema_follows_its_definition():
     [
         (["--init_from=resume"], "no checkpoint"),
         (["--eval_only=True"], "no checkpoint"),
-        (["--init_from=best"], "scratch or resume"),
+        (["--init_from=best"], "expected scratch, resume or a checkpoint.pt"),
         (["--method=mdn"], "expected puma, mdm or ar"),
         (["--policy=sure"], "unknown policy 'sure'"),
         (["--eval_policies=['sure']"], "unknown policy 'sure'"),
@@ -180,6 +180,38 @@ def test_a_new_run_keeps_the_old_one_under_other_names(tmp_path):
 def test_a_resumed_run_must_keep_its_configuration(flag, trained):
     with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
         train(trained, "--init_from=resume", "--max_iters=30", flag)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path):
+    flags = [f"--tied={tied}", "--eval_interval=100"]
+    train(tmp_path / "ar", "--method=ar", *flags)
+    first = load(tmp_path / "ar/checkpoint.pt")
+    source = f"--init_from={tmp_path}/ar/checkpoint.pt"
+    train(tmp_path / "start", source, "--max_iters=0", *flags)
+    start = load(tmp_path / "start/checkpoint.pt")
+    assert start["iteration"] == 0 and not start["optimizer"]["state"]
+    assert start["model_args"]["shifted"] and not start["model_args"]["causal"]
+    assert same(start["model"], start["ema"])
+    for name, weight in first["ema"].items():
+        if weight.shape[0] == 5 and (tied or "embed" in name):  # digits and mask
+            weight = torch.cat((weight[:4], weight[:4].mean(0, keepdim=True)))
+        assert start["model"][name].equal(weight), name
+
+    train(tmp_path / "whole", source, "--max_iters=8", *flags)
+    train(tmp_path / "parts", source, "--max_iters=4", *flags)
+    (tmp_path / "ar").rename(tmp_path / "gone")
+    train(tmp_path / "parts", "--init_from=resume", "--max_iters=8", *flags)
+    whole, parts = (load(tmp_path / run / "checkpoint.pt") for run in ("whole", "parts"))
+    assert same(whole["ema"], parts["ema"]) and parts["model_args"]["shifted"]
+
+
+def test_another_architecture_to_start_from_is_named(trained, tmp_path):
+    source = f"--init_from={trained}/checkpoint.pt"
+    with pytest.raises(SystemExit, match="architecture: dim 32 -> 64, theta"):
+        train(tmp_path, source, "--dim=64", "--theta=100")
+    with pytest.raises(SystemExit, match="causal model must be shifted"):
+        train(tmp_path, source, "--method=ar")
 
 
 def test_autoregression_is_evaluated_from_left_to_right(tmp_path):
