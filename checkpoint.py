@@ -64,9 +64,9 @@ def starting_point(source, model_args):
     if not str(source).endswith(".pt"):
         raise ValueError(f"init_from {source!r}: expected scratch, resume or a checkpoint.pt")
     state = load(source)
-    theirs = {"causal": False, "shifted": False} | state["model_args"]
+    theirs = {"causal": False, "shifted": False, "block": 0} | state["model_args"]
     differ = [key for key in model_args if model_args[key] != theirs[key]]
-    differ = [key for key in differ if key not in ("causal", "shifted")]
+    differ = [key for key in differ if key not in ("causal", "shifted", "block")]
     if differ:
         which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)
         raise ValueError(f"{source} has another architecture: {which}")

@@ -1,6 +1,7 @@
 """A Qwen2-style transformer, bidirectional or causal.
 
     h = model(x)              (B, L) token ids, the mask token included -> (B, L, dim)
+    h = model(x, x0)          the same in blocks, each given the clean x0 of the blocks before it
     logits = model.logits(h)  (..., dim) -> (..., vocab_size)
 
 The two calls are separate because a large output head should only be evaluated where it is needed.
@@ -16,7 +17,9 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+compiled_flex_attention = torch.compile(flex_attention, dynamic=False)  # else it is not fused
 SHORT = 128  # up to this length attention on a CPU is plain matrix products
 
 
@@ -27,13 +30,15 @@ class Transformer(nn.Module):
     shifted: the output at position i - 1 scores token i (a causal model must be, or it would see
     the token that it scores).
 
-    block: 0, or the size of the blocks that `generate` fills in one after the other, each given
-    the tokens before it and no others: 1 if causal.
+    block: 0, or the size of the blocks that are filled in one after the other, each given the
+    tokens before it and no others (block diffusion, arXiv 2503.09573); 1 if causal. It may change
+    between calls.
     """
 
     def __init__(
         self, vocab_size, mask_token, length, dim, layers, heads, mlp,
         kv_heads=None, theta=1e4, eps=1e-6, tied=False, causal=False, shifted=False,
+        block=0,
     ):  # fmt: skip
         super().__init__()
         kv_heads = kv_heads or heads
@@ -43,7 +48,7 @@ class Transformer(nn.Module):
             raise ValueError("a causal model must be shifted: row i may only see tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token
         self.causal, self.shifted = causal, shifted
-        self.block = 1 if causal else 0
+        self.block = 1 if causal else block
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
@@ -60,9 +65,25 @@ class Transformer(nn.Module):
                 residual = name.endswith(("o_proj.weight", "down_proj.weight"))
                 p.normal_(std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
 
-    def forward(self, x):
-        h = self.model(x, slice(x.shape[1]), causal if self.causal else bidirectional)
+    def forward(self, x, x0=None):
+        L = x.shape[1]
+        if not self.causal and 0 < self.block < L:
+            return self.blockwise(x, x0)
+        h = self.model(x, slice(L), causal if self.causal else bidirectional)
         return self.aligned(h, self.first(h))
+
+    def blockwise(self, x, x0):
+        """All blocks in one pass over [x ; x0], both (B, L) -> (B, L, dim).
+
+        Row i sees x in its own block and x0 before it. Where the model is shifted, the first token
+        of a block is scored by the clean token before it: with blocks of one, as if causal.
+        """
+        places = torch.arange(x.shape[1], device=x.device)
+        attention = block_causal(len(places), self.block, x.device)
+        noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)
+        first_of_block = places[1:, None] % self.block == 0
+        before = torch.where(first_of_block, clean[:, :-1], noisy[:, :-1])
+        return torch.cat((self.first(noisy), before), 1) if self.shifted else noisy
 
     def aligned(self, h, before):
         """h (B, n, dim) of n tokens in a row, before (B, 1, dim) -> row i scores token i."""
@@ -167,6 +188,39 @@ def bidirectional(layer, q, k, v):
 
 def causal(layer, q, k, v):
     return attend(q, k, v, causal=True)
+
+
+def block_causal(L, block, device):
+    """Attention over [x ; x0]: by flex attention on CUDA (not run yet), else by a boolean mask."""
+    if device.type == "cuda":
+        return functools.partial(flex, block_mask(L, block, device))
+    index = torch.arange(2 * L, device=device)
+    return functools.partial(masked, sees(L, block, index[:, None], index))
+
+
+def sees(L, block, query, key):
+    """Which of the 2L tokens of [x ; x0], by index, see which.
+
+    Tokens of one half and block see each other; all see the clean tokens of earlier blocks.
+    """
+    same_half, own, other = (query < L) == (key < L), query % L // block, key % L // block
+    return (same_half & (own == other)) | ((key >= L) & (other < own))
+
+
+def masked(visible, layer, q, k, v):
+    return attend(q, k, v, visible=visible)
+
+
+@functools.lru_cache
+def block_mask(L, block, device):
+    def visible(batch, head, query, key):
+        return sees(L, block, query, key)
+
+    return create_block_mask(visible, None, None, 2 * L, 2 * L, device)
+
+
+def flex(mask, layer, q, k, v):
+    return compiled_flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
 
 
 def attend(q, k, v, causal=False, visible=None):

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 import backend
+import block
 import checkpoint
 import policies
 import sudoku
@@ -30,7 +31,7 @@ from examples import ExampleQueue, fingerprint
 from losses import DENSE, ChunkedObjective, Objective
 from metrics import Metrics
 from model import Transformer
-from puma import NextToken, ProgressiveUnmasking, RandomMasking, random_masks
+from puma import NextToken, ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from sample import generate
 
 # -- run -------------------------------------------------------------------------------------
@@ -58,6 +59,7 @@ k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage 
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
+block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model -----------------------------------------------------------------------------------
 dim = 128
 layers = 4
@@ -108,7 +110,7 @@ def main(config):
         model_args = dict(
             vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
             layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
-            causal=method == "ar", shifted=method == "ar",
+            causal=method == "ar", shifted=method == "ar", block=block_at(0),
         )  # fmt: skip
         weights = None
         if saved:
@@ -133,7 +135,8 @@ def main(config):
             start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
             averaged.load_state_dict(saved["ema"])
-    if backend.compiles(device, compile, max_iters):
+    compiled = backend.compiles(device, compile, max_iters)
+    if compiled:
         objective.compile()
     if world > 1:
         objective = DistributedDataParallel(objective, broadcast_buffers=False)
@@ -142,7 +145,8 @@ def main(config):
         ranks = backend.gather({"stream": stream.state_dict(), **checkpoint.random_states()})
         if rank == 0:
             state = {part: value.state_dict() for part, value in parts.items()}
-            state |= {"iteration": iteration, "config": config, "model_args": model_args}
+            state |= {"iteration": iteration, "config": config}
+            state |= {"model_args": model_args | {"block": model.block}}  # as it is now
             state |= {"ranks": ranks, "device": device.type, "data": fingerprint(task.train)}
             checkpoint.save(state, out / "checkpoint.pt")
 
@@ -165,6 +169,10 @@ def main(config):
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
     losses, since, shown, result = [], time.perf_counter(), {}, None
     for iteration in range(start, max_iters):
+        if model.block != block_at(iteration) and not model.causal:
+            model.block = averaged.block = block_at(iteration)
+            if compiled:
+                torch.compiler.reset()  # it gives up after a few versions of the same code
         for group in optimizer.param_groups:
             group["lr"] = lr_at(iteration)
         for micro in range(accumulate):
@@ -221,6 +229,10 @@ def check(config):
             raise ValueError(f"{key} {config[key]}: expected at least 1")
     if dataset not in ("sudoku", "text"):
         raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
+    if block_schedule:
+        check_schedule(block_schedule, "block_schedule")
+        if method == "ar":
+            raise ValueError("block_schedule goes with mdm and puma: ar is the case of blocks of 1")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
 
@@ -247,13 +259,20 @@ def make_stream(task, device, rank, world):
     generator = torch.Generator(device).manual_seed(seed * world + rank)
     if method == "ar":
         return NextToken(queue, task.mask, generator)
+    chains = k_schedule, tau, buffer, random_start
+    if method == "mdm" and block_schedule:
+        return block.RandomMasking(queue, task.mask, generator, block_schedule)
     if method == "mdm":
         return RandomMasking(queue, task.mask, generator)
+    if method == "puma" and block_schedule:
+        return block.ProgressiveUnmasking(queue, task.mask, generator, block_schedule, *chains)
     if method == "puma":
-        return ProgressiveUnmasking(
-            queue, task.mask, generator, k_schedule, tau, buffer, random_start
-        )
+        return ProgressiveUnmasking(queue, task.mask, generator, *chains)
     raise ValueError(f"method {method!r}: expected puma, mdm or ar")
+
+
+def block_at(iteration):
+    return value_at(block_schedule, iteration) if block_schedule else 0
 
 
 def lr_at(iteration):
@@ -297,14 +316,13 @@ def evaluate(task, model, samplers, autocast, rank, world):
 def validation_loss(examples, model, device, rank, world):
     """The baseline's loss summed over this process's rows of test_examples, and their number.
 
-    The masks are the same for both methods and every number of processes. Of a causal model: the
-    loss of the next token, without masks; it is no bound on the other and not to be compared.
+    The masks are the same for both methods and every number of processes. The loss of a model with
+    blocks is that in blocks, a causal model's that of the next token: not to be compared.
     """
     count = min(len(examples), test_examples)
     x0, prompt = on_device(examples[np.arange(count)], device)
-    hidden = random_masks(prompt, torch.Generator(device).manual_seed(0))
-    masked = x0.masked_fill(hidden, model.mask_token)
-    x, hidden = (x0, ~prompt) if model.causal else (masked, hidden)
+    hidden = block.random_masks(prompt, model.block, torch.Generator(device).manual_seed(0))
+    x = x0 if model.causal else x0.masked_fill(hidden, model.mask_token)
     x0, x, hidden = (each[rank::world] for each in (x0, x, hidden))
     objective, total = make_objective(model, policies.top_k), 0.0
     for row in range(0, len(x0), eval_batch_size):

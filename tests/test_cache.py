@@ -22,11 +22,15 @@ def make(block=0, causal=False, shifted=False, kv_heads=None):
 
 
 def prompts(n=7):
-    """Rows with holes anywhere, with a prompt in front, with nothing given, with nothing to do."""
+    """Rows with holes anywhere, with a prompt in front, with one token given, with nothing to do.
+
+    None with a first block that is all masks: its logits are the same everywhere, and rounding
+    would decide what comes first.
+    """
     generator = torch.Generator().manual_seed(1)
     x = torch.randint(MASK, (n, L), generator=generator)
     hidden = torch.rand(n, L, generator=generator) < 0.5
-    hidden[0], hidden[1], hidden[2, :5] = True, False, False
+    hidden[0], hidden[1], hidden[2, :5] = torch.arange(L) > 0, False, False
     return x, hidden
 
 

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import start_training, train
+from conftest import run_script, start_training, train
 
 import policies
 from checkpoint import load
@@ -55,9 +55,12 @@ def test_record_and_report(trained):
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-@pytest.mark.parametrize("method", ["puma", "mdm", "ar"])
+@pytest.mark.parametrize("method", ["puma", "mdm", "ar", "puma in blocks"])
 def test_killed_runs_end_in_the_same_weights(method, tmp_path):
-    flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2", "--max_iters=40"]
+    flags = [f"--method={method.split()[0]}", "--checkpoint_interval=4", "--accumulate=2"]
+    flags += ["--max_iters=40", "--eval_interval=20"]
+    if "blocks" in method:
+        flags += ["--block_schedule=[(0,1),(6,4),(14,8),(30,16)]", "--k_schedule=[(0,2),(25,1)]"]
     train(tmp_path / "whole", *flags)
     start, saved = [], 0
     for _ in range(int(os.environ.get("KILLS", "2"))):
@@ -156,6 +159,9 @@ def test_ema_follows_its_definition():
         (["--eval_interval=0"], "eval_interval 0: expected at least 1"),
         (["--eval_policies=[]"], "eval_policies is empty"),
         (["--test_file=t.npy"], "without data_file"),
+        (["--block_schedule=[(0,3)]"], "blocks of 3 do not divide rows of 16"),
+        (["--block_schedule=[(1,4)]"], "block_schedule"),
+        (["--block_schedule=[(0,4)]", "--method=ar"], "ar is the case of blocks of 1"),
         (["--device=cpuu"], "device cpuu"),
         (["--eval_tau=high"], "expected a float or None"),
     ],
@@ -204,6 +210,22 @@ def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path):
     train(tmp_path / "parts", "--init_from=resume", "--max_iters=8", *flags)
     whole, parts = (load(tmp_path / run / "checkpoint.pt") for run in ("whole", "parts"))
     assert same(whole["ema"], parts["ema"]) and parts["model_args"]["shifted"]
+
+
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_block_size_warm_up_from_an_autoregressive_run(method, tmp_path):
+    train(tmp_path / "ar", "--method=ar", "--max_iters=10")
+    flags = [f"--method={method}", f"--init_from={tmp_path}/ar/checkpoint.pt", "--max_iters=12"]
+    train(tmp_path / "run", "--block_schedule=[(0,1),(4,4),(8,8)]", *flags)
+    lines = metrics(tmp_path / "run")
+    assert all(np.isfinite(line["loss"]) for line in lines if line["type"] == "train")
+    args = load(tmp_path / "run/checkpoint.pt")["model_args"]
+    assert args["shifted"] and args["block"] == 8
+    final = lines[-1]
+    out = train(tmp_path / "run", "--eval_only=True")
+    assert f"{final['accuracy']['top_k']:7.2%} of 40" in out
+    solved = run_script("sample.py", f"--out_dir={tmp_path}/run", "--device=cpu")
+    assert f"solved {final['accuracy']['top_k'] * 40:.0f} of 40" in solved
 
 
 def test_another_architecture_to_start_from_is_named(trained, tmp_path):
