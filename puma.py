@@ -1,11 +1,10 @@
 """Where training contexts come from: random masks (the baseline) or teacher-forced chains (PUMA).
 
-NextToken serves autoregressive pretraining to the same loop.
-
     x0, x, hidden = stream.batch(iteration)   (B, L) clean ids, masked ids, bool: what to predict
     stream.advance(score, confidence)         (B, L) of the same forward pass: to the next states
 
-Both streams present these two methods to the training loop and differ in nothing else.
+All streams present these two methods to the training loop and differ in nothing else; NextToken is
+that of autoregressive pretraining.
 ProgressiveUnmasking is Algorithm 1 and appendix B.1 of the paper (arXiv 2602.10314): each row is a
 chain that starts fully masked, and each step reveals the *true* tokens at the positions which the
 current model would reveal next. The choice sees x only, never the hidden tokens of x0, so the

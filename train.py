@@ -1,8 +1,11 @@
 """Train a masked diffusion model, with Progressive Unmasking (puma) or random masks (mdm).
 
+Or an autoregressive one (ar), from which such a run can start.
+
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
     python train.py config/sudoku_mini.py --init_from=resume      go on where the run stopped
+    python train.py config/gsm_mini.py --init_from=out/gsm_mini_ar_1/checkpoint.pt
 
 Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
