@@ -73,6 +73,32 @@ def weights(out_dir):
     return kept or [Path(out_dir, "checkpoint.pt")]
 
 
+def starting_point(source, model_args):
+    """Another run's averaged weights to start from, and model_args that suit them.
+
+    An autoregressive run starts one with masks: attention becomes bidirectional, logits stay
+    `shifted`. It never saw the mask token, whose embedding is still noise: it becomes the mean of
+    the others, that of a token of which nothing is known.
+
+    Raises ValueError where the architectures differ.
+    """
+    if not str(source).endswith(".pt"):
+        raise ValueError(f"init_from {source!r}: expected scratch, resume or a checkpoint.pt")
+    state = load(source)
+    theirs = {"causal": False, "shifted": False, "block": 0} | state["model_args"]
+    differ = [key for key in model_args if model_args[key] != theirs[key]]
+    differ = [key for key in differ if key not in ("causal", "shifted", "block")]
+    if differ:
+        which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)
+        raise ValueError(f"{source} has another architecture: {which}")
+    weights = state["ema"]
+    if theirs["causal"]:
+        embedding, mask = weights["model.embed_tokens.weight"], theirs["mask_token"]
+        others = torch.arange(len(embedding)) != mask
+        embedding[mask] = embedding[others].mean(0)
+    return weights, model_args | {"shifted": theirs["shifted"]}
+
+
 def random_states():
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
     return {"cpu": torch.get_rng_state(), "cuda": cuda}

@@ -55,6 +55,8 @@ def main():
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
             task = {"sudoku": sudoku, "text": text}[config["dataset"]].load(config)
+        if nelbo and model.block:
+            raise ValueError("--nelbo is of models without blocks and causal attention")
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}
     origin |= {"device": where.type, "dtype": dtype, "processes": world, "batch_size": batch_size}
     with autocast:

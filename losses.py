@@ -6,6 +6,11 @@ mean over hidden positions. For random masking, drawing the count of hidden toke
 1..L_eff and weighting by 1/count gives every mask the weight that drawing t ~ U(0, 1), masking
 i.i.d. and weighting by 1/t gives it in expectation, up to the same L_eff, with less variance.
 
+In block diffusion each block is such a row: the mean over its hidden positions, then over the
+blocks that have any. A sum over them would differ by their number, which is the same for all rows
+but for prompts. The mean makes no step larger for its smaller blocks, so that learning rate and
+clipping hold for all sizes; with blocks of one it is the loss of the next token.
+
 Loss and score come from the same pass over the logits: the chain needs no forward pass of its own.
 With a small vocabulary that pass covers all positions (`Objective`), since static shapes are worth
 more than the logits saved; with a large one only the hidden ones, a chunk at a time, and it
@@ -32,17 +37,23 @@ def predictions(log_probs, x0, position, policy):
     return nll, policy(log_probs, confidence, position), confidence
 
 
-def row_shares(hidden, dtype):
+def row_shares(hidden, dtype, block=0):
     """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
 
     A row with nothing hidden weighs nothing; only a variant (ablations.py) has such rows.
     """
-    return hidden.to(dtype) / (hidden.sum(1, keepdim=True).clamp(min=1) * len(hidden))
+    blocks = hidden.unflatten(1, (-1, block or hidden.shape[1]))  # (B, blocks, block)
+    count = blocks.sum(2, keepdim=True).clamp(min=1)
+    taking_part = blocks.any(2).sum(1)[:, None, None].clamp(min=1)
+    return (blocks.to(dtype) / (count * taking_part * len(hidden))).flatten(1)
 
 
-def row_mean(nll, hidden):
-    """Mean over each row's hidden positions, then over all rows; (B, L) each -> ()."""
-    return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype)).sum()
+def row_mean(nll, hidden, block=0):
+    """Mean over each row's hidden positions, then over all rows; (B, L) each -> ().
+
+    With blocks: over each block's, then over the row's blocks that have any.
+    """
+    return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype, block)).sum()
 
 
 def papl_weights(nll, hidden, alpha):
@@ -53,6 +64,11 @@ def papl_weights(nll, hidden, alpha):
     """
     lowest = torch.finfo(nll.dtype).min
     return 1 + alpha * nll.detach().neg().masked_fill(~hidden, lowest).softmax(1)
+
+
+def states(model, x, x0):
+    """What the model makes of x, (B, L, dim): with blocks, of x0 in the blocks before, too."""
+    return model(x, x0) if model.block else model(x)
 
 
 class Objective(nn.Module):
@@ -67,12 +83,12 @@ class Objective(nn.Module):
 
     def forward(self, x, x0, hidden):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
-        log_probs = self.model.logits(self.model(x)).log_softmax(-1)
+        log_probs = self.model.logits(states(self.model, x, x0)).log_softmax(-1)
         position = torch.arange(x.shape[1], device=x.device).expand_as(x)
         nll, score, confidence = predictions(log_probs, x0, position, self.policy)
         if self.papl:
             nll = nll * papl_weights(nll, hidden, self.papl)
-        return row_mean(nll, hidden), score, confidence
+        return row_mean(nll, hidden, self.model.block), score, confidence
 
 
 class ChunkedObjective(Objective):
@@ -82,10 +98,10 @@ class ChunkedObjective(Objective):
         self.model.compile()  # the head is products of matrices and few passes between them
 
     def forward(self, x, x0, hidden):
-        h = self.model(x)
+        h = states(self.model, x, x0)
         where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
         weight = self.model.lm_head.weight
-        share = row_shares(hidden, weight.dtype)
+        share = row_shares(hidden, weight.dtype, self.model.block)
         if self.papl:  # a pass over the logits of its own: a weight needs its whole row
             share = share * papl_weights(masked_nll(self.model, h, x0, hidden), hidden, self.papl)
         loss, *found = HeadLoss.apply(

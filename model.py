@@ -1,6 +1,7 @@
 """A Qwen2-style transformer, bidirectional or causal.
 
     h = model(x)              (B, L) token ids, the mask token included -> (B, L, dim)
+    h = model(x, x0)          the same in blocks, each given the clean x0 of the blocks before it
     logits = model.logits(h)  (..., dim) -> (..., vocab_size)
 
 The two calls are separate because a large output head should only be evaluated where it is needed.
@@ -10,12 +11,15 @@ probability zero everywhere. Modules are named as Hugging Face's Qwen2 names the
 (arXiv 2407.10671), so that its checkpoints load without a table of names.
 """
 
+import functools
 import math
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+compiled_flex_attention = torch.compile(flex_attention, dynamic=False)  # else it is not fused
 SHORT = 128  # up to this length attention on a CPU is plain matrix products
 
 
@@ -25,11 +29,16 @@ class Transformer(nn.Module):
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
     shifted: the output at position i - 1 scores token i (a causal model must be, or it would see
     the token that it scores).
+
+    block: 0, or the size of the blocks that are filled in one after the other, each given the
+    tokens before it and no others (block diffusion, arXiv 2503.09573); 1 if causal. It may change
+    between calls.
     """
 
     def __init__(
         self, vocab_size, mask_token, length, dim, layers, heads, mlp,
         kv_heads=None, theta=1e4, eps=1e-6, tied=False, causal=False, shifted=False,
+        block=0,
     ):  # fmt: skip
         super().__init__()
         kv_heads = kv_heads or heads
@@ -39,6 +48,7 @@ class Transformer(nn.Module):
             raise ValueError("a causal model must be shifted: row i may only see tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token
         self.causal, self.shifted = causal, shifted
+        self.block = 1 if causal else block
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
@@ -55,14 +65,39 @@ class Transformer(nn.Module):
                 residual = name.endswith(("o_proj.weight", "down_proj.weight"))
                 p.normal_(std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
 
-    def forward(self, x):
-        h = self.model(x, self.causal)
-        if not self.shifted:
-            return h
-        # Token 0 has no predecessor. With bidirectional attention its own position stands in (as
-        # in Dream); in a causal model that would show the token to its own score.
-        first = torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
-        return torch.cat((first, h[:, :-1]), 1)
+    def forward(self, x, x0=None):
+        L = x.shape[1]
+        if not self.causal and 0 < self.block < L:
+            return self.blockwise(x, x0)
+        h = self.model(x, slice(L), causal if self.causal else bidirectional)
+        return self.aligned(h, self.first(h))
+
+    def blockwise(self, x, x0):
+        """All blocks in one pass over [x ; x0], both (B, L) -> (B, L, dim).
+
+        Row i sees x in its own block and x0 before it. Where the model is shifted, the first token
+        of a block is scored by the clean token before it: with blocks of one, as if causal.
+        """
+        places = torch.arange(x.shape[1], device=x.device)
+        attention = block_causal(len(places), self.block, x.device)
+        noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)
+        first_of_block = places[1:, None] % self.block == 0
+        before = torch.where(first_of_block, clean[:, :-1], noisy[:, :-1])
+        return torch.cat((self.first(noisy), before), 1) if self.shifted else noisy
+
+    def aligned(self, h, before):
+        """h (B, n, dim) of n tokens in a row, before (B, 1, dim) -> row i scores token i."""
+        return torch.cat((before, h[:, :-1]), 1) if self.shifted else h
+
+    def first(self, h):
+        """What scores token 0 of a shifted model, which has no predecessor, (B, 1, dim).
+
+        With bidirectional attention its own position stands in (as in Dream). In a causal model
+        that would show the token to its own score: zeros, so that all tokens are equally likely.
+        This only matters where no prompt comes first, as in a Sudoku whose first cell is blank:
+        there, with digits that are interchangeable, it is the truth.
+        """
+        return torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
 
     def logits(self, h):
         logits = self.lm_head(h)
@@ -81,11 +116,11 @@ class Body(nn.Module):
         self.register_buffer("cos", cos, persistent=False)  # (length, head width)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, x, causal):
-        L = x.shape[1]
-        h = self.embed_tokens(x)  # (B, L, dim)
-        for layer in self.layers:
-            h = layer(h, self.cos[:L], self.sin[:L], causal)
+    def forward(self, x, places, attention):
+        """x (B, n) tokens at the positions `places`, a slice or (n,); see `bidirectional`."""
+        h = self.embed_tokens(x)  # (B, n, dim)
+        for number, layer in enumerate(self.layers):
+            h = layer(h, self.cos[places], self.sin[places], functools.partial(attention, number))
         return self.norm(h)
 
 
@@ -97,30 +132,27 @@ class Block(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(dim, eps)
         self.mlp = SwiGLU(dim, mlp)
 
-    def forward(self, h, cos, sin, causal):
-        h = h + self.self_attn(self.input_layernorm(h), cos, sin, causal)
+    def forward(self, h, cos, sin, attention):
+        h = h + self.self_attn(self.input_layernorm(h), cos, sin, attention)
         return h + self.mlp(self.post_attention_layernorm(h))
 
 
 class Attention(nn.Module):
     def __init__(self, dim, heads, kv_heads):
         super().__init__()
-        self.width, self.groups = dim // heads, heads // kv_heads
+        self.width = dim // heads
         self.q_proj = nn.Linear(dim, heads * self.width)
         self.k_proj = nn.Linear(dim, kv_heads * self.width)
         self.v_proj = nn.Linear(dim, kv_heads * self.width)
         self.o_proj = nn.Linear(heads * self.width, dim, bias=False)
 
-    def forward(self, h, cos, sin, causal):
+    def forward(self, h, cos, sin, attention):
         B, L, _ = h.shape
         q, k, v = (
             proj(h).view(B, L, -1, self.width).transpose(1, 2)  # (B, heads, L, width)
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        if self.groups > 1:
-            k, v = (t.repeat_interleave(self.groups, 1) for t in (k, v))
-        out = attend(q, k, v, causal)
+        out = attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
         return self.o_proj(out.transpose(1, 2).reshape(B, L, -1))
 
 
@@ -149,16 +181,61 @@ def rotate(t, cos, sin):
     return (t * cos + torch.cat((-second, first), -1) * sin).to(t.dtype)
 
 
-def attend(q, k, v, causal):
-    """(B, heads, L, width) each. At short lengths on a CPU: plain products, which a compiler fuses.
+def bidirectional(layer, q, k, v):
+    """What a layer, by its number, does with queries (B, heads, n, width), keys and values."""
+    return attend(q, k, v)
 
-    In float32 the fused kernel is as fast compiled, and faster not compiled (results/README.md).
+
+def causal(layer, q, k, v):
+    return attend(q, k, v, causal=True)
+
+
+def block_causal(L, block, device):
+    """Attention over [x ; x0]: by flex attention on CUDA (not run yet), else by a boolean mask."""
+    if device.type == "cuda":
+        return functools.partial(flex, block_mask(L, block, device))
+    index = torch.arange(2 * L, device=device)
+    return functools.partial(masked, sees(L, block, index[:, None], index))
+
+
+def sees(L, block, query, key):
+    """Which of the 2L tokens of [x ; x0], by index, see which.
+
+    Tokens of one half and block see each other; all see the clean tokens of earlier blocks.
     """
-    L = q.shape[-2]
-    if q.device.type != "cpu" or L > SHORT:
-        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    score = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, L, L)
+    same_half, own, other = (query < L) == (key < L), query % L // block, key % L // block
+    return (same_half & (own == other)) | ((key >= L) & (other < own))
+
+
+def masked(visible, layer, q, k, v):
+    return attend(q, k, v, visible=visible)
+
+
+@functools.lru_cache
+def block_mask(L, block, device):
+    def visible(batch, head, query, key):
+        return sees(L, block, query, key)
+
+    return create_block_mask(visible, None, None, 2 * L, 2 * L, device)
+
+
+def flex(mask, layer, q, k, v):
+    return compiled_flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+
+
+def attend(q, k, v, causal=False, visible=None):
+    """q (B, heads, n, width); k, v (B, kv_heads, m, width); visible (n, m) bool, None = all.
+
+    At short lengths on a CPU: plain products, which a compiler fuses. In float32 the fused kernel
+    is as fast compiled, and faster not compiled (results/README.md).
+    """
+    if (groups := q.shape[1] // k.shape[1]) > 1:
+        k, v = (t.repeat_interleave(groups, 1) for t in (k, v))
+    if q.device.type != "cpu" or k.shape[-2] > SHORT:
+        return F.scaled_dot_product_attention(q, k, v, visible, is_causal=causal)
+    score = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5  # (B, heads, n, m)
     if causal:
-        future = torch.ones(L, L, dtype=torch.bool, device=q.device).triu(1)
-        score = score.masked_fill(future, -torch.inf)
+        visible = score.new_ones(score.shape[-2:], dtype=torch.bool).tril()
+    if visible is not None:
+        score = score.masked_fill(~visible, -torch.inf)
     return score.softmax(-1).to(v.dtype) @ v

@@ -3,7 +3,8 @@
     x0, x, hidden = stream.batch(iteration)   (B, L) clean ids, masked ids, bool: what to predict
     stream.advance(score, confidence)         (B, L) of the same forward pass: to the next states
 
-Both streams present these two methods to the training loop and differ in nothing else.
+All streams present these two methods to the training loop and differ in nothing else; NextToken is
+that of autoregressive pretraining.
 ProgressiveUnmasking is Algorithm 1 and appendix B.1 of the paper (arXiv 2602.10314): each row is a
 chain that starts fully masked, and each step reveals the *true* tokens at the positions which the
 current model would reveal next. The choice sees x only, never the hidden tokens of x0, so the
@@ -42,6 +43,15 @@ class RandomMasking:
         self.generator.set_state(state["generator"].cpu())
 
 
+class NextToken(RandomMasking):
+    """Autoregression, for a causal model: all tokens are seen and all but the prompt predicted."""
+
+    def batch(self, iteration):
+        self.queue.top_up()
+        x0, prompt = self.queue.take(self.every_row)
+        return x0, x0, ~prompt
+
+
 class ProgressiveUnmasking:
     """A streaming buffer of teacher-forced chains.
 
@@ -77,19 +87,20 @@ class ProgressiveUnmasking:
         every_row = torch.ones(B, dtype=torch.bool, device=self.queue.x0.device)
         x0, prompt = self.queue.take(every_row)
         stage = (place + torch.arange(B, device=x0.device)) % self.stages
-        hidden = torch.where(
-            stage[:, None] > 0, self.random_state(prompt, stage), self.start(prompt)
-        )
-        return x0, prompt, hidden, stage
+        return x0, prompt, self.first_state(prompt, stage), stage
 
     def batch(self, iteration):
         self.queue.top_up()
-        if (stages := self.stages_at(iteration)) != self.stages:  # K switches: chains go on
-            self.stages = stages
-            effective = (~self.prompt).sum(-1)
-            self.stage.copy_(self.stage_of(effective - self.hidden.sum(-1), effective))
+        if (stages := self.stages_at(iteration)) != self.stages:
+            self.switch(stages)
         x0, hidden = self.visited("x0"), self.visited("hidden")
         return x0, x0.masked_fill(hidden, self.mask_token), hidden
+
+    def switch(self, stages):
+        """K switches: chains go on."""
+        self.stages = stages
+        effective = (~self.prompt).sum(-1)
+        self.stage.copy_(self.stage_of(effective - self.hidden.sum(-1), effective))
 
     def advance(self, score, confidence):
         """Reveal true tokens, replace finished chains, turn to the next batch of the buffer.
@@ -98,10 +109,15 @@ class ProgressiveUnmasking:
         token. Both must depend on x alone.
         """
         x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
+        hidden, stage, finished = self.reveal(prompt, hidden, stage, score, confidence)
+        self.replace(finished, x0, prompt, hidden, stage)
+
+    def reveal(self, prompt, hidden, stage, score, confidence):
+        """One step of each chain: hidden (B, L), stage (B,) and whether it is finished (B,)."""
         effective = (~prompt).sum(1)
         revealed = effective - hidden.sum(1)
 
-        r = (stage + 1 + uniform(len(x0), self.generator)) / self.stages  # Unif(I_{n+1})
+        r = (stage + 1 + uniform(len(stage), self.generator)) / self.stages  # Unif(I_{n+1})
         target = self.tokens_at(r, effective)
         count = (target - revealed).clamp(min=1)  # short rows must not stall
         chosen = policies.reveal(score, hidden, count)
@@ -112,7 +128,7 @@ class ProgressiveUnmasking:
 
         finished = (stage + 1 >= self.stages) | ~hidden.any(1)
         stage = torch.where(revealed > target, self.stage_of(revealed, effective), stage + 1)
-        self.replace(finished, x0, prompt, hidden, stage)
+        return hidden, stage, finished
 
     def replace(self, finished, x0, prompt, hidden, stage):
         """Write the visited batch back, with a new chain in every finished row."""
@@ -123,11 +139,15 @@ class ProgressiveUnmasking:
             "x0": torch.where(row, new_x0, x0),
             "prompt": prompt,
             "hidden": torch.where(row, self.start(prompt), hidden),
-            "stage": stage.masked_fill(finished, 0),
+            "stage": stage.masked_fill(row if stage.dim() > 1 else finished, 0),  # of blocks, too
         }
         for name, value in after.items():
             getattr(self, name).index_copy_(0, self.turn, value[None])
         self.turn.copy_((self.turn + 1) % len(self.x0))
+
+    def first_state(self, prompt, stage):
+        """Hidden positions of the first chains, which begin at any stage (B,)."""
+        return torch.where(stage[:, None] > 0, self.random_state(prompt, stage), self.start(prompt))
 
     def start(self, prompt):
         """The hidden positions of new chains, (B, L)."""
@@ -149,8 +169,7 @@ class ProgressiveUnmasking:
         return revealed * self.stages // effective
 
     def stages_at(self, iteration):
-        k = [k for start, k in self.k_schedule if start <= iteration][-1]
-        return max(2, round(self.queue.x0.shape[1] / k))
+        return max(2, round(self.queue.x0.shape[1] / value_at(self.k_schedule, iteration)))
 
     def visited(self, name):
         return getattr(self, name).index_select(0, self.turn)[0]
@@ -173,16 +192,20 @@ class ProgressiveUnmasking:
         self.queue.load_state_dict(state["queue"])
 
 
-def check_schedule(pairs):
+def check_schedule(pairs, name="k_schedule"):
     starts = [start for start, _ in pairs]
     if (
         not starts
         or starts[0] != 0
         or starts != sorted(set(starts))
-        or min(k for _, k in pairs) < 1
+        or min(value for _, value in pairs) < 1
     ):
-        raise ValueError(f"k_schedule {pairs}: (iteration, K) pairs from iteration 0 on, K >= 1")
+        raise ValueError(f"{name} {pairs}: (iteration, value) pairs from iteration 0 on, from 1 up")
     return pairs
+
+
+def value_at(schedule, iteration):
+    return [value for start, value in schedule if start <= iteration][-1]
 
 
 def random_masks(prompt, generator):

@@ -9,6 +9,7 @@
 """
 
 import csv
+import functools
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import backend
 import checkpoint
 import policies
 import sudoku
+from cache import Cache
 from configurator import configure
 from losses import chunks
 
@@ -57,9 +59,12 @@ def generate(
     top_p of the probability; `confidence` is then the model's untempered probability of what was
     sampled (paper, table 2); the entropy does not depend on it.
 
+    A model with blocks fills in one block after the other, and so does this inside each. A causal
+    model's blocks are single tokens: policy, count and tau have nothing to choose from, whatever
+    they are.
+
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
-    the number of forward passes. Finished rows leave the batch, waiting ones take their places;
-    progress shows how many tokens are revealed.
+    the number of forward passes; progress shows how many tokens are revealed.
     """
     if count < 1 or batch_size < 1 or temperature < 0 or not 0 < top_p <= 1:
         raise ValueError(
@@ -67,33 +72,76 @@ def generate(
         )
     sure, tau = policies.threshold(tau, tau_entropy)
     x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
+    predicted = functools.partial(
+        predict, model, policy=policy, temperature=temperature, top_p=top_p, sure=sure
+    )
+    step = functools.partial(reveal_step, predicted, count, tau)
+    order = by_blocks if 0 < model.block < x.shape[1] else at_once
+    with tqdm(total=hidden.sum().item(), unit="token", leave=False, disable=not progress) as bar:
+        revealed_at, passes = order(model, x, hidden, step, batch_size, bar)
+    return x, revealed_at, passes
+
+
+def at_once(model, x, hidden, step, batch_size, bar):
+    """Fill in x, hidden (N, L) in place. Finished rows leave, waiting rows take their places."""
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     waiting = hidden.any(1).nonzero()[:, 0]
     active, passes = waiting[:0], 0
-    bar = tqdm(total=hidden.sum().item(), unit="token", leave=False, disable=not progress)
     while len(active) + len(waiting):
         free = batch_size - len(active)
         active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
         rows, now = x[active], hidden[active]  # (B, L)
-        where = now.nonzero(as_tuple=True)
-        h = model(rows)[where]  # (n, dim)
-        found = predict(model, h, where[1], policy, temperature, top_p, sure)  # (n,) each
-        token, certainty, score = (
-            f.new_zeros(rows.shape).index_put_(where, f) for f in found
-        )  # (B, L)
-        chosen = choose(score, certainty, now, count, tau)
+        x[active], chosen = step(model(rows), rows, now)
         passes += 1
         age[active] += 1
-        x[active] = torch.where(chosen, token, rows)
         revealed_at[active] = torch.where(chosen, age[active, None], revealed_at[active])
         hidden[active] = now & ~chosen
         active = active[hidden[active].any(1)]
         bar.update(chosen.sum().item())
-    bar.close()
-    return x, revealed_at, passes
+    return revealed_at, passes
 
 
-def predict(model, h, position, policy, temperature, top_p, sure):
+def by_blocks(model, x, hidden, step, batch_size, bar):
+    """Fill in x, hidden (N, L) in place, block by block from the left; finished blocks are cached.
+
+    The rows of a batch start each block together. `passes` counts those that fill the cache too.
+    """
+    L, size, passes = x.shape[1], model.block, 0
+    revealed_at = torch.zeros_like(x)
+    for rows in hidden.any(1).nonzero()[:, 0].split(batch_size):
+        cache, age = Cache(model, L), torch.zeros_like(x[rows, :1])
+        columns = hidden[rows].any(0).nonzero()[:, 0]
+        given, last = (columns[[0, -1]] // size * size).tolist()  # first and last block to fill in
+        if given:
+            cache.keep(x[rows, :given])
+        for start in range(given, last + 1, size):
+            block = slice(start, start + size)
+            tokens, now, at = x[rows, block], hidden[rows, block], revealed_at[rows, block]
+            while now.any():
+                tokens, chosen = step(cache.states(tokens), tokens, now, start)
+                age += chosen.any(1, keepdim=True)
+                at, now = torch.where(chosen, age, at), now & ~chosen
+                bar.update(chosen.sum().item())
+            x[rows, block], revealed_at[rows, block] = tokens, at
+            if start < last:
+                cache.keep(tokens)
+        passes += cache.passes
+    return revealed_at, passes
+
+
+def reveal_step(predicted, count, tau, h, x, hidden, start=0):
+    """One step at positions from `start` on: h (B, n, dim), x, hidden (B, n) -> x and what changed.
+
+    h are the states that score x; predicted(h, position) is `predict` of n of them.
+    """
+    where = hidden.nonzero(as_tuple=True)
+    found = predicted(h[where], where[1] + start)  # (n,) each
+    token, certainty, score = (f.new_zeros(x.shape).index_put_(where, f) for f in found)  # (B, n)
+    chosen = choose(score, certainty, hidden, count, tau)
+    return torch.where(chosen, token, x), chosen
+
+
+def predict(model, h, position, policy, temperature=0.0, top_p=1.0, sure=policies.top_k):
     """Token and the scores of two policies, `sure` and `policy`, at n positions, (n,) each."""
     found = []
     for part in chunks(len(h), model.vocab_size):
@@ -130,7 +178,7 @@ def nucleus(logits, top_p):
 
 
 def choose(score, certainty, hidden, count, tau):
-    """The positions to reveal in this step, (B, L) bool: at least one in every row."""
+    """The positions to reveal in this step, (B, L) bool: one at least where any is hidden."""
     best = policies.reveal(score, hidden, score.new_full(score.shape[:1], count))
     if tau is None:
         return best

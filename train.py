@@ -1,8 +1,11 @@
 """Train a masked diffusion model, with Progressive Unmasking (puma) or random masks (mdm).
 
+Or an autoregressive one (ar), from which such a run can start.
+
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
     python train.py config/sudoku_mini.py --init_from=resume      go on where the run stopped
+    python train.py config/gsm_mini.py --init_from=out/gsm_mini_ar_1/checkpoint.pt
 
 Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
@@ -22,6 +25,7 @@ from tqdm import tqdm
 
 import ablations
 import backend
+import block
 import checkpoint
 import humaneval
 import policies
@@ -30,17 +34,17 @@ import text
 from configurator import configure
 from evaluation import Sampler, on_device, solve
 from examples import ExampleQueue, fingerprint
-from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean
+from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean, states
 from metrics import Metrics
 from model import Transformer
 from muon import Muon
-from puma import RandomMasking, random_masks
+from puma import NextToken, RandomMasking, check_schedule, value_at
 
 # -- run -------------------------------------------------------------------------------------
 name = "sudoku_mini"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_dir
+init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt: its (averaged) weights
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku; text: questions, each followed by a program; humaneval: instructions
@@ -55,12 +59,13 @@ data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate 
 test_file = ""  # another to hold out; "" = hold out test_examples of the same
 max_rating: float | None = None  # of real puzzles, take those rated at most this; None = all
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma: teacher-forced chains, a variant (ablations.py), or mdm: random masks
+method = "puma"  # puma (variants of it: ablations.py), mdm: random masks, ar: next token
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
+block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model -----------------------------------------------------------------------------------
 dim = 128
 layers = 4
@@ -115,8 +120,16 @@ def main(config):
         model_args = dict(
             vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
             layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+            causal=method == "ar", shifted=method == "ar", block=block_at(0),
         )  # fmt: skip
+        weights = None
+        if saved:
+            model_args = saved["model_args"]  # `shifted` may come from the run it started from
+        elif init_from != "scratch":
+            weights, model_args = checkpoint.starting_point(init_from, model_args)
         model = Transformer(**model_args).to(device)
+        if weights:
+            model.load_state_dict(weights)
         averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
@@ -130,7 +143,8 @@ def main(config):
             start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
             averaged.load_state_dict(saved["ema"])
-    if backend.compiles(device, compile, max_iters):
+    compiled = backend.compiles(device, compile, max_iters)
+    if compiled:
         objective.compile()
     if world > 1:
         objective = DistributedDataParallel(objective, broadcast_buffers=False)
@@ -139,7 +153,8 @@ def main(config):
         ranks = backend.gather({"stream": stream.state_dict(), **checkpoint.random_states()})
         if rank == 0:
             state = {part: value.state_dict() for part, value in parts.items()}
-            state |= {"iteration": iteration, "config": config, "model_args": model_args}
+            state |= {"iteration": iteration, "config": config}
+            state |= {"model_args": model_args | {"block": model.block}}  # as it is now
             state |= {"ranks": ranks, "device": device.type, "data": fingerprint(task.train)}
             checkpoint.save(state, out / "checkpoint.pt")
 
@@ -170,6 +185,10 @@ def main(config):
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
     losses, since, shown, result = [], time.perf_counter(), {}, None
     for iteration in range(start, max_iters):
+        if model.block != block_at(iteration) and not model.causal:
+            model.block = averaged.block = block_at(iteration)
+            if compiled:
+                torch.compiler.reset()  # it gives up after a few versions of the same code
         for group in optimizer.param_groups:
             group["lr"] = lr_at(iteration)
         for micro in range(accumulate):
@@ -205,7 +224,7 @@ def main(config):
             result = measure()
             if rank == 0:
                 log.write(type="eval", iter=done, **result)
-            shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
+            shown["accuracy"] = f"{next(iter(result['accuracy'].values())):.3f}"
             since += time.perf_counter() - pause
         stopping = backend.any_process(stop.is_set())
         if done % checkpoint_interval == 0 or done == max_iters or stopping:
@@ -227,10 +246,12 @@ def check(config):
             raise ValueError(f"{key} {config[key]}: expected at least 1")
     if dataset not in ("sudoku", "text", "humaneval"):
         raise ValueError(f"dataset {dataset!r}: expected sudoku, text or humaneval")
-    if init_from not in ("scratch", "resume"):
-        raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
     if not 0 <= papl < math.inf:
         raise ValueError(f"papl {papl}: expected a finite number, at least 0")
+    if block_schedule:
+        check_schedule(block_schedule, "block_schedule")
+        if method == "ar":
+            raise ValueError("block_schedule goes with mdm and puma: ar is the case of blocks of 1")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     for each in eval_policies:
@@ -259,11 +280,25 @@ def make_objective(model, policy, papl=0.0):
 def make_stream(task, device, rank, world):
     queue = ExampleQueue(task.train, batch_size, device, seed, rank, world)
     generator = torch.Generator(device).manual_seed(seed * world + rank)
+    if method == "ar":
+        return NextToken(queue, task.mask, generator)
+    chains = k_schedule, tau, buffer
+    if method == "mdm" and block_schedule:
+        return block.RandomMasking(queue, task.mask, generator, block_schedule)
     if method == "mdm":
         return RandomMasking(queue, task.mask, generator)
-    if method in ablations.CHAINS:
-        return ablations.CHAINS[method](queue, task.mask, generator, k_schedule, tau, buffer)
-    raise ValueError(f"method {method!r}: expected puma or mdm, or of {list(ablations.CHAINS)[1:]}")
+    if method in ablations.CHAINS and not block_schedule:
+        return ablations.CHAINS[method](queue, task.mask, generator, *chains)
+    if method == "puma":
+        return block.ProgressiveUnmasking(queue, task.mask, generator, block_schedule, *chains)
+    others = ", ".join(list(ablations.CHAINS)[1:])
+    raise ValueError(
+        f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
+    )
+
+
+def block_at(iteration):
+    return value_at(block_schedule, iteration) if block_schedule else 0
 
 
 def lr_at(iteration):
@@ -290,13 +325,14 @@ def evaluate(task, model, autocast, rank, world):
     x0, prompt = on_device(task.test[mine], device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), autocast:
         solved = []
-        for each in eval_policies:
+        names = ["left_to_right"] if model.causal else eval_policies
+        for each in names:
             sampler = Sampler(each, eval_reveal, eval_tau)
             tokens, _ = solve(model, x0, prompt, sampler, 0, eval_batch_size, rank)
             solved.append(task.test.solved(tokens, mine).sum())
         loss, rows = validation_loss(task.validation, model, device, rank, world)
     *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
-    accuracy = {key: count / n for key, count in zip(eval_policies, solved, strict=True)}
+    accuracy = {key: count / n for key, count in zip(names, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
 
 
@@ -304,18 +340,19 @@ def evaluate(task, model, autocast, rank, world):
 def validation_loss(examples, model, device, rank, world):
     """The baseline's loss summed over this process's rows of test_examples, and their number.
 
-    The masks are the same for both methods and every number of processes.
+    The masks are the same for both methods and every number of processes. The loss of a model with
+    blocks is that in blocks, a causal model's that of the next token: not to be compared.
     """
     count = min(len(examples), test_examples)
     x0, prompt = on_device(examples[np.arange(count)], device)
-    hidden = random_masks(prompt, torch.Generator(device).manual_seed(0))
-    x0, hidden = x0[rank::world], hidden[rank::world]
+    hidden = block.random_masks(prompt, model.block, torch.Generator(device).manual_seed(0))
+    x = x0 if model.causal else x0.masked_fill(hidden, model.mask_token)
+    x0, x, hidden = (each[rank::world] for each in (x0, x, hidden))
     total = 0.0
     for row in range(0, len(x0), eval_batch_size):
         rows = slice(row, row + eval_batch_size)
-        h = model(x0[rows].masked_fill(hidden[rows], model.mask_token))
-        nll = masked_nll(model, h, x0[rows], hidden[rows])
-        total += row_mean(nll, hidden[rows]).item() * len(nll)
+        nll = masked_nll(model, states(model, x[rows], x0[rows]), x0[rows], hidden[rows])
+        total += row_mean(nll, hidden[rows], model.block).item() * len(nll)
     return total, len(x0)
 
 
@@ -355,6 +392,7 @@ def stop_on_signal():
 def finish(result, rank):
     if rank == 0:
         how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
+        how = "1 per step" if method == "ar" else how
         for key, share in result["accuracy"].items():
             print(f"{share:7.2%} of {result['examples']} held-out problems solved ({key}, {how})")
     backend.stop()

@@ -82,7 +82,7 @@ def chain(model, x0, hidden, policy, K, tau):
         h = model(x0.masked_fill(hidden, model.mask_token))[where]
         _, confidence, score = (
             found.new_zeros(x0.shape).index_put_(where, found)
-            for found in predict(model, h, where[1], policy, temperature=0)
+            for found in predict(model, h, where[1], policy)
         )
         chosen = policies.reveal(score, hidden, count)
         if tau is not None:

@@ -4,7 +4,9 @@ import torch
 
 import policies
 from examples import ExampleQueue
-from puma import ProgressiveUnmasking, RandomMasking, random_masks
+from losses import Objective
+from model import Transformer, causal
+from puma import NextToken, ProgressiveUnmasking, RandomMasking, random_masks
 
 MASK = 9
 
@@ -259,3 +261,39 @@ def test_top_k_chain_reveals_what_the_model_is_surest_of():
     turn = (hidden[:, 4]) & (stream.stage[0] < 7)
     stream.advance(score, confidence)
     assert turn.any() and not stream.hidden[0][turn][:, 4].any()
+
+
+def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
+    """The output at 3 is sure of token 4. Unaligned, the chain would reveal position 3."""
+    stream = make(k=1)  # a new chain reveals one token, or two
+    stream.hidden[:], stream.stage[:] = True, 0
+    model = Transformer(10, MASK, 24, 32, 2, 2, 48, shifted=True)
+    states = torch.zeros(16, 24, 32)
+    states[:, 3] = 2000 * model.lm_head.weight[2].detach()
+    model.model.forward = lambda *_: states
+    x0, x, hidden = stream.batch(0)
+    _, score, confidence = Objective(model, policies.top_k)(x, x0, hidden)
+    assert confidence[0, 4] > 0.99 > 0.2 > confidence[0, 3]
+    stream.advance(score, confidence)
+    revealed = ~stream.hidden[0]
+    assert revealed[:, 4].all() and (revealed.sum(1) == 1).any()
+
+
+def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
+    """The loss is the cross-entropy of the output at i - 1 against token i."""
+    queue = ExampleQueue(Rows(500, 24, [20, 5]), 4)
+    stream = NextToken(queue, MASK, torch.Generator().manual_seed(0))
+    x0, x, hidden = stream.batch(0)
+    assert x.equal(x0) and set(hidden.sum(1).tolist()) == {5, 20}
+    torch.manual_seed(0)
+    model = Transformer(10, MASK, 24, 32, 2, 2, 48, causal=True, shifted=True)
+    model.lm_head.weight.data.mul_(20)
+    # Rows gives positions to predict at the left: all but the first are tokens with a past
+    hidden[:, 0] = False
+    loss, *_ = Objective(model, policies.top_k)(x, x0, hidden)
+    unshifted = model.model(x, slice(24), causal)  # row i comes from tokens up to i
+    nll = torch.nn.functional.cross_entropy(
+        model.logits(unshifted[:, :-1]).transpose(1, 2), x0[:, 1:], reduction="none"
+    )
+    rows = [nll[b][hidden[b, 1:]].mean() for b in range(4)]
+    torch.testing.assert_close(loss, torch.stack(rows).mean())

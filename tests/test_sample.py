@@ -11,7 +11,7 @@ from sample import draw, generate, nucleus
 class Table:
     """A "model" that is sure of the answer, the more the smaller its position's rank."""
 
-    mask_token, vocab_size = 4, 5
+    mask_token, vocab_size, block = 4, 5, 0
 
     def __init__(self, answer, rank):
         self.answer, self.rank, self.batches = answer, rank, []

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import start_training, train
+from conftest import run_script, start_training, train
 
 import policies
 from checkpoint import load
@@ -55,9 +55,12 @@ def test_record_and_report(trained):
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-@pytest.mark.parametrize("method", ["puma", "mdm"])
+@pytest.mark.parametrize("method", ["puma", "mdm", "ar", "puma in blocks"])
 def test_killed_runs_end_in_the_same_weights(method, tmp_path):
-    flags = [f"--method={method}", "--checkpoint_interval=4", "--accumulate=2", "--max_iters=40"]
+    flags = [f"--method={method.split()[0]}", "--checkpoint_interval=4", "--accumulate=2"]
+    flags += ["--max_iters=40", "--eval_interval=20"]
+    if "blocks" in method:
+        flags += ["--block_schedule=[(0,1),(6,4),(14,8),(30,16)]", "--k_schedule=[(0,2),(25,1)]"]
     train(tmp_path / "whole", *flags)
     start, saved = [], 0
     for _ in range(int(os.environ.get("KILLS", "2"))):
@@ -155,8 +158,8 @@ def test_ema_follows_its_definition():
     [
         (["--init_from=resume"], "no checkpoint"),
         (["--eval_only=True"], "no checkpoint"),
-        (["--init_from=best"], "scratch or resume"),
-        (["--method=mdn"], "expected puma or mdm"),
+        (["--init_from=best"], "expected scratch, resume or a checkpoint.pt"),
+        (["--method=mdn"], "expected puma, mdm or ar"),
         (["--policy=sure"], "unknown policy 'sure'"),
         (["--eval_policies=['sure']"], "unknown policy 'sure'"),
         (["--k_schedule=[(5,4)]"], "k_schedule"),
@@ -167,6 +170,9 @@ def test_ema_follows_its_definition():
         (["--papl=-1"], "papl -1.0: expected a finite number"),
         (["--eval_policies=[]"], "eval_policies is empty"),
         (["--test_file=t.npy"], "without data_file"),
+        (["--block_schedule=[(0,3)]"], "blocks of 3 do not divide rows of 16"),
+        (["--block_schedule=[(1,4)]"], "block_schedule"),
+        (["--block_schedule=[(0,4)]", "--method=ar"], "ar is the case of blocks of 1"),
         (["--device=cpuu"], "device cpuu"),
         (["--eval_tau=high"], "expected a float or None"),
     ],
@@ -191,3 +197,62 @@ def test_a_new_run_keeps_the_old_one_under_other_names(tmp_path):
 def test_a_resumed_run_must_keep_its_configuration(flag, trained):
     with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
         train(trained, "--init_from=resume", "--max_iters=30", flag)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path):
+    flags = [f"--tied={tied}", "--eval_interval=100"]
+    train(tmp_path / "ar", "--method=ar", *flags)
+    first = load(tmp_path / "ar/checkpoint.pt")
+    source = f"--init_from={tmp_path}/ar/checkpoint.pt"
+    train(tmp_path / "start", source, "--max_iters=0", *flags)
+    start = load(tmp_path / "start/checkpoint.pt")
+    assert start["iteration"] == 0 and not start["optimizer"]["state"]
+    assert start["model_args"]["shifted"] and not start["model_args"]["causal"]
+    assert same(start["model"], start["ema"])
+    for name, weight in first["ema"].items():
+        if weight.shape[0] == 5 and (tied or "embed" in name):  # digits and mask
+            weight = torch.cat((weight[:4], weight[:4].mean(0, keepdim=True)))
+        assert start["model"][name].equal(weight), name
+
+    train(tmp_path / "whole", source, "--max_iters=8", *flags)
+    train(tmp_path / "parts", source, "--max_iters=4", *flags)
+    (tmp_path / "ar").rename(tmp_path / "gone")
+    train(tmp_path / "parts", "--init_from=resume", "--max_iters=8", *flags)
+    whole, parts = (load(tmp_path / run / "checkpoint.pt") for run in ("whole", "parts"))
+    assert same(whole["ema"], parts["ema"]) and parts["model_args"]["shifted"]
+
+
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_block_size_warm_up_from_an_autoregressive_run(method, tmp_path):
+    train(tmp_path / "ar", "--method=ar", "--max_iters=10")
+    flags = [f"--method={method}", f"--init_from={tmp_path}/ar/checkpoint.pt", "--max_iters=12"]
+    train(tmp_path / "run", "--block_schedule=[(0,1),(4,4),(8,8)]", *flags)
+    lines = metrics(tmp_path / "run")
+    assert all(np.isfinite(line["loss"]) for line in lines if line["type"] == "train")
+    args = load(tmp_path / "run/checkpoint.pt")["model_args"]
+    assert args["shifted"] and args["block"] == 8
+    final = lines[-1]
+    out = train(tmp_path / "run", "--eval_only=True")
+    assert f"{final['accuracy']['top_k']:7.2%} of 40" in out
+    solved = run_script("sample.py", f"--out_dir={tmp_path}/run", "--device=cpu")
+    assert f"solved {final['accuracy']['top_k'] * 40:.0f} of 40" in solved
+
+
+def test_another_architecture_to_start_from_is_named(trained, tmp_path):
+    source = f"--init_from={trained}/checkpoint.pt"
+    with pytest.raises(SystemExit, match="architecture: dim 32 -> 64, theta"):
+        train(tmp_path, source, "--dim=64", "--theta=100")
+    with pytest.raises(SystemExit, match="causal model must be shifted"):
+        train(tmp_path, source, "--method=ar")
+
+
+def test_autoregression_is_evaluated_from_left_to_right(tmp_path):
+    out = train(tmp_path, "--method=ar", "--lr=3e-3", "--max_iters=60", "--eval_interval=60")
+    assert "(left_to_right, 1 per step)" in out
+    assert load(tmp_path / "checkpoint.pt")["model_args"]["causal"]
+    losses = [line["loss"] for line in metrics(tmp_path) if line["type"] == "train"]
+    evaluated = metrics(tmp_path)[-1]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) <= np.log(4) + 0.01
+    # the averaged weights lag behind; both are the same loss
+    assert evaluated["val_loss"] == pytest.approx(np.mean(losses[-20:]), abs=0.1)

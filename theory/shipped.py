@@ -61,7 +61,7 @@ class Lookup(nn.Module):
 
     def __init__(self, table, V):
         super().__init__()
-        self.table, self.V = table, V
+        self.table, self.V, self.block = table, V, 0
 
     def forward(self, x):
         return state_code(x, self.V)

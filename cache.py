@@ -1,0 +1,57 @@
+"""A key-value cache: what a model computed for finished tokens, kept while it fills in later ones.
+
+In block diffusion (arXiv 2503.09573) the tokens of a block see their own block and the finished
+ones before it, never a later one. So the keys and values of a finished block never change, and the
+states of the block in work are the same, up to rounding, as those from the whole sequence.
+A causal model is the case of blocks of one token.
+"""
+
+import torch
+
+from model import attend
+
+
+class Cache:
+    """Finished tokens of B rows: `start` of them, in whole blocks; model.block is their size.
+
+    Keys and values of all layers take 2 * layers * B * length * kv_heads * head width numbers.
+    """
+
+    def __init__(self, model, length):
+        self.model, self.length = model, length
+        self.start, self.passes, self.kept, self.before = 0, 0, {}, None
+
+    def states(self, x):
+        """x (B, block), the tokens of the next block so far -> (B, block, dim): row i scores i."""
+        if self.model.shifted and x.shape[1] == 1 and self.start > 0:
+            return self.before  # the state of the last finished token: no pass is needed
+        h = self.run(x)
+        return self.model.aligned(h, self.before if self.start > 0 else self.model.first(h))
+
+    def keep(self, x):
+        """x (B, n): the next blocks, finished."""
+        self.before = self.run(x)[:, -1:]
+        self.start += x.shape[1]
+
+    def run(self, x):
+        self.passes += 1
+        return self.model.model(x, slice(self.start, self.start + x.shape[1]), self.attention)
+
+    def attention(self, layer, q, k, v):
+        """Queries of new tokens see the kept keys and the new ones up to their own block.
+
+        New pairs are stored behind the kept ones; those of an unfinished block are overwritten by
+        the next pass.
+        """
+        end = self.start + k.shape[2]
+        if layer not in self.kept:
+            self.kept[layer] = tuple(
+                t.new_empty(*t.shape[:2], self.length, t.shape[3]) for t in (k, v)
+            )
+        for store, new in zip(self.kept[layer], (k, v), strict=True):
+            store[:, :, self.start : end] = new
+        keys, values = (store[:, :, :end] for store in self.kept[layer])
+        if k.shape[2] == self.model.block:  # sees all that is there
+            return attend(q, keys, values)
+        block = torch.arange(end, device=q.device) // self.model.block
+        return attend(q, keys, values, visible=block <= block[self.start :, None])

@@ -1,0 +1,322 @@
+import pytest
+import torch
+from test_cache import MASK, L, make, prompts
+from test_puma import Rows
+from test_puma import make as make_chains
+from torch.nn.attention.flex_attention import flex_attention
+
+import block
+import model as module
+import policies
+from cache import Cache
+from examples import ExampleQueue
+from losses import ChunkedObjective, Objective
+from model import attend
+from sample import generate
+
+SIZES = [1, 2, 3, 4, 6]
+
+
+def noisy():
+    """A batch of half masked rows: x0, x, hidden (7, L), every row with something hidden."""
+    x0, hidden = prompts()
+    hidden[:, -1] = True
+    return x0, x0.masked_fill(hidden, MASK), hidden
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_states_in_one_pass_equal_a_pass_per_block_over_its_own_tokens(size, shifted):
+    """Oracle: block b alone, after clean blocks, none of which sees a later one."""
+    model = make(size, shifted=shifted, kv_heads=2)
+    x0, x, _ = noisy()
+    found = model(x, x0)
+    for start in range(0, L, size):
+        end = start + size
+        row = torch.cat((x0[:, :start], x[:, start:end]), 1)
+        index = torch.arange(end) // size
+        visible = index <= index[:, None]
+        h = model.model(row, slice(end), lambda _, q, k, v, m=visible: attend(q, k, v, visible=m))
+        expected = h[:, start - shifted : end - shifted] if start else model.aligned(h, h[:, :1])
+        torch.testing.assert_close(found[:, start:end], expected)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_one_block_is_full_diffusion(shifted):
+    x0, x, hidden = noisy()
+    for kind in (Objective, ChunkedObjective):
+        results = []
+        for size in (0, L):
+            model = make(size, shifted=shifted)
+            loss, *found = kind(model, policies.top_k)(x, x0, hidden)
+            loss.backward()
+            results.append(
+                [loss, *(f[hidden] for f in found), *(p.grad for p in model.parameters())]
+            )
+        assert all(a.equal(b) for a, b in zip(*results, strict=True))
+
+
+def test_blocks_of_one_are_the_causal_model():
+    """Loss and logits of a shifted one, but for position 0, equal next-token training."""
+    x0, hidden = prompts()
+    hidden[:, 0], hidden[:, 5] = False, True
+    ones, causal = make(1, shifted=True), make(causal=True, shifted=True)
+    x = x0.masked_fill(hidden, MASK)
+    torch.testing.assert_close(ones(x, x0)[:, 1:], causal(x0)[:, 1:])
+    losses = [Objective(ones, policies.top_k)(x, x0, hidden)[0]]
+    losses.append(Objective(causal, policies.top_k)(x0, x0, hidden)[0])
+    torch.testing.assert_close(*losses)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_hidden_tokens_never_leak_into_their_own_or_earlier_blocks(size, shifted):
+    model = make(size, shifted=shifted)
+    x0, x, hidden = noisy()
+    before = model(x, x0)
+    for start in range(0, L, size):
+        inside = slice(start, start + size)
+        changed = x0.clone()
+        changed[:, inside] = torch.where(hidden, (x0 + 1) % MASK, x0)[:, inside]
+        after = model(x, changed)
+        assert after[:, : start + size].equal(before[:, : start + size])
+        rows = hidden[:, inside].any(1)
+        if start + size < L and rows.any():  # and they are seen by later ones
+            assert after[rows, start + size :].ne(before[rows, start + size :]).any()
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_loss_equals_a_slow_loop_over_rows_and_blocks(size):
+    model = make(size)
+    x0, x, hidden = noisy()
+    hidden[3, : L - size] = False  # one block takes part
+    log_probs = model.logits(model(x, x0)).log_softmax(-1)
+    total = 0.0
+    for b in range(len(x)):
+        means = []
+        for start in range(0, L, size):
+            places = [i for i in range(start, start + size) if hidden[b, i]]
+            if places:
+                means.append(-sum(log_probs[b, i, x0[b, i]] for i in places) / len(places))
+        total += sum(means) / len(means) / len(x)
+    for kind in (Objective, ChunkedObjective):
+        loss, *_ = kind(model, policies.top_k)(x, x0, hidden)
+        torch.testing.assert_close(loss, total)
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_sampler_sees_the_states_of_training(size, shifted):
+    model = make(size, shifted=shifted)
+    x0, x, _ = noisy()
+    trained, cache = model(x, x0), Cache(model, L)
+    for start in range(0, L, size):
+        inside = slice(start, start + size)
+        cache.states(x0[:, inside])  # another state of the same block leaves no trace
+        torch.testing.assert_close(cache.states(x[:, inside]), trained[:, inside])
+        cache.keep(x0[:, inside])
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("count, tau", [(1, None), (2, None), (1, 0.6)])
+@pytest.mark.parametrize("size", [1, 3, 6])
+def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted):
+    """Oracle: each row by itself, block by block, every step from the whole sequence."""
+    model = make(size, shifted=shifted)
+    x, hidden = prompts()
+    tokens, at, passes = generate(model, x, hidden, policies.top_k, count, tau, batch_size=4)
+    assert passes < 2 * (L + L // size)
+    for b in (0, 1, 3, 6):
+        row, now, step = x[b : b + 1].masked_fill(hidden[b], MASK), hidden[b].clone(), 0
+        expected_at = torch.zeros_like(row)
+        for start in range(0, L, size):
+            inside = torch.arange(L) // size == start // size
+            while (now & inside).any():
+                step += 1
+                probs = model.logits(model(row, row)).softmax(-1)[0]
+                best, token = probs.max(-1)
+                places = (now & inside).nonzero()[:, 0].tolist()
+                chosen = [i for i in places if tau is not None and best[i] > tau]
+                chosen = chosen or sorted(places, key=lambda i: -best[i].item())[:count]
+                row[0, chosen], expected_at[0, chosen], now[chosen] = token[chosen], step, False
+        assert tokens[b].equal(row[0]) and at[b].equal(expected_at[0])
+
+
+def test_flex_attention_sees_what_the_boolean_mask_sees(monkeypatch):
+    """Not fused, on a CPU."""
+    monkeypatch.setattr(module, "compiled_flex_attention", flex_attention)
+    q, k, v = torch.randn(2, 4, 24, 16), torch.randn(2, 2, 24, 16), torch.randn(2, 2, 24, 16)
+    for size in (3, 6):
+        found = module.flex(module.block_mask(L, size, "cpu"), 0, q, k, v)
+        torch.testing.assert_close(found, module.block_causal(L, size, q.device)(0, q, k, v))
+
+
+# -- chains ------------------------------------------------------------------------------------
+
+
+def chains(size=6, B=16, effective=None, k=3, tau=None, batches=1, n=500, seed=0, **options):
+    queue = ExampleQueue(Rows(n, 24, effective or [24]), B, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    schedule = size if isinstance(size, list) else [(0, size)]
+    return block.ProgressiveUnmasking(
+        queue, MASK + 1, generator, schedule, [(0, k)], tau, batches, **options
+    )
+
+
+def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
+    for iteration in range(steps):
+        x0, x, hidden = stream.batch(iteration)
+        yield x0, x, hidden
+        stream.advance(torch.rand(16, 24), confidence())
+
+
+@pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 9]])
+@pytest.mark.parametrize("tau", [None, 0.8])
+def test_a_single_block_is_the_chain_of_full_diffusion(tau, effective):
+    """The same batches, bit for bit."""
+    one = chains(24, effective=effective, tau=tau, batches=2)
+    full = make_chains(effective=effective, tau=tau, batches=2)
+    for i in range(100):
+        batch, expected = one.batch(i), full.batch(i)
+        assert batch[0].equal(expected[0]) and batch[2].equal(expected[2])
+        score, confidence = torch.rand(16, 24), torch.rand(16, 24)
+        for stream in (one, full):
+            stream.advance(score, confidence)
+
+
+@pytest.mark.parametrize("tau", [None, 0.5, 0.0])
+@pytest.mark.parametrize("size", [1, 2, 3, 6, 12])
+@pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 7]])
+def test_every_block_has_something_hidden_and_finishes_before_its_example_goes(
+    size, tau, effective
+):
+    stream = chains(size, effective=effective, tau=tau, batches=2)
+    taken, visits = int(stream.queue.taken), 0
+    for x0, _, hidden in run(stream, 60):
+        turn = int(stream.turn)
+        prompts = stream.prompt[turn].view(16, -1, size)
+        assert hidden.view(16, -1, size).any(2).equal(~prompts.all(2))
+        assert not (hidden & stream.prompt[turn]).any() and x0.equal(stream.x0[turn])
+        # a chain that never began anew has a stage of at least its example's age
+        assert (stream.age < stream.stages).all() and (stream.stage < stream.stages).all()
+        visits += 16
+    used = int(stream.queue.taken) - taken
+    several = max(effective) > size
+    if several and effective == [24]:
+        assert used == visits / stream.stages  # fixed visits for each example, whatever tau is
+    assert used >= visits // stream.stages
+
+
+def test_blocks_step_as_rows_do():
+    """Without tau and in step, each block is the chain of puma.py on rows of its length."""
+    stream = chains(6, k=2, B=16)
+    before = [stream.hidden[0].clone(), stream.stage[0].clone(), stream.age[0].clone()]
+    stream.batch(0)
+    score = torch.rand(16, 24)
+    twin = torch.Generator()
+    twin.set_state(stream.generator.get_state())
+    r = torch.rand(64, generator=twin).view(16, 4)
+    stream.advance(score, torch.zeros(16, 24))
+    for row in range(16):
+        for b in range(4):
+            inside = slice(6 * b, 6 * b + 6)
+            hidden = before[0][row, inside].clone()
+            if before[2][row] == stream.stages - 1:
+                hidden[:] = True  # a new example
+            else:
+                share = float(before[1][row, b] + 1 + r[row, b]) / 3
+                count = max(1, min(round(share * 6), 5) - int((~hidden).sum()))
+                places = hidden.nonzero()[:, 0].tolist()
+                hidden[sorted(places, key=lambda i: -score[row, inside][i].item())[:count]] = False
+            assert stream.hidden[0, row, inside].equal(hidden)
+
+
+def test_how_long_an_example_stays_tells_nothing_of_its_tokens():
+    """Confidence that depends on the clean tokens before a block: the visits do not."""
+    stream = chains(6, tau=0.5, k=1, n=10**6)
+    last, stays = stream.x0.clone(), [[] for _ in range(16)]
+    since = [None] * 16
+    for iteration in range(60):
+        x0, _, _ = stream.batch(iteration)
+        seen = x0.roll(6, 1).view(16, 4, 6).sum(2, keepdim=True).repeat(1, 1, 6).view(16, 24)
+        stream.advance(torch.rand(16, 24), (seen % 3) / 2.0)
+        for b in range(16):
+            if not stream.x0[0, b].equal(last[0, b]):
+                if since[b] is not None:
+                    stays[b].append(iteration - since[b])
+                since[b] = iteration
+        last = stream.x0.clone()
+    assert {n for row in stays for n in row} == {stream.stages}
+
+
+def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():
+    stream = chains([(0, 1), (4, 6), (9, 24)], k=2, batches=2, tau=0.9)
+    for i in range(12):
+        x0, age = stream.x0.clone(), stream.age.clone()
+        stream.batch(i)
+        assert stream.x0.equal(x0) and stream.stages == (1 if i < 4 else 3 if i < 9 else 12)
+        if i in (4, 9):
+            revealed = (~stream.hidden).unflatten(2, (-1, stream.block)).float().mean(3)
+            assert revealed.shape == stream.stage.shape
+            assert (revealed * stream.stages - stream.stage).abs().max() <= 1.01
+            assert set(stream.age.unique().tolist()) == set(range(stream.stages))
+        else:
+            assert stream.age.equal(age)
+        stream.advance(torch.rand(16, 24), torch.rand(16, 24))
+
+
+def test_k_switch_in_blocks_keeps_every_chain():
+    queue = ExampleQueue(Rows(500, 24, [24]), 16)
+    schedule = [(0, 3), (5, 1)]
+    stream = block.ProgressiveUnmasking(
+        queue, 9, torch.Generator().manual_seed(0), [(0, 6)], schedule, 0.9, 2
+    )
+    for _ in run(stream, 5):
+        pass
+    assert stream.stages == 2
+    hidden, age = stream.hidden.clone(), stream.age.clone()
+    stream.batch(5)
+    assert stream.stages == 6 and stream.hidden.equal(hidden) and stream.age.equal(3 * age)
+    assert stream.stage.equal((~hidden).unflatten(2, (4, 6)).sum(3))
+
+
+def test_random_masks_have_a_uniform_count_in_each_block():
+    prompt = torch.zeros(20_000, 8, dtype=torch.bool)
+    prompt[:, :5] = True
+    hidden = block.random_masks(prompt, 4, torch.Generator().manual_seed(0))
+    assert not hidden[:, :5].any()
+    counts = hidden[:, 4:].sum(1).bincount(minlength=4)
+    assert counts[0] == 0 and (counts[1:] - 20_000 / 3).abs().max() < 340  # 5 standard deviations
+
+
+@pytest.mark.parametrize("kind", ["puma", "mdm"])
+def test_resumed_stream_goes_on_bit_for_bit(kind):
+    schedule = [(0, 3), (20, 12), (40, 24)]
+
+    def stream():
+        if kind == "puma":
+            return chains(schedule, effective=[24, 5], tau=0.9, batches=3)
+        queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
+        return block.RandomMasking(queue, 9, torch.Generator().manual_seed(0), schedule)
+
+    def steps(stream, start, n):
+        seen = []
+        for i in range(start, start + n):
+            seen.append([t.clone() for t in stream.batch(i)])
+            score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
+            stream.advance(score, score)
+        return seen
+
+    whole = stream()
+    steps(whole, 0, 25)
+    state, other = whole.state_dict(), stream()
+    expected = steps(whole, 25, 25)
+    other.load_state_dict(state)
+    for ours, theirs in zip(steps(other, 25, 25), expected, strict=True):
+        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.parametrize("schedule", [[(0, 7)], [(1, 6)], [(0, 6), (3, 48)], [(0, 0)]])
+def test_sizes_that_do_not_fit_are_named(schedule):
+    with pytest.raises(ValueError, match="block_schedule"):
+        chains(schedule)
