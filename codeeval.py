@@ -15,7 +15,6 @@ that neither this nor the number of processes changes a sample. out_dir/<name>.j
 
 import json
 import math
-import os
 import zlib
 from collections import Counter, defaultdict
 from itertools import groupby
@@ -35,6 +34,7 @@ import policies
 import programs
 import sandbox
 import text
+from files import write_json, write_lines
 from sample import generate
 
 SETTINGS = (
@@ -113,7 +113,7 @@ def run(name, read, stops, how):
     if records:
         result = summary(records.all)
         about = {"device": where.type, "commit": metrics.commit()}
-        corpus.write_json(path.with_name(f"{name}.json"), origin | about | result)
+        write_json(path.with_name(f"{name}.json"), origin | about | result)
         print(shown(result))
     backend.stop()
 
@@ -231,9 +231,7 @@ class Records:
             self.all = lines[1:]
         elif kept := checkpoint.move_aside(path):
             print(f"kept as {kept}: programs of other settings")
-        partial = Path(f"{path}.tmp")
-        partial.write_text("".join(json.dumps(line) + "\n" for line in [origin, *self.all]))
-        os.replace(partial, path)
+        write_lines(path, [origin, *self.all])
 
     @property
     def keys(self):

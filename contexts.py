@@ -28,6 +28,7 @@ import policies
 import sudoku
 from configurator import configure
 from examples import ExampleQueue
+from files import write_json
 from losses import predictions, row_shares
 from puma import RandomMasking
 from sudoku_generator import singles
@@ -61,7 +62,7 @@ def main():
             rows.append({"iteration": iteration, "contexts": name} | found)
     origin = {"config": config, "contexts": contexts, "sure": sure, "seed": seed}
     origin["commit"] = metrics.commit()
-    metrics.write_json(Path(out_dir, "contexts.json"), {"origin": origin, "rows": rows})
+    write_json(Path(out_dir, "contexts.json"), {"origin": origin, "rows": rows})
     print(markdown(rows))
 
 

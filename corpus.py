@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from files import write_json
 from tokenizer import IM_END, IM_START, load, save
 
 FORMAT = 1
@@ -269,10 +270,3 @@ class _Column:
             np.lib.format.write_array_header_1_0(file, header)
             self.start = file.tell()
             os.fsync(file.fileno())
-
-
-def write_json(path, data):
-    """Write a file that appears once it is complete."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(data, indent=2) + "\n")
-    os.replace(partial, path)

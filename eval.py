@@ -10,7 +10,6 @@ or out_dir/nelbo.json, with standard errors: the bound per example, per token (a
 and per token without padding.
 """
 
-import json
 import time
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import metrics
 import sudoku
 import text
 from configurator import configure
+from files import write_json
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -110,7 +110,7 @@ def measure_nelbo(model, task, origin, rank, world):
             print(f"{value:.5g} {error}nats {key.replace('_', ' ')}")
     if rank == 0:
         result |= {"seconds": time.perf_counter() - begin}
-        evaluation.write(Path(out_dir) / "nelbo.json", json.dumps(result, indent=1))
+        write_json(Path(out_dir) / "nelbo.json", result)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import torch
 
 import backend
 import policies
+from files import write, write_json
 from programs import interval
 from sample import generate
 
@@ -111,18 +112,11 @@ class Table:
 
     def add(self, sampler, result):
         self.rows.append(self.origin | sampler._asdict() | result)
-        write(self.path.with_suffix(".json"), json.dumps(self.rows, indent=1))
+        write_json(self.path.with_suffix(".json"), self.rows)
         write(self.path.with_suffix(".md"), self.markdown())
 
     def markdown(self):
         return markdown([row for row in self.rows if self.origin.items() <= row.items()])
-
-
-def write(path, content):
-    """A text file, complete or not at all."""
-    partial = Path(f"{path}.tmp")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(path)
 
 
 def markdown(rows):

@@ -13,7 +13,6 @@ gsm8k.jsonl (one object per question: question, answer, program, kind, value, de
 as policy_table.json and .jsonl, and the table as policy_table.md.
 """
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -26,7 +25,8 @@ import metrics
 import programs
 import text
 from configurator import configure
-from evaluation import Sampler, markdown, on_device, share, solve, write
+from evaluation import Sampler, markdown, on_device, share, solve
+from files import write, write_json, write_lines
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/gsm_mini_puma_1"  # the run whose averaged weights are used
@@ -153,8 +153,8 @@ def summary(records):
 def keep(records, rows):
     """Write what has been found so far."""
     path = Path(out_dir, "policy_table" if policy_table else "gsm8k")
-    write(path.with_suffix(".json"), json.dumps(rows, indent=1))
-    write(path.with_suffix(".jsonl"), "".join(json.dumps(record) + "\n" for record in records))
+    write_json(path.with_suffix(".json"), rows)
+    write_lines(path.with_suffix(".jsonl"), records)
     if policy_table:
         write(path.with_suffix(".md"), markdown(rows))
 

@@ -10,13 +10,14 @@ the averaged weights.
 """
 
 import json
-import os
 import platform
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import torch
+
+from files import write_lines
 
 
 class Metrics:
@@ -27,10 +28,7 @@ class Metrics:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line in read(path) if line.get("iter", 0) <= start] if start else []
         header = {"type": "config", "config": config, "versions": versions(), "commit": commit()}
-        lines = kept or [header]
-        temporary = Path(f"{path}.tmp")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        os.replace(temporary, path)
+        write_lines(path, kept or [header])
 
     def write(self, **line):
         with open(self.path, "a") as file:
@@ -46,13 +44,6 @@ def read(path):
         except ValueError:
             break
     return lines
-
-
-def write_json(path, content):
-    """A file of results, complete or not at all."""
-    temporary = Path(f"{path}.tmp")
-    temporary.write_text(json.dumps(content))
-    os.replace(temporary, path)
 
 
 def versions():

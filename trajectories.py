@@ -25,6 +25,7 @@ import metrics
 import policies
 import sudoku
 from configurator import configure
+from files import write_json
 from sample import generate, predict
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
@@ -59,7 +60,7 @@ def main():
         iterations.append(iteration)
     steps = {name: torch.stack(each).cpu() for name, each in steps.items()}  # (T, N, L)
     distance = {name: distances(each).tolist() for name, each in steps.items()}
-    metrics.write_json(
+    write_json(
         Path(out_dir, "trajectories.json"),
         {"config": config, "commit": metrics.commit(), "iterations": iterations}
         | {"solved": solved, "d_abs": distance}

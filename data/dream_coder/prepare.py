@@ -36,6 +36,7 @@ import corpus
 import overlap
 import sources
 from configurator import configure
+from files import write_json
 from tokenizer import QWEN2, download, load
 
 # -- what to read --------------------------------------------------------------------------------
@@ -128,7 +129,7 @@ def main():
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     lines = (json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n" for row in problems)
     (writer.partial / "humaneval.jsonl").write_text("".join(lines))
-    corpus.write_json(writer.partial / "benchmarks.json", tests)
+    write_json(writer.partial / "benchmarks.json", tests)
     write_rows(writer, mixed(sets))
     sources.report(writer.finish(), writer.folder)
 

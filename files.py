@@ -1,0 +1,20 @@
+"""Files that appear complete or not at all: written under another name, then renamed."""
+
+import json
+import os
+from pathlib import Path
+
+
+def write(path, text):
+    partial = Path(f"{path}.tmp")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def write_json(path, data):
+    write(path, json.dumps(data, indent=1) + "\n")
+
+
+def write_lines(path, rows):
+    """JSON lines."""
+    write(path, "".join(json.dumps(row) + "\n" for row in rows))
