@@ -1,8 +1,9 @@
 """Checkpoints: everything that a run is, in one file, written so that a kill never leaves half.
 
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`,
-`model`, `ema`, `optimizer`, and one entry per process in `ranks` (its stream of contexts and its
-random states). `torch.load(weights_only=True)` reads it, so opening one never runs code.
+`model`, `ema` (if kept), `optimizer`, and one entry per process in `ranks` (its stream of contexts and its
+random states). Of a run with LoRA `model` is the adapters alone, and the base is read where
+`init_from` says. `torch.load(weights_only=True)` reads it, so opening one never runs code.
 """
 
 import itertools
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+import lora
 from model import Transformer
 
 
@@ -45,11 +47,15 @@ def move_aside(path):
 
 
 def load_model(path, device="cpu"):
-    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age."""
+    """For sampling: the model with its averaged (EMA) weights if it has them, the run's configuration and age."""
     state = load(path)
-    model = Transformer(**state["model_args"])
-    model.load_state_dict(state["ema"])
-    return model.to(device).eval(), state["config"], state["iteration"]
+    config = state["config"]
+    if config.get("lora_rank"):
+        model, _ = lora.restore(state, device)
+    else:
+        model = Transformer(**state["model_args"])
+        model.load_state_dict(state.get("ema", state["model"]))
+    return model.to(device).eval(), config, state["iteration"]
 
 
 def random_states():

@@ -69,9 +69,9 @@ class ChunkedObjective(Objective):
         h = self.model(x)
         where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
         weight = self.model.lm_head.weight
+        share = row_shares(hidden, torch.promote_types(weight.dtype, torch.float32))
         loss, *found = HeadLoss.apply(
-            h[where], weight, x0[where], row_shares(hidden, weight.dtype)[where], where[1],
-            self.policy, self.model.mask_token,
+            h[where], weight, x0[where], share[where], where[1], self.policy, self.model.mask_token,
         )  # fmt: skip
         score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
         return loss, score, confidence
@@ -88,7 +88,8 @@ class HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, h, weight, x0, share, position, policy, mask_token):
         kind = h.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
+        casts = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        dtype = torch.get_autocast_dtype(kind) if casts else h.dtype
         states, head, share = h.to(dtype), weight.to(dtype), share[:, None]
         grad_h = torch.empty_like(h)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None

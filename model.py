@@ -15,6 +15,7 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 SHORT = 128  # up to this length attention on a CPU is plain matrix products
 
@@ -72,6 +73,8 @@ class Transformer(nn.Module):
 
 
 class Body(nn.Module):
+    gradient_checkpointing = False  # keep only the blocks' inputs for backward, compute the rest twice
+
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
         super().__init__()
         self.embed_tokens = nn.Embedding(vocab_size, dim)
@@ -84,8 +87,10 @@ class Body(nn.Module):
     def forward(self, x, causal):
         L = x.shape[1]
         h = self.embed_tokens(x)  # (B, L, dim)
+        recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for layer in self.layers:
-            h = layer(h, self.cos[:L], self.sin[:L], causal)
+            args = h, self.cos[:L], self.sin[:L], causal
+            h = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
         return self.norm(h)
 
 

@@ -73,8 +73,12 @@ class Prompts:
 
 
 def program(encoding, ids):
-    """The text of generated ids up to the first end of text."""
-    return encoding.decode(itertools.takewhile(lambda i: i != encoding.end, ids))
+    """The text of generated ids up to the first end of text.
+
+    A pretrained model may have ids beyond those of the tokenizer: they show as its last one.
+    """
+    ids = itertools.takewhile(lambda i: i != encoding.end, ids)
+    return encoding.decode(min(i, encoding.vocab_size - 1) for i in ids)
 
 
 class Text(NamedTuple):
@@ -103,12 +107,14 @@ def load(config):
     folder = folder_of(config)
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
     encoding = tokenizer.load(folder / "tokenizer.tiktoken")
-    programs.report_sandbox()
     if not len(validation):
         raise ValueError(
             f"{folder} has no validation examples: prepare more rows, or a larger --val"
         )
-    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    problems = []  # instructions have no number to compare with: their loss is all there is
+    if (folder / "test.jsonl").exists():
+        programs.report_sandbox()
+        problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
     return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
 
 

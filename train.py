@@ -22,6 +22,9 @@ from tqdm import tqdm
 
 import backend
 import checkpoint
+import hf
+import lora
+import memory
 import policies
 import sudoku
 import text
@@ -37,7 +40,7 @@ from sample import generate
 name = "sudoku_mini"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch, or resume: go on from the checkpoint in out_dir
+init_from = "scratch"  # scratch; resume: go on in out_dir; hf:FOLDER or hf:HUB/NAME: pretrained
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku, or text: questions, each followed by a program
@@ -58,7 +61,7 @@ k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage 
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
-# -- model -----------------------------------------------------------------------------------
+# -- model: of one from hf: its own shape holds, and these are not used -----------------------
 dim = 128
 layers = 4
 heads = 8
@@ -66,6 +69,9 @@ kv_heads: int | None = None  # fewer than heads = grouped-query attention; None 
 mlp = 384
 theta = 10000.0  # base of the rotary frequencies
 tied = False  # output head = embedding
+# -- adapters: for a model from hf: -----------------------------------------------------------
+lora_rank = 0  # of trainable matrices beside the frozen weights (lora.py); 0 = all are trained
+lora_alpha = 16  # their output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
 batch_size = 128  # rows per process and forward pass
 accumulate = 1  # forward passes per update
@@ -76,7 +82,7 @@ warmup = 200  # updates
 weight_decay = 0.01  # not on norms and biases
 betas = (0.9, 0.99)
 grad_clip = 1.0  # of the gradient's norm; 0 = off
-ema = 0.9999  # decay of the averaged weights, which evaluation uses; (1 + n)/(10 + n) at first
+ema = 0.9999  # decay of the averaged weights, which evaluation uses; (1 + n)/(10 + n) at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300
 eval_policies = ["top_k", "margin", "entropy"]
@@ -88,6 +94,7 @@ log_interval = 10
 checkpoint_interval = 500
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
+gradient_checkpointing = False  # keep less for backward and compute it twice
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
 
 _MAY_CHANGE = ["name", "out_dir", "init_from", "max_iters", "log_interval", "checkpoint_interval"]
@@ -102,20 +109,21 @@ def main(config):
         out = Path(out_dir or f"out/{name}_{method}_{seed}")
         resuming = init_from == "resume"
         saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
+        if saved:
+            config["init_from"] = saved["config"]["init_from"]  # adapters need their base again
         with backend.first_process_first(rank):
             task = {"sudoku": sudoku, "text": text}[dataset].load(config)
+            model_args = saved["model_args"] if saved else make_model_args(task)
         torch.manual_seed(seed)
-        model_args = dict(
-            vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
-            layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
-        )  # fmt: skip
-        model = Transformer(**model_args).to(device)
-        averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
+        model, weights = make_model(model_args, config["init_from"], not saved, device)
+        model.model.gradient_checkpointing = gradient_checkpointing
+        # The EMA weights. Where there are none: the model's own, never compiled.
+        averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
         objective = make_objective(model, policies.get(policy))
-        samplers = {each: policies.get(each) for each in eval_policies}
-        parts = {"model": model, "ema": averaged, "optimizer": optimizer}
+        samplers = {each: policies.get(each) for each in eval_policies if len(task.test)}
+        parts = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
         torch.manual_seed(seed + rank)
         start = 0
         if resuming:
@@ -123,7 +131,7 @@ def main(config):
                 raise ValueError("a resumed run must keep its data: the training examples differ")
             start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
-            averaged.load_state_dict(saved["ema"])
+            (averaged if ema else weights).load_state_dict(saved["ema" if ema else "model"])
     if backend.compiles(device, compile, max_iters):
         objective.compile()
     if world > 1:
@@ -147,6 +155,8 @@ def main(config):
     # -- loop --
     if rank == 0:
         print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
+        if lora_rank:
+            print(memory_table(model_args, device, world), flush=True)
     if rank == 0 and not resuming and checkpoint.move_aside(out / "checkpoint.pt"):
         print(f"kept as {checkpoint.move_aside(out / 'metrics.jsonl')}: the run that was in {out}")
     log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
@@ -169,7 +179,8 @@ def main(config):
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip or math.inf)
         optimizer.step()
         optimizer.zero_grad()
-        update_average(averaged, model, iteration)
+        if ema:
+            update_average(averaged, model, iteration)
 
         done = iteration + 1
         bar.update()
@@ -190,7 +201,9 @@ def main(config):
             result = measure()
             if rank == 0:
                 log.write(type="eval", iter=done, **result)
-            shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
+            shown["val_loss"] = f"{result['val_loss']:.3f}"
+            if samplers:
+                shown["accuracy"] = f"{result['accuracy'][eval_policies[0]]:.3f}"
             since += time.perf_counter() - pause
         stopping = backend.any_process(stop.is_set())
         if done % checkpoint_interval == 0 or done == max_iters or stopping:
@@ -212,16 +225,53 @@ def check(config):
             raise ValueError(f"{key} {config[key]}: expected at least 1")
     if dataset not in ("sudoku", "text"):
         raise ValueError(f"dataset {dataset!r}: expected sudoku or text")
-    if init_from not in ("scratch", "resume"):
-        raise ValueError(f"init_from {init_from!r}: expected scratch or resume")
+    pretrained = init_from.startswith("hf:")
+    if init_from not in ("scratch", "resume") and not pretrained:
+        raise ValueError(f"init_from {init_from!r}: expected scratch or resume, or hf:FOLDER")
+    if pretrained and dataset != "text":
+        raise ValueError(f"init_from {init_from}: for dataset text only")
+    if lora_rank and (ema or init_from == "scratch" and not eval_only):
+        raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER, and ema 0")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
 
 
+def make_model_args(task):
+    """Raises ValueError if a pretrained model does not fit the data."""
+    if not init_from.startswith("hf:"):
+        return dict(
+            vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
+            layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+        )  # fmt: skip
+    folder = hf.resolve(init_from.removeprefix("hf:"))
+    return hf.for_diffusion(folder, task.length, task.vocab_size, task.encoding.end, task.mask)
+
+
+def make_model(model_args, origin, fresh, device):
+    """The model, and what stands for it in a checkpoint. A fresh one has the weights of origin."""
+    name = origin.removeprefix("hf:")
+    if lora_rank:
+        precision = backend.precision(device, dtype)
+        return lora.load(name, model_args, lora_rank, lora_alpha, device, precision)
+    if fresh and name != origin:
+        model = hf.load(hf.resolve(name), model_args, device)
+    else:
+        model = Transformer(**model_args).to(device)
+    return model, model
+
+
+def memory_table(model_args, device, world):
+    precision = backend.precision(device, dtype)
+    return memory.table(
+        *memory.estimate(model_args, batch_size, lora_rank, gradient_checkpointing, precision, world)
+    )
+
+
 def make_optimizer(model):
     """AdamW; weight decay on matrices only."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() > 1]
+    vectors = [p for p in trained if p.dim() <= 1]
     groups = [
         {"params": matrices, "weight_decay": weight_decay},
         {"params": vectors, "weight_decay": 0.0},
@@ -344,6 +394,7 @@ def stop_on_signal():
 def finish(result, rank):
     if rank == 0:
         how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
+        print(f"{result['val_loss']:.4f} validation loss")
         for key, share in result["accuracy"].items():
             print(f"{share:7.2%} of {result['examples']} held-out problems solved ({key}, {how})")
     backend.stop()

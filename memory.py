@@ -1,0 +1,132 @@
+"""How much memory a training step takes, found without weights or a GPU: a step on shapes alone.
+
+    python memory.py                                  Dream's 7B shape, as config/dream_coder.py has it
+    python memory.py --checkpoint=FOLDER --rank=16    another; config.json is all that is read
+
+The step is run on the meta device, where tensors have shapes and no contents, and what is alive is
+counted. It is an upper bound in that all positions are hidden, as when all chains start. Not in it:
+the library's own workspace, what an allocator loses, validation.
+"""
+
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import hf
+import lora
+import policies
+from configurator import configure
+from losses import HeadLoss
+from model import Transformer
+
+# -- what ----------------------------------------------------------------------------------------
+checkpoint = ""  # a Hugging Face folder; "" = Dream's 7B shape
+rank = 128  # of the LoRA adapters; 0 = all weights are trained
+batch_size = 8  # rows per process and forward pass
+length = 640  # tokens of a row
+gradient_checkpointing = True
+dtype = "bfloat16"  # of the frozen weights and of matrix products: bfloat16 or float32
+world = 8  # processes
+
+DREAM = dict(
+    vocab_size=152064, mask_token=151666, dim=3584, layers=28, heads=28, kv_heads=4, mlp=18944,
+    theta=1e6, tied=False, causal=False, shifted=True,
+)  # fmt: skip
+
+
+class Live(TorchDispatchMode):
+    """Counts the bytes of the tensors made while it is on: `now`, and `peak` so far.
+
+    known: tensors that were there before, of which operations return views.
+    """
+
+    def __init__(self, known):
+        super().__init__()
+        self.now = self.peak = 0
+        self.seen = {tensor.untyped_storage()._cdata for tensor in known}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            if isinstance(tensor, torch.Tensor):
+                self.add(tensor.untyped_storage())
+        return out
+
+    def add(self, storage):
+        if storage._cdata not in self.seen and storage.nbytes():
+            self.seen.add(storage._cdata)
+            self.now += storage.nbytes()
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self.remove, storage._cdata, storage.nbytes())
+
+    def remove(self, key, nbytes):
+        self.seen.remove(key)
+        self.now -= nbytes
+
+
+def estimate(model_args, batch_size, rank, gradient_checkpointing, dtype, world=1):
+    """{what: bytes} of a step of one process, and the numbers of frozen and trainable weights."""
+    with torch.device("meta"):
+        model = Transformer(**model_args)
+        if rank:
+            model.to(dtype)
+            lora.Adapters(model, rank, 1)
+    model.model.gradient_checkpointing = gradient_checkpointing
+    frozen = [p for p in model.parameters() if not p.requires_grad]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    numbers = sum(p.numel() for p in frozen), sum(p.numel() for p in trained)
+    sizes = {"frozen weights": sum(p.nbytes for p in frozen)}
+    sizes["trained weights"] = sum(p.nbytes for p in trained)
+    sizes["their gradients"] = sizes["trained weights"] * (2 if world > 1 else 1)  # DDP: buckets
+    sizes["optimizer"] = 2 * sizes["trained weights"]
+    return sizes | activations(model.to(dtype), batch_size, model_args["length"]), numbers
+
+
+def activations(model, batch_size, length):
+    """Bytes of what a step holds beyond the weights and their gradients, by phase.
+
+    All in the dtype of the model, as autocast would have it.
+    """
+    with torch.device("meta"):
+        x = torch.zeros(batch_size, length, dtype=torch.long)
+        share = torch.zeros(batch_size * length)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.requires_grad else None  # as when they accumulate
+    gradients = [p.grad for p in model.parameters() if p.requires_grad]
+    with Live([*model.parameters(), *model.buffers(), *gradients, x, share]) as live:
+        h = model(x)
+        forward, live.peak = live.peak, live.now
+        kept = live.now
+        loss, *_ = HeadLoss.apply(
+            h.flatten(0, 1), model.lm_head.weight, x.flatten(), share, x.flatten(), policies.top_k,
+            model.mask_token,
+        )  # fmt: skip
+        head = live.peak
+        loss.backward()
+    return {
+        "activations kept for backward": kept,
+        "logits at hidden positions": head - kept,
+        "more inside a block": max(forward, live.peak) - head,
+    }
+
+
+def table(sizes, numbers):
+    rows = [*sizes.items(), ("together", sum(sizes.values()))]
+    text = "".join(f"{nbytes / 2**30:9.2f} GiB  {what}\n" for what, nbytes in rows)
+    return f"{sum(numbers) / 1e6:,.1f}M weights, {numbers[1] / 1e6:,.1f}M of them trained\n{text}"
+
+
+def main():
+    shape = hf.read_shape(checkpoint) if checkpoint else DREAM
+    sizes, numbers = estimate(
+        shape | {"length": length}, batch_size, rank, gradient_checkpointing,
+        getattr(torch, dtype), world,
+    )  # fmt: skip
+    print(table(sizes, numbers))
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
