@@ -88,8 +88,7 @@ class HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(ctx, h, weight, x0, share, position, policy, mask_token):
         kind = h.device.type
-        casts = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-        dtype = torch.get_autocast_dtype(kind) if casts else h.dtype
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
         states, head, share = h.to(dtype), weight.to(dtype), share[:, None]
         grad_h = torch.empty_like(h)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None

@@ -11,6 +11,7 @@ the library's own workspace, what an allocator loses, validation.
 import weakref
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -67,38 +68,40 @@ class Live(TorchDispatchMode):
 
 
 def estimate(model_args, batch_size, rank, gradient_checkpointing, dtype, world=1):
-    """{what: bytes} of a step of one process, and the numbers of frozen and trainable weights."""
+    """{what: bytes} of a step of one process, and the numbers of frozen and of trained weights."""
     with torch.device("meta"):
         model = Transformer(**model_args)
         if rank:
-            model.to(dtype)
-            lora.Adapters(model, rank, 1)
-    model.model.gradient_checkpointing = gradient_checkpointing
-    frozen = [p for p in model.parameters() if not p.requires_grad]
-    trained = [p for p in model.parameters() if p.requires_grad]
-    numbers = sum(p.numel() for p in frozen), sum(p.numel() for p in trained)
-    sizes = {"frozen weights": sum(p.nbytes for p in frozen)}
-    sizes["trained weights"] = sum(p.nbytes for p in trained)
-    sizes["their gradients"] = sizes["trained weights"] * (2 if world > 1 else 1)  # DDP: buckets
-    sizes["optimizer"] = 2 * sizes["trained weights"]
-    return sizes | activations(model.to(dtype), batch_size, model_args["length"]), numbers
+            lora.Adapters(model.to(dtype), rank, 1)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        model.to_empty(device="cpu")
+        if model_args["tied"]:
+            model.lm_head.weight = model.model.embed_tokens.weight
+        model.model.gradient_checkpointing = gradient_checkpointing
+        frozen = [p for p in model.parameters() if not p.requires_grad]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16):
+            passing = activations(model, trained, batch_size, model_args["length"])
+    nbytes = sum(p.nbytes for p in trained)
+    sizes = {
+        "frozen weights": sum(p.nbytes for p in frozen),
+        "trained weights": nbytes,
+        "their gradients": nbytes * (2 if world > 1 else 1),  # and what DDP sends
+        "optimizer": 2 * nbytes,
+    }
+    return sizes | passing, [sum(p.numel() for p in part) for part in (frozen, trained)]
 
 
-def activations(model, batch_size, length):
-    """Bytes of what a step holds beyond the weights and their gradients, by phase.
-
-    All in the dtype of the model, as autocast would have it.
-    """
-    with torch.device("meta"):
-        x = torch.zeros(batch_size, length, dtype=torch.long)
-        share = torch.zeros(batch_size * length)
-    for p in model.parameters():
-        p.grad = torch.zeros_like(p) if p.requires_grad else None  # as when they accumulate
-    gradients = [p.grad for p in model.parameters() if p.requires_grad]
-    with Live([*model.parameters(), *model.buffers(), *gradients, x, share]) as live:
+def activations(model, trained, batch_size, length):
+    """Bytes of what comes and goes in a step, by phase."""
+    x = torch.zeros(batch_size, length, dtype=torch.long)
+    share = torch.zeros(batch_size * length)
+    for p in trained:
+        p.grad = torch.zeros_like(p)  # as where they accumulate
+    known = [*model.parameters(), *model.buffers(), *(p.grad for p in trained), x, share]
+    with Live(known) as live:
         h = model(x)
-        forward, live.peak = live.peak, live.now
-        kept = live.now
+        kept, forward, live.peak = live.now, live.peak, live.now
         loss, *_ = HeadLoss.apply(
             h.flatten(0, 1), model.lm_head.weight, x.flatten(), share, x.flatten(), policies.top_k,
             model.mask_token,
@@ -114,7 +117,7 @@ def activations(model, batch_size, length):
 
 def table(sizes, numbers):
     rows = [*sizes.items(), ("together", sum(sizes.values()))]
-    text = "".join(f"{nbytes / 2**30:9.2f} GiB  {what}\n" for what, nbytes in rows)
+    text = "".join(f"{nbytes / 2**20:10,.1f} MiB  {what}\n" for what, nbytes in rows)
     return f"{sum(numbers) / 1e6:,.1f}M weights, {numbers[1] / 1e6:,.1f}M of them trained\n{text}"
 
 
