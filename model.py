@@ -73,7 +73,9 @@ class Transformer(nn.Module):
 
 
 class Body(nn.Module):
-    gradient_checkpointing = False  # keep only the blocks' inputs for backward, compute the rest twice
+    gradient_checkpointing = (
+        False  # keep only the blocks' inputs for backward, compute the rest twice
+    )
 
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
         super().__init__()

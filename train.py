@@ -230,7 +230,8 @@ def check(config):
         raise ValueError(f"init_from {init_from!r}: expected scratch or resume, or hf:FOLDER")
     if pretrained and dataset != "text":
         raise ValueError(f"init_from {init_from}: for dataset text only")
-    if lora_rank and (ema or init_from == "scratch" and not eval_only):
+    without = init_from == "scratch" and not eval_only
+    if lora_rank < 0 or (lora_rank and (ema or without)):
         raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER, and ema 0")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
@@ -263,7 +264,9 @@ def make_model(model_args, origin, fresh, device):
 def memory_table(model_args, device, world):
     precision = backend.precision(device, dtype)
     return memory.table(
-        *memory.estimate(model_args, batch_size, lora_rank, gradient_checkpointing, precision, world)
+        *memory.estimate(
+            model_args, batch_size, lora_rank, gradient_checkpointing, precision, world
+        )
     )
 
 
