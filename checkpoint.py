@@ -1,9 +1,10 @@
 """Checkpoints: everything that a run is, in one file, written so that a kill never leaves half.
 
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`,
-`model`, `ema` (if kept), `optimizer`, and one entry per process in `ranks` (its stream of contexts and its
-random states). Of a run with LoRA `model` is the adapters alone, and the base is read where
-`init_from` says. `torch.load(weights_only=True)` reads it, so opening one never runs code.
+`model`, `ema` if there is one, `optimizer`, and one entry per process in `ranks` (its stream of
+contexts and its random states). Of a run with LoRA `model` is the adapters alone, and the base is
+read from where `init_from` says. `torch.load(weights_only=True)` reads it, so opening one never
+runs code.
 """
 
 import itertools
@@ -47,7 +48,7 @@ def move_aside(path):
 
 
 def load_model(path, device="cpu"):
-    """For sampling: the model with its averaged (EMA) weights if it has them, the run's configuration and age."""
+    """For sampling: the model, the run's configuration and age; averaged (EMA) weights if it has."""
     state = load(path)
     config = state["config"]
     if config.get("lora_rank"):

@@ -1,6 +1,6 @@
 """How much memory a training step takes, found without weights or a GPU: a step on shapes alone.
 
-    python memory.py                                  Dream's 7B shape, as config/dream_coder.py has it
+    python memory.py                                  config/dream_coder.py, on Dream's 7B shape
     python memory.py --checkpoint=FOLDER --rank=16    another; config.json is all that is read
 
 The step is run on the meta device, where tensors have shapes and no contents, and what is alive is

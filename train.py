@@ -82,7 +82,7 @@ warmup = 200  # updates
 weight_decay = 0.01  # not on norms and biases
 betas = (0.9, 0.99)
 grad_clip = 1.0  # of the gradient's norm; 0 = off
-ema = 0.9999  # decay of the averaged weights, which evaluation uses; (1 + n)/(10 + n) at first; 0 = off
+ema = 0.9999  # decay of the averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300
 eval_policies = ["top_k", "margin", "entropy"]

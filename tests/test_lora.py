@@ -22,7 +22,7 @@ transformers = pytest.importorskip("transformers")
 LORA = [
     "--dataset=text", "--train_examples=300", "--test_examples=4", "--k_schedule=[(0,16)]",
     "--batch_size=1", "--buffer=8", "--lora_rank=8", "--lora_alpha=16", "--ema=0", "--lr=1e-2",
-    "--min_lr=1e-2", "--gradient_checkpointing=True", "--max_iters=4", "--eval_policies=['top_k']",
+    "--min_lr=1e-2", "--gradient_checkpointing=True", "--max_iters=3", "--eval_policies=['top_k']",
     "--eval_reveal=60", "--eval_interval=100",
 ]  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
 
 
 def as_qwen2(folder, copy):
-    """transformers has no class for Dream: its Qwen2, with a mask that hides nothing, is the same."""
+    """transformers has no Dream: its Qwen2, with an attention mask that hides nothing, is it."""
     copy.mkdir(exist_ok=True)
     for path in folder.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
@@ -97,8 +97,7 @@ def as_qwen2(folder, copy):
 def test_a_resumed_run_ends_in_the_same_weights(dream, tmp_path):
     train(tmp_path / "whole", *LORA, f"--init_from=hf:{dream}")
     train(tmp_path / "parts", *LORA, f"--init_from=hf:{dream}", "--max_iters=1")
-    for end in (2, 4):
-        train(tmp_path / "parts", *LORA, "--init_from=resume", f"--max_iters={end}")
+    train(tmp_path / "parts", *LORA, "--init_from=resume")
     whole, parts = (checkpoint.load(tmp_path / run / "checkpoint.pt") for run in ("whole", "parts"))
     assert same(whole, parts)
 
