@@ -48,7 +48,7 @@ def move_aside(path):
 
 
 def load_model(path, device="cpu"):
-    """For sampling: the model, the run's configuration and age; averaged (EMA) weights if it has."""
+    """For sampling: the model, averaged (EMA) if the run has that, its configuration and age."""
     state = load(path)
     config = state["config"]
     if config.get("lora_rank"):

@@ -7,6 +7,8 @@ position i - 1 scores token i. Reading never holds more than the model and one s
 models do not have (scaled rotary frequencies, sliding windows, quantised weights) is an error.
 """
 
+import contextlib
+import importlib
 import json
 import os
 import shutil
@@ -43,11 +45,12 @@ def resolve(name):
         ) from None
 
 
-def optional(package):
-    """Import a package that only this needs. Raises ValueError that says how to install it."""
+def optional(module):
+    """Import what few need. Raises ValueError that says how to install it."""
     try:
-        return __import__(package)
+        return importlib.import_module(module)
     except ImportError:
+        package = module.partition(".")[0]
         raise ValueError(f"this needs the package {package}: pip install {package}") from None
 
 
@@ -97,11 +100,13 @@ def read_config(folder):
         raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face folder")
     config = json.loads(path.read_text(encoding="utf-8"))
     kind, windows = config.get("model_type"), config.get("layer_types") or []
+    head, heads = config.get("head_dim"), config.get("num_attention_heads")
     for wrong, what in (
         (kind not in ("qwen2", "Dream"), f"model_type {kind!r}, expected qwen2 or Dream"),
         (config.get("hidden_act", "silu") != "silu", f"hidden_act {config.get('hidden_act')!r}"),
         (config.get("use_sliding_window"), "use_sliding_window"),
         (set(windows) - {"full_attention"}, f"layer_types {sorted(set(windows))}"),
+        (head and heads and head * heads != config.get("hidden_size"), f"head_dim {head}"),
         (config.get("use_mrope"), "use_mrope"),
         (config.get("quantization_config"), "quantization_config"),
     ):
@@ -196,25 +201,32 @@ def save(model, model_args, folder, like=None):
     like: the folder it was made from, of which all that is no weight is kept (tokenizer, Dream's
     code, settings). Without it the model is written as a Qwen2. Raises FileExistsError.
     """
+    weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
+    config = config_of(model_args) | (read_config(like) if like else {})
+    config |= {key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")}
+    config["mask_token_id"] = model_args["mask_token"]
+    config["dtype"] = config["torch_dtype"] = str(model.lm_head.weight.dtype).removeprefix("torch.")
+    tensors = model.state_dict()
+    if model_args["tied"]:
+        del tensors["lm_head.weight"]
+    with appearing(folder) as partial:
+        for path in Path(like).iterdir() if like else ():
+            if path.is_file() and path.name != INDEX and not weights & set(path.suffixes):
+                shutil.copy(path, partial)
+        (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        write_shards(tensors, partial)
+
+
+@contextlib.contextmanager
+def appearing(folder):
+    """A folder to write into, which becomes `folder` once all is there. Raises FileExistsError."""
     folder = Path(folder)
     if folder.exists():
         raise FileExistsError(f"{folder} is there already")
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
-    for path in Path(like).iterdir() if like else ():
-        if path.is_file() and path.name != INDEX and not weights & set(path.suffixes):
-            shutil.copy(path, partial)
-    config = config_of(model_args) | (read_config(like) if like else {})
-    config |= {key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")}
-    config["mask_token_id"] = model_args["mask_token"]
-    config["dtype"] = config["torch_dtype"] = str(model.lm_head.weight.dtype).removeprefix("torch.")
-    (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    tensors = model.state_dict()
-    if model_args["tied"]:
-        del tensors["lm_head.weight"]
-    write_shards(tensors, partial)
+    yield partial
     os.replace(partial, folder)
 
 
@@ -246,7 +258,7 @@ def write_shards(tensors, folder):
     files = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
     if len(shards) == 1:
         files = ["model.safetensors"]
-    write = optional("safetensors.torch").torch.save_file
+    write = optional("safetensors.torch").save_file
     for file, names in zip(files, shards, strict=True):
         write({name: tensors[name] for name in names}, folder / file, {"format": "pt"})
     if len(shards) > 1:

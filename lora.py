@@ -55,14 +55,13 @@ class Adapters:
         return str(self.model.lm_head.weight.dtype).removeprefix("torch.")
 
     def save(self, folder, base):
-        """peft's folder: the weights, and adapter_config.json, which names the base."""
-        self.wrapped.peft_config["default"].base_model_name_or_path = base
-        self.wrapped.save_pretrained(folder)
+        """peft's folder: the weights, and adapter_config.json, which names the base.
 
-    def load(self, folder):
-        """Read the weights from peft's folder."""
-        weights = self.peft.load_peft_weights(folder, "cpu")
-        self.peft.set_peft_model_state_dict(self.wrapped, weights)
+        peft.PeftModel.from_pretrained(model, folder) reads it, for our model and transformers'.
+        """
+        self.wrapped.peft_config["default"].base_model_name_or_path = base
+        with hf.appearing(folder) as partial:
+            self.wrapped.save_pretrained(partial)
 
     def merge(self):
         """Add the adapters to the base weights: the model is then a plain Transformer."""

@@ -74,6 +74,11 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
     x = torch.randint(1510, (2, 100))
     with torch.no_grad():
         expected = ours.logits(ours(x))[:, 1:, :1510]
+    args = hf.read_shape(dream) | {"length": 176}
+    own = peft.PeftModel.from_pretrained(
+        hf.load(dream, args), tmp_path / "adapter"
+    ).base_model.model
+    assert own(x).equal(ours(x))
     for folder, adapter in ((dream, tmp_path / "adapter"), (tmp_path / "merged", None)):
         theirs = as_qwen2(folder, tmp_path / f"{folder.name}-qwen2")
         if adapter:

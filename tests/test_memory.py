@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import losses
 import lora
+import losses
 import memory
 import policies
 from losses import ChunkedObjective
@@ -28,7 +28,7 @@ def test_estimate_is_the_measured_peak(rank, recompute, monkeypatch):
 
 
 def measured_peak(rank, recompute):
-    """Bytes of the weights, their gradients, the optimizer's state, and the peak in the next step."""
+    """Bytes of the weights, gradients and optimizer's state, and the peak in the next step."""
     model = Transformer(**ARGS)
     if rank:
         lora.Adapters(model, rank, 16)
