@@ -131,11 +131,14 @@ def load(folder, model_args, device="cpu", dtype=torch.float32):
     shards = shard_paths(Path(folder))
     model = allocate(model_args, device, dtype)
     targets = model.state_dict()  # the parameters themselves
-    check_tensors(folder, targets, shards, model_args["tied"])
+    if model_args["tied"]:  # a folder may have the head or not
+        del targets["lm_head.weight"]
+    check_tensors(folder, targets, shards, {"lm_head.weight"} if model_args["tied"] else set())
     for path in shards:
         with open_shard(path) as shard:
             for name in shard.keys():  # noqa: SIM118
-                targets[name].copy_(shard.get_tensor(name))
+                if name in targets:
+                    targets[name].copy_(shard.get_tensor(name))
     return model
 
 
@@ -172,14 +175,13 @@ def open_shard(path):
         raise ValueError(f"{path}: {error}") from None
 
 
-def check_tensors(folder, targets, shards, tied):
+def check_tensors(folder, targets, shards, optional):
     """Raise ValueError unless the shards have the tensors of `targets`, all in their shapes."""
     found = {}
     for path in shards:
         with open_shard(path) as shard:
             found |= {name: shard.get_slice(name).get_shape() for name in shard.keys()}  # noqa: SIM118
-    missing = targets.keys() - found.keys() - ({"lm_head.weight"} if tied else set())
-    extra = found.keys() - targets.keys()
+    missing, extra = targets.keys() - found.keys(), found.keys() - targets.keys() - optional
     wrong = [
         f"{name} {found[name]}, expected {[*targets[name].shape]}"
         for name in sorted(targets.keys() & found.keys())

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import backend
 import hf
 import lora
 import policies
@@ -93,7 +94,9 @@ def on_meta(model_args, rank, dtype):
     with torch.device("meta"):
         model = Transformer(**model_args)
         if rank:
-            lora.Adapters(model.to(dtype), rank, 1)
+            for p in model.parameters():  # the rotary table stays in float32
+                p.data = p.data.to(dtype)
+            lora.Adapters(model, rank, 1)
     return model
 
 
@@ -136,12 +139,14 @@ def table(sizes, numbers):
 
 
 def main():
-    shape = hf.read_shape(checkpoint) if checkpoint else DREAM
-    sizes, numbers = estimate(
-        shape | {"length": length}, batch_size, rank, gradient_checkpointing,
-        getattr(torch, dtype), world,
-    )  # fmt: skip
-    print(table(sizes, numbers))
+    with backend.mistakes_named():
+        shape = hf.read_shape(checkpoint) if checkpoint else DREAM
+        args = shape | {"length": length}
+        precision = backend.precision(torch.device("cpu"), dtype)
+        print(
+            table(*estimate(args, batch_size, rank, gradient_checkpointing, precision, world)),
+            end="",
+        )
 
 
 if __name__ == "__main__":

@@ -73,9 +73,7 @@ class Transformer(nn.Module):
 
 
 class Body(nn.Module):
-    gradient_checkpointing = (
-        False  # keep only the blocks' inputs for backward, compute the rest twice
-    )
+    gradient_checkpointing = False  # keep the blocks' inputs only, compute the rest twice
 
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
         super().__init__()

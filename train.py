@@ -40,7 +40,7 @@ from sample import generate
 name = "sudoku_mini"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch; resume: go on in out_dir; hf:FOLDER or hf:HUB/NAME: pretrained
+init_from = "scratch"  # scratch; resume: go on in out_dir; hf:FOLDER, hf:HUB/NAME: pretrained
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku, or text: questions, each followed by a program
@@ -61,7 +61,7 @@ k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage 
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 random_start = False  # chains start with a random reveal of stage 0's share, not fully masked
-# -- model: of one from hf: its own shape holds, and these are not used -----------------------
+# -- model (a pretrained one has its own shape: these are not used) ---------------------------
 dim = 128
 layers = 4
 heads = 8
@@ -69,7 +69,7 @@ kv_heads: int | None = None  # fewer than heads = grouped-query attention; None 
 mlp = 384
 theta = 10000.0  # base of the rotary frequencies
 tied = False  # output head = embedding
-# -- adapters: for a model from hf: -----------------------------------------------------------
+# -- adapters (of a pretrained model) ---------------------------------------------------------
 lora_rank = 0  # of trainable matrices beside the frozen weights (lora.py); 0 = all are trained
 lora_alpha = 16  # their output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
