@@ -9,6 +9,7 @@ models do not have (scaled rotary frequencies, sliding windows, quantised weight
 
 import contextlib
 import importlib
+import inspect
 import json
 import os
 import shutil
@@ -204,6 +205,7 @@ def save(model, model_args, folder, like=None):
     code, settings). Without it the model is written as a Qwen2. Raises FileExistsError.
     """
     weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
+    model_args = complete(model_args)
     config = config_of(model_args) | (read_config(like) if like else {})
     config |= {key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")}
     config["mask_token_id"] = model_args["mask_token"]
@@ -230,6 +232,13 @@ def appearing(folder):
     partial.mkdir(parents=True)
     yield partial
     os.replace(partial, folder)
+
+
+def complete(model_args):
+    """With what Transformer takes where nothing is said."""
+    parameters = inspect.signature(Transformer).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return defaults | model_args | {"kv_heads": model_args.get("kv_heads") or model_args["heads"]}
 
 
 def config_of(model_args):

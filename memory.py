@@ -143,10 +143,8 @@ def main():
         shape = hf.read_shape(checkpoint) if checkpoint else DREAM
         args = shape | {"length": length}
         precision = backend.precision(torch.device("cpu"), dtype)
-        print(
-            table(*estimate(args, batch_size, rank, gradient_checkpointing, precision, world)),
-            end="",
-        )
+        found = estimate(args, batch_size, rank, gradient_checkpointing, precision, world)
+        print(table(*found), end="")
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 import torch
-from conftest import ONE_THREAD, ROOT
+from conftest import ONE_THREAD, ROOT, run_script
+from test_train import same
 
+import checkpoint
 import hf
 from model import Transformer
 
@@ -91,6 +93,23 @@ def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
     )
     same_logits(ours, again.eval(), dream)
     assert hf.read_shape(tmp_path / "ours") | {"length": 40} == args | {"mask_token": 66}
+
+
+def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
+    run_script("export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
+    ours, _, _ = checkpoint.load_model(trained / "checkpoint.pt")
+    theirs = transformers.Qwen2ForCausalLM.from_pretrained(
+        tmp_path / "folder", attn_implementation="eager"
+    )
+    x = torch.randint(5, (3, 16))
+    with torch.no_grad():
+        found = ours.logits(ours(x))[..., :4]
+    torch.testing.assert_close(found, logits_of(theirs, x, True)[..., :4], atol=1e-5, rtol=1e-5)
+    args = hf.read_shape(tmp_path / "folder") | {"length": 16}
+    assert not args["causal"] and not args["shifted"]
+    assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
+    with pytest.raises(SystemExit, match="is there already"):
+        run_script("export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
 
 
 def test_what_is_no_weight_is_kept(folder, tmp_path):

@@ -107,14 +107,12 @@ def test_a_resumed_run_ends_in_the_same_weights(dream, tmp_path):
     assert same(whole, parts)
 
 
-def test_the_base_is_kept_in_bfloat16_and_adapters_in_float32(dream, tmp_path):
-    start = [*LORA, f"--init_from=hf:{dream}", "--max_iters=1", "--log_interval=1"]
-    for dtype in ("bfloat16", "float32"):
-        train(tmp_path / dtype, *start, f"--dtype={dtype}")
-    model, _, _ = checkpoint.load_model(tmp_path / "bfloat16/checkpoint.pt")
+def test_the_base_is_kept_in_bfloat16_and_adapters_in_float32(tuned, dream, tmp_path):
+    train(tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=1", "--dtype=bfloat16")
+    model, _, _ = checkpoint.load_model(tmp_path / "checkpoint.pt")
     kinds = {p.requires_grad: p.dtype for p in model.parameters()}
     assert kinds == {True: torch.float32, False: torch.bfloat16}
-    half, single = (metrics(tmp_path / dtype)[1]["loss"] for dtype in ("bfloat16", "float32"))
+    half, single = (metrics(out)[1]["loss"] for out in (tmp_path, tuned))
     assert half != single and half == pytest.approx(single, rel=0.02)
 
 
