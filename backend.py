@@ -54,12 +54,18 @@ def best_device():
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def autocast(device, dtype=""):
-    """bfloat16 matrix products where the hardware has them, or as the name of a dtype says."""
+def precision(device, dtype=""):
+    """Of matrix products: bfloat16 where the hardware has it, or as the name of a dtype says."""
     if dtype not in ("", "bfloat16", "float32"):
         raise ValueError(f"dtype {dtype!r}: expected bfloat16, float32 or nothing")
     chosen = dtype == "bfloat16" or (not dtype and has_bfloat16(device))
-    return torch.autocast(device.type, torch.bfloat16, enabled=chosen)
+    return torch.bfloat16 if chosen else torch.float32
+
+
+def autocast(device, dtype=""):
+    """Matrix products in that precision."""
+    enabled = precision(device, dtype) is torch.bfloat16
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
 def has_bfloat16(device):

@@ -1,8 +1,10 @@
 """Checkpoints: everything that a run is, in one file, written so that a kill never leaves half.
 
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`,
-`model`, `ema`, `optimizer`, and one entry per process in `ranks` (its stream of contexts and its
-random states). `torch.load(weights_only=True)` reads it, so opening one never runs code.
+`model`, `ema` if there is one, `optimizer`, and one entry per process in `ranks` (its stream of
+contexts and its random states). Of a run with LoRA `model` is the adapters alone, and the base is
+read from where `init_from` says. `torch.load(weights_only=True)` reads it, so opening one never
+runs code.
 """
 
 import itertools
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+import lora
 from model import Transformer
 
 
@@ -47,16 +50,24 @@ def move_aside(path):
 
 
 def load_model(path, device="cpu", length=0):
-    """For sampling: the model with its averaged (EMA) weights, the run's configuration and age.
+    """For sampling: the model, averaged (EMA) if the run has that, its configuration and age.
 
     path: a checkpoint, or weights that a run kept. length: of the longest sequence, where that is
     more than what the run was trained on.
     """
     state = load(path)
-    args = state["model_args"]
-    model = Transformer(**args | {"length": max(length, args["length"])})
-    model.load_state_dict(state["ema"])
-    return model.to(device).eval(), state["config"], state["iteration"]
+    config, args = state["config"], state["model_args"]
+    args |= {"length": max(length, args["length"])}
+    if config.get("lora_rank"):
+        model, _ = lora.restore(state, device)
+    else:
+        model = Transformer(**args)
+        model.load_state_dict(final_weights(state))
+    return model.to(device).eval(), config, state["iteration"]
+
+
+def final_weights(state):
+    return state["ema"] if "ema" in state else state["model"]
 
 
 def checksum(model):
@@ -82,16 +93,16 @@ def starting_point(source, model_args):
 
     Raises ValueError where the architectures differ.
     """
-    if not str(source).endswith(".pt"):
-        raise ValueError(f"init_from {source!r}: expected scratch, resume or a checkpoint.pt")
     state = load(source)
-    theirs = {"causal": False, "shifted": False, "block": 0} | state["model_args"]
+    if state["config"]["lora_rank"]:
+        raise ValueError(f"{source} has adapters only: start from what export.py --merge writes")
+    theirs = state["model_args"]
     differ = [key for key in model_args if model_args[key] != theirs[key]]
     differ = [key for key in differ if key not in ("causal", "shifted", "block")]
     if differ:
         which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)
         raise ValueError(f"{source} has another architecture: {which}")
-    weights = state["ema"]
+    weights = final_weights(state)
     if theirs["causal"]:
         embedding, mask = weights["model.embed_tokens.weight"], theirs["mask_token"]
         others = torch.arange(len(embedding)) != mask

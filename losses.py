@@ -101,7 +101,8 @@ class ChunkedObjective(Objective):
         h = states(self.model, x, x0)
         where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
         weight = self.model.lm_head.weight
-        share = row_shares(hidden, weight.dtype, self.model.block)
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        share = row_shares(hidden, dtype, self.model.block)
         if self.papl:  # a pass over the logits of its own: a weight needs its whole row
             share = share * papl_weights(masked_nll(self.model, h, x0, hidden), hidden, self.papl)
         loss, *found = HeadLoss.apply(

@@ -18,6 +18,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.utils.checkpoint import checkpoint
 
 compiled_flex_attention = torch.compile(flex_attention, dynamic=False)  # else it is not fused
 SHORT = 128  # up to this length attention on a CPU is plain matrix products
@@ -107,6 +108,8 @@ class Transformer(nn.Module):
 
 
 class Body(nn.Module):
+    gradient_checkpointing = False  # keep the blocks' inputs only, compute the rest twice
+
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
         super().__init__()
         self.embed_tokens = nn.Embedding(vocab_size, dim)
@@ -119,8 +122,10 @@ class Body(nn.Module):
     def forward(self, x, places, attention):
         """x (B, n) tokens at the positions `places`, a slice or (n,); see `bidirectional`."""
         h = self.embed_tokens(x)  # (B, n, dim)
+        recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for number, layer in enumerate(self.layers):
-            h = layer(h, self.cos[places], self.sin[places], functools.partial(attention, number))
+            args = h, self.cos[places], self.sin[places], functools.partial(attention, number)
+            h = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
         return self.norm(h)
 
 

@@ -72,8 +72,12 @@ class Prompts:
 
 
 def program(encoding, ids):
-    """The text of generated ids up to the first end of an answer."""
-    return encoding.decode(itertools.takewhile(lambda i: i not in encoding.ends, ids))
+    """The text of generated ids up to the first end of an answer.
+
+    A pretrained model may have ids beyond those of the tokenizer: they show as its last one.
+    """
+    ids = itertools.takewhile(lambda i: i not in encoding.ends, ids)
+    return encoding.decode(min(i, encoding.vocab_size - 1) for i in ids)
 
 
 class Text(NamedTuple):

@@ -27,7 +27,10 @@ import ablations
 import backend
 import block
 import checkpoint
+import hf
 import humaneval
+import lora
+import memory
 import policies
 import sudoku
 import text
@@ -44,7 +47,7 @@ from puma import NextToken, RandomMasking, check_schedule, value_at
 name = "sudoku_mini"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt: its (averaged) weights
+init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt of a run, or hf:FOLDER, hf:NAME
 eval_only = False  # evaluate the checkpoint in out_dir and stop
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku; text: questions, each followed by a program; humaneval: instructions
@@ -66,7 +69,7 @@ tau: float | None = 0.9  # a chain also reveals what the model is surer of than 
 buffer = 8  # chains held, in batches; they are visited in turn
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
-# -- model -----------------------------------------------------------------------------------
+# -- model (a pretrained one has its own shape: these are not used) ---------------------------
 dim = 128
 layers = 4
 heads = 8
@@ -74,6 +77,9 @@ kv_heads: int | None = None  # fewer than heads = grouped-query attention; None 
 mlp = 384
 theta = 10000.0  # base of the rotary frequencies
 tied = False  # output head = embedding
+# -- adapters (of a pretrained model) ---------------------------------------------------------
+lora_rank = 0  # of trainable matrices beside the frozen weights (lora.py); 0 = all are trained
+lora_alpha = 16  # their output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
 batch_size = 128  # rows per process and forward pass
 accumulate = 1  # forward passes per update
@@ -85,7 +91,7 @@ muon = False  # orthogonal momentum, not AdamW, for the matrices of the layers (
 weight_decay = 0.01  # not on norms and biases
 betas = (0.9, 0.99)
 grad_clip = 1.0  # of the gradient's norm; 0 = off
-ema = 0.9999  # decay of the averaged weights, which evaluation uses; (1 + n)/(10 + n) at first
+ema = 0.9999  # decay of the averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300
 eval_policies = ["top_k", "margin", "entropy"]
@@ -98,6 +104,7 @@ checkpoint_interval = 500
 keep_every = 0  # also keep the averaged weights at multiples of this, in out_dir/weights; 0 = off
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
+gradient_checkpointing = False  # keep less for backward and compute it twice
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
 
 _MAY_CHANGE = [
@@ -114,27 +121,19 @@ def main(config):
         out = Path(out_dir or f"out/{name}_{method}_{seed}")
         resuming = init_from == "resume"
         saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
+        if saved:
+            config["init_from"] = saved["config"]["init_from"]  # adapters need their base again
         with backend.first_process_first(rank):
             task = {"sudoku": sudoku, "text": text, "humaneval": humaneval}[dataset].load(config)
-        torch.manual_seed(seed)
-        model_args = dict(
-            vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
-            layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
-            causal=method == "ar", shifted=method == "ar", block=block_at(0),
-        )  # fmt: skip
-        weights = None
-        if saved:
-            model_args = saved["model_args"]  # `shifted` may come from the run it started from
-        elif init_from != "scratch":
-            weights, model_args = checkpoint.starting_point(init_from, model_args)
-        model = Transformer(**model_args).to(device)
-        if weights:
-            model.load_state_dict(weights)
-        averaged = copy.deepcopy(model).requires_grad_(False)  # the EMA weights
+            torch.manual_seed(seed)
+            model, weights, model_args = make_model(task, saved, config["init_from"], device)
+        model.model.gradient_checkpointing = gradient_checkpointing
+        # The EMA weights. Where there are none: the model's own, never compiled.
+        averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
         optimizer = make_optimizer(model)
         stream = make_stream(task, device, rank, world)
         objective = make_objective(model, policies.get(policy), papl)
-        parts = {"model": model, "ema": averaged, "optimizer": optimizer}
+        parts = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
         torch.manual_seed(seed + rank)
         start = 0
         if resuming:
@@ -142,7 +141,7 @@ def main(config):
                 raise ValueError("a resumed run must keep its data: the training examples differ")
             start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
-            averaged.load_state_dict(saved["ema"])
+            (averaged if ema else weights).load_state_dict(saved["ema" if ema else "model"])
     compiled = backend.compiles(device, compile, max_iters)
     if compiled:
         objective.compile()
@@ -174,6 +173,8 @@ def main(config):
     # -- loop --
     if rank == 0:
         print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
+        if lora_rank:
+            print(memory_table(model_args, device, world), flush=True)
     if rank == 0 and not resuming and checkpoint.move_aside(out / "checkpoint.pt"):
         checkpoint.move_aside(out / "weights")
         print(f"kept as {checkpoint.move_aside(out / 'metrics.jsonl')}: the run that was in {out}")
@@ -202,7 +203,8 @@ def main(config):
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), grad_clip or math.inf)
         optimizer.step()
         optimizer.zero_grad()
-        update_average(averaged, model, iteration)
+        if ema:
+            update_average(averaged, model, iteration)
 
         done = iteration + 1
         keep(done)
@@ -224,6 +226,7 @@ def main(config):
             result = measure()
             if rank == 0:
                 log.write(type="eval", iter=done, **result)
+            shown["val_loss"] = f"{result['val_loss']:.3f}"
             shown["accuracy"] = f"{next(iter(result['accuracy'].values())):.3f}"
             since += time.perf_counter() - pause
         stopping = backend.any_process(stop.is_set())
@@ -252,22 +255,74 @@ def check(config):
         check_schedule(block_schedule, "block_schedule")
         if method == "ar":
             raise ValueError("block_schedule goes with mdm and puma: ar is the case of blocks of 1")
+    pretrained = init_from.startswith("hf:")
+    if init_from not in ("scratch", "resume") and not (pretrained or init_from.endswith(".pt")):
+        raise ValueError(f"init_from {init_from!r}: expected scratch, resume, FILE.pt or hf:FOLDER")
+    if pretrained and (dataset == "sudoku" or method == "ar"):
+        raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
+    without = not (pretrained or init_from == "resume" or eval_only)
+    if lora_rank < 0 or (lora_rank and (ema or without or keep_every)):
+        raise ValueError(
+            f"lora_rank {lora_rank}: expected init_from hf:FOLDER, ema 0, keep_every 0"
+        )
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     for each in eval_policies:
         policies.get(each)
 
 
+def make_model(task, saved, origin, device):
+    """The model, what stands for it in a checkpoint, and the arguments that it is made from.
+
+    The weights of a saved run are loaded later, into both; its adapters need their base here.
+    Raises ValueError if a pretrained model, or that of another run, does not fit.
+    """
+    model_args = dict(
+        vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
+        layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+        causal=method == "ar", shifted=method == "ar", block=block_at(0),
+    )  # fmt: skip
+    base, state = origin.removeprefix("hf:"), None
+    if saved:
+        model_args = saved["model_args"]
+    elif base != origin:
+        form = task.length, task.vocab_size, task.encoding.end, task.mask
+        model_args = hf.for_diffusion(hf.resolve(base), *form) | {"block": block_at(0)}
+    elif origin != "scratch":
+        state, model_args = checkpoint.starting_point(origin, model_args)
+    if lora_rank:
+        precision = backend.precision(device, dtype)
+        model, adapters = lora.load(base, model_args, lora_rank, lora_alpha, device, precision)
+        return model, adapters, model_args
+    if base != origin and not saved:
+        model = hf.load(hf.resolve(base), model_args, device)
+    else:
+        model = Transformer(**model_args).to(device)
+    if state:
+        model.load_state_dict(state)
+    return model, model, model_args
+
+
+def memory_table(model_args, device, world):
+    precision = backend.precision(device, dtype)
+    return memory.table(
+        *memory.estimate(
+            model_args, batch_size, lora_rank, gradient_checkpointing, precision, world
+        )
+    )
+
+
 def make_optimizer(model):
     """AdamW, or Muon for the matrices of the layers; weight decay on matrices only."""
     layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
-    ends = [model.model.embed_tokens.weight, model.lm_head.weight]
+    ends = dict.fromkeys([model.model.embed_tokens.weight, model.lm_head.weight])  # may be one
     vectors = [p for p in model.parameters() if p.dim() <= 1]
     groups = [
-        {"params": layers, "orthogonal": muon},
-        {"params": list(dict.fromkeys(ends))},  # they may be one
-        {"params": vectors, "weight_decay": 0.0},
-    ]
+        {"params": [p for p in params if p.requires_grad]} | settings
+        for params, settings in (
+            (layers, {"orthogonal": muon}), (ends, {}), (vectors, {"weight_decay": 0.0})
+        )
+    ]  # fmt: skip
     fused = next(model.parameters()).device.type != "mps"
     return Muon(groups, lr=lr, betas=betas, weight_decay=weight_decay, fused=fused)
 
@@ -392,6 +447,7 @@ def stop_on_signal():
 def finish(result, rank):
     if rank == 0:
         how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
+        print(f"{result['val_loss']:.4f} validation loss")
         how = "1 per step" if method == "ar" else how
         for key, share in result["accuracy"].items():
             print(f"{share:7.2%} of {result['examples']} held-out problems solved ({key}, {how})")

@@ -102,3 +102,21 @@ def test_initialisation():
     assert std["model.layers.0.mlp.down_proj.weight"] == pytest.approx(0.02 / 6**0.5, rel=0.05)
     logits = model.logits(model(torch.full((1, 40), 49)))
     assert logits.softmax(-1).max() < 0.05  # an untrained model is sure of nothing
+
+
+def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients():
+    x = torch.randint(50, (3, 20))
+    gradients, kept = [], [0, 0]
+
+    def counted(tensor):
+        kept[recompute] += 1
+        return tensor
+
+    for recompute in (False, True):
+        model = randomised()
+        model.model.gradient_checkpointing = recompute
+        with torch.autograd.graph.saved_tensors_hooks(counted, lambda t: t):
+            model(x).square().sum().backward()
+        gradients.append([p.grad for p in model.model.parameters()])
+    torch.testing.assert_close(*gradients, atol=0, rtol=0)
+    assert kept[1] < kept[0] / 2

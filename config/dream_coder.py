@@ -1,0 +1,40 @@
+# Dream-Coder-Base-7B fine-tuned on 700k instructions with LoRA: 323M of 7.9B weights are trained.
+#
+#     pip install peft                                               # beside requirements.txt
+#     python data/dream_coder/prepare.py                             # once: downloads and tokenises
+#     torchrun --nproc_per_node=8 train.py config/dream_coder.py     # PUMA
+#     torchrun --nproc_per_node=8 humaneval.py --out_dir=out/dream_coder_puma_1
+#     python memory.py                                               # what it takes, no weights
+#
+# Eight GPUs of 40 GB at least: memory.py finds 24 GiB each, and 33 with --batch_size=32 and
+# --accumulate=1. Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of
+# MBPP above the base model, on eight H100. Not run here, so hours are not known.
+# Ours, where the paper is silent: alpha, the buffer, the end of the cosine. Its table has K = 6.
+name = "dream_coder"
+init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"
+dataset = "text"
+data_dir = "data/dream_coder/tokens"  # rows of 640 tokens
+
+method = "puma"
+k_schedule = [(0, 15)]  # 43 stages
+tau = 0.9
+buffer = 32
+
+lora_rank = 128
+lora_alpha = 128
+gradient_checkpointing = True
+
+batch_size = 8  # per process, eight processes
+accumulate = 4
+max_iters = 27_343  # 10 epochs of 700,000
+lr = 1e-5
+min_lr = 1e-6
+warmup = 3010
+weight_decay = 0.01
+ema = 0.0
+
+eval_interval = 2000
+eval_policies = ["entropy"]
+eval_reveal = 1
+eval_batch_size = 16
+checkpoint_interval = 500

@@ -1,0 +1,45 @@
+"""Write the weights of a run as a Hugging Face folder, which `transformers` or peft loads.
+
+    python export.py --out_dir=out/x --folder=FOLDER            the averaged weights
+    python export.py --out_dir=out/x --folder=FOLDER            of a run with LoRA: its adapter
+    python export.py --out_dir=out/x --folder=FOLDER --merge    ... base and adapter in one
+
+A bidirectional model that is written as Qwen2 needs a 4-D attention mask of zeros there.
+"""
+
+from pathlib import Path
+
+import backend
+import checkpoint
+import hf
+import lora
+from configurator import configure
+
+# -- what ----------------------------------------------------------------------------------------
+out_dir = ""  # the run
+folder = ""  # where to write
+merge = False  # of a run with LoRA: add the adapter to the base weights
+
+
+def main():
+    with backend.mistakes_named():
+        if not (out_dir and folder):
+            raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
+        path = Path(out_dir) / "checkpoint.pt"
+        state = checkpoint.load(path)
+        origin = state["config"]["init_from"]
+        base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
+        if not state["config"].get("lora_rank"):
+            model, _, _ = checkpoint.load_model(path)
+        else:
+            model, adapters = lora.restore(state)
+            if not merge:
+                adapters.save(folder, base)
+                return
+            adapters.merge()
+        hf.save(model, state["model_args"], folder, base and hf.resolve(base))
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()

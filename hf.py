@@ -1,0 +1,279 @@
+"""Hugging Face folders of Qwen2, Qwen2.5 and Dream: read into our Transformer, and written.
+
+A folder has config.json and one or several .safetensors files, with an index where they are
+several. Our modules have the same names, so that there is no table of them. Qwen2 (arXiv
+2407.10671) is causal, Dream (arXiv 2508.15487) bidirectional with the mask token 151666; in both
+position i - 1 scores token i. Reading never holds more than the model and one shard. What these
+models do not have (scaled rotary frequencies, sliding windows, quantised weights) is an error.
+"""
+
+import contextlib
+import importlib
+import inspect
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from model import Transformer, rotary_table
+
+SHARD = 5 << 30  # bytes of a file at most
+INDEX = "model.safetensors.index.json"
+SHAPE = {"vocab_size": "vocab_size", "dim": "hidden_size", "layers": "num_hidden_layers",
+         "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
+         "mlp": "intermediate_size", "eps": "rms_norm_eps"}  # fmt: skip
+
+
+def resolve(name):
+    """The folder that `name` is, or that the hub has under it; downloaded where it is not cached.
+
+    Raises FileNotFoundError, or OSError that says how to supply the folder by hand.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    if name.count("/") != 1 or name[0] in "./~":
+        raise FileNotFoundError(f"{name}: no such folder")
+    hub = optional("huggingface_hub")
+    wanted = ["*.json", "*.safetensors", "*.txt", "*.py"]
+    try:
+        return Path(hub.snapshot_download(name, allow_patterns=wanted))
+    except Exception as error:  # of the network, the hub, or a name that it does not have
+        raise OSError(
+            f"cannot download {name} ({type(error).__name__}: {error}). By hand: `hf download "
+            f"{name} --local-dir FOLDER` on a machine with network, then hf:FOLDER"
+        ) from None
+
+
+def optional(module):
+    """Import what few need. Raises ValueError that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise ValueError(f"this needs the package {package}: pip install {package}") from None
+
+
+def read_shape(folder):
+    """The arguments of Transformer that config.json says, all but length; mask_token may be None.
+
+    Raises FileNotFoundError, or ValueError that names what is not supported.
+    """
+    config = read_config(folder)
+    missing = [key for key in SHAPE.values() if key not in config]
+    if missing:
+        raise ValueError(f"{folder}/config.json lacks {', '.join(missing)}")
+    shape = {ours: config[theirs] for ours, theirs in SHAPE.items()}
+    dream = config["model_type"] == "Dream"
+    return shape | {
+        "theta": read_theta(config),
+        "tied": config.get("tie_word_embeddings", False),
+        "causal": config.get("is_causal", not dream),
+        "shifted": config.get("is_shifted", True),
+        "mask_token": config.get("mask_token_id"),
+    }
+
+
+def for_diffusion(folder, length, vocab_size, end, mask):
+    """The arguments of a bidirectional Transformer for data of that length, vocabulary and ids.
+
+    The mask token is the checkpoint's. One that has none, as Qwen2, learns to use the data's.
+    Raises ValueError where the data does not fit.
+    """
+    config, shape = read_config(folder), read_shape(folder)
+    own, padding = shape["mask_token"], config.get("pad_token_id")
+    for wrong, what in (
+        (vocab_size > shape["vocab_size"], f"vocabulary {vocab_size} of {shape['vocab_size']}"),
+        (own is not None and own < vocab_size and own != mask, f"mask token {mask}, not {own}"),
+        (padding not in (None, end), f"end of text {end}, not the padding {padding}"),
+        (length > config.get("max_position_embeddings", length), f"length {length}"),
+    ):
+        if wrong:
+            raise ValueError(f"the data does not fit the model in {folder}: {what}")
+    mask = mask if own is None else own
+    return shape | {"length": length, "causal": False, "mask_token": mask}
+
+
+def read_config(folder):
+    path = Path(folder) / "config.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face folder")
+    config = json.loads(path.read_text(encoding="utf-8"))
+    kind, windows = config.get("model_type"), config.get("layer_types") or []
+    head, heads = config.get("head_dim"), config.get("num_attention_heads")
+    for wrong, what in (
+        (kind not in ("qwen2", "Dream"), f"model_type {kind!r}, expected qwen2 or Dream"),
+        (config.get("hidden_act", "silu") != "silu", f"hidden_act {config.get('hidden_act')!r}"),
+        (config.get("use_sliding_window"), "use_sliding_window"),
+        (set(windows) - {"full_attention"}, f"layer_types {sorted(set(windows))}"),
+        (head and heads and head * heads != config.get("hidden_size"), f"head_dim {head}"),
+        (config.get("use_mrope"), "use_mrope"),
+        (config.get("quantization_config"), "quantization_config"),
+    ):
+        if wrong:
+            raise ValueError(f"{path}: not supported: {what}")
+    return config
+
+
+def read_theta(config):
+    """The base of the rotary frequencies, from either form of the configuration."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if rope.get("rope_type", rope.get("type", "default")) != "default":
+        raise ValueError(f"config.json: rope scaling {rope} is not supported, expected the default")
+    return float(rope.get("rope_theta", config.get("rope_theta", 1e4)))
+
+
+def load(folder, model_args, device="cpu", dtype=torch.float32):
+    """The Transformer of `model_args` with the weights of the folder.
+
+    Raises FileNotFoundError, or ValueError that names the tensors at fault.
+    """
+    shards = shard_paths(Path(folder))
+    model = allocate(model_args, device, dtype)
+    targets = model.state_dict()  # the parameters themselves
+    if model_args["tied"]:  # a folder may have the head or not
+        del targets["lm_head.weight"]
+    check_tensors(folder, targets, shards, {"lm_head.weight"} if model_args["tied"] else set())
+    for path in shards:
+        with open_shard(path) as shard:
+            for name in shard.keys():  # noqa: SIM118
+                if name in targets:
+                    targets[name].copy_(shard.get_tensor(name))
+    return model
+
+
+def allocate(model_args, device, dtype):
+    """A Transformer whose parameters are there but not filled."""
+    with torch.device("meta"):
+        model = Transformer(**model_args).to(dtype)
+    model.to_empty(device=device)
+    if model_args["tied"]:
+        model.lm_head.weight = model.model.embed_tokens.weight
+    width = model_args["dim"] // model_args["heads"]
+    cos, sin = rotary_table(model_args["length"], width, model_args["theta"])
+    model.model.cos, model.model.sin = cos.to(device), sin.to(device)  # in float32
+    return model
+
+
+def shard_paths(folder):
+    """The .safetensors files of the folder."""
+    if not (folder / INDEX).is_file():
+        paths = [folder / "model.safetensors"]
+    else:
+        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        paths = [folder / name for name in sorted(set(index["weight_map"].values()))]
+    if missing := [str(path) for path in paths if not path.is_file()]:
+        raise FileNotFoundError(f"missing: {', '.join(missing)}")
+    return paths
+
+
+def open_shard(path):
+    safetensors = optional("safetensors")
+    try:
+        return safetensors.safe_open(path, "pt")
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def check_tensors(folder, targets, shards, optional):
+    """Raise ValueError unless the shards have the tensors of `targets`, all in their shapes."""
+    found = {}
+    for path in shards:
+        with open_shard(path) as shard:
+            found |= {name: shard.get_slice(name).get_shape() for name in shard.keys()}  # noqa: SIM118
+    missing, extra = targets.keys() - found.keys(), found.keys() - targets.keys() - optional
+    wrong = [
+        f"{name} {found[name]}, expected {[*targets[name].shape]}"
+        for name in sorted(targets.keys() & found.keys())
+        if found[name] != [*targets[name].shape]
+    ]
+    for what, names in (
+        ("missing tensors", sorted(missing)),
+        ("extra tensors", sorted(extra)),
+        ("wrong shapes", wrong),
+    ):
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            raise ValueError(f"{folder}: {what}: {', '.join(names[:5])}{more}")
+
+
+def save(model, model_args, folder, like=None):
+    """Write the folder for a model, in the dtype of its parameters; it appears once it is complete.
+
+    like: the folder it was made from, of which all that is no weight is kept (tokenizer, Dream's
+    code, settings). Without it the model is written as a Qwen2. Raises FileExistsError.
+    """
+    weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
+    model_args = complete(model_args)
+    config = config_of(model_args) | (read_config(like) if like else {})
+    config |= {key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")}
+    config["mask_token_id"] = model_args["mask_token"]
+    config["dtype"] = config["torch_dtype"] = str(model.lm_head.weight.dtype).removeprefix("torch.")
+    tensors = model.state_dict()
+    if model_args["tied"]:
+        del tensors["lm_head.weight"]
+    with appearing(folder) as partial:
+        for path in Path(like).iterdir() if like else ():
+            if path.is_file() and path.name != INDEX and not weights & set(path.suffixes):
+                shutil.copy(path, partial)
+        (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        write_shards(tensors, partial)
+
+
+@contextlib.contextmanager
+def appearing(folder):
+    """A folder to write into, which becomes `folder` once all is there. Raises FileExistsError."""
+    folder = Path(folder)
+    if folder.exists():
+        raise FileExistsError(f"{folder} is there already")
+    partial = folder.with_name(f"{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    yield partial
+    os.replace(partial, folder)
+
+
+def complete(model_args):
+    """With what Transformer takes where nothing is said."""
+    parameters = inspect.signature(Transformer).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    return defaults | model_args | {"kv_heads": model_args.get("kv_heads") or model_args["heads"]}
+
+
+def config_of(model_args):
+    """config.json of a Qwen2 of this shape."""
+    shape = {theirs: model_args[ours] for ours, theirs in SHAPE.items()}
+    theta = model_args["theta"]  # in the form of transformers 5 and in that of 4
+    return shape | {
+        "architectures": ["Qwen2ForCausalLM"],
+        "model_type": "qwen2",
+        "hidden_act": "silu",
+        "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+        "rope_theta": theta,
+        "max_position_embeddings": model_args["length"],
+        "tie_word_embeddings": model_args["tied"],
+        "use_sliding_window": False,
+    }
+
+
+def write_shards(tensors, folder):
+    """Files of SHARD bytes at most, but for a tensor that is larger, and their index."""
+    shards, room = [], 0
+    for name, tensor in tensors.items():
+        if tensor.nbytes > room:
+            shards.append([])
+            room = SHARD
+        shards[-1].append(name)
+        room -= tensor.nbytes
+    files = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+    if len(shards) == 1:
+        files = ["model.safetensors"]
+    write = optional("safetensors.torch").save_file
+    for file, names in zip(files, shards, strict=True):
+        write({name: tensors[name] for name in names}, folder / file, {"format": "pt"})
+    if len(shards) > 1:
+        index = {name: file for file, names in zip(files, shards, strict=True) for name in names}
+        size = {"total_size": sum(tensor.nbytes for tensor in tensors.values())}
+        text = json.dumps({"metadata": size, "weight_map": index}, indent=2)
+        (folder / INDEX).write_text(text + "\n")

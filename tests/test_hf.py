@@ -1,0 +1,234 @@
+"""Against transformers: its logits on the folders that it writes, and on those that we write."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ONE_THREAD, ROOT, run_script
+from test_train import same
+
+import checkpoint
+import hf
+from model import Transformer
+
+transformers = pytest.importorskip("transformers")
+SHAPE = dict(
+    vocab_size=70, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
+    num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=40, rms_norm_eps=1e-5,
+)  # fmt: skip
+
+
+def randomised(**options):
+    torch.manual_seed(0)
+    rope = {"rope_type": "default", "rope_theta": 5000.0}
+    config = transformers.Qwen2Config(
+        **SHAPE, rope_parameters=rope, attn_implementation="eager", **options
+    )
+    theirs = transformers.Qwen2ForCausalLM(config).eval()
+    for p in theirs.parameters():  # biases and norms too: at their initial values they test nothing
+        p.data.add_(0.1 * torch.randn_like(p))
+    return theirs
+
+
+def rewrite(folder, **values):
+    """Change config.json; None removes a key."""
+    config = json.loads((folder / "config.json").read_text()) | values
+    config = {key: value for key, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def as_dream(folder):
+    """As Dream's folders are: another name, the older form of the rotary base."""
+    rewrite(folder, model_type="Dream", architectures=["DreamModel"], mask_token_id=66,
+            rope_parameters=None, rope_theta=5000.0, rope_scaling=None)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    randomised().save_pretrained(tmp_path / "theirs")
+    return tmp_path / "theirs"
+
+
+def logits_of(theirs, x, bidirectional):
+    mask = torch.zeros(len(x), 1, x.shape[1], x.shape[1]) if bidirectional else None
+    with torch.no_grad():
+        return theirs(x, attention_mask=mask).logits
+
+
+def same_logits(ours, theirs, bidirectional):
+    """Ours are theirs one position down, and minus infinity at the mask token."""
+    x = torch.randint(66, (3, 40))
+    with torch.no_grad():
+        found = ours.logits(ours(x))[:, 1:]
+    expected = logits_of(theirs, x, bidirectional)[:, :-1]
+    expected[..., ours.mask_token] = -torch.inf
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("shard", ["1GB", "50KB"])
+@pytest.mark.parametrize("dream", [False, True])
+def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
+    theirs = randomised(tie_word_embeddings=tied)
+    theirs.save_pretrained(tmp_path / "theirs", max_shard_size=shard)
+    assert (tmp_path / "theirs/model.safetensors.index.json").exists() == (shard == "50KB")
+    if dream:
+        as_dream(tmp_path / "theirs")
+    args = hf.read_shape(tmp_path / "theirs") | {"length": 40}
+    assert args["causal"] != dream and args["mask_token"] == (66 if dream else None)
+    ours = hf.load(tmp_path / "theirs", args | {"mask_token": 66})
+    same_logits(ours, theirs, dream)
+
+    with torch.no_grad():
+        for p in ours.parameters():
+            p.add_(0.01)
+    if shard == "50KB":
+        monkeypatch.setattr(hf, "SHARD", 50_000)
+    hf.save(ours, args | {"mask_token": 66}, tmp_path / "ours")
+    assert (tmp_path / "ours/model.safetensors.index.json").exists() == (shard == "50KB")
+    again = transformers.Qwen2ForCausalLM.from_pretrained(
+        tmp_path / "ours", attn_implementation="eager"
+    )
+    same_logits(ours, again.eval(), dream)
+    assert hf.read_shape(tmp_path / "ours") | {"length": 40} == args | {"mask_token": 66}
+
+
+def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
+    run_script("export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
+    ours, _, _ = checkpoint.load_model(trained / "checkpoint.pt")
+    theirs = transformers.Qwen2ForCausalLM.from_pretrained(
+        tmp_path / "folder", attn_implementation="eager"
+    )
+    x = torch.randint(5, (3, 16))
+    with torch.no_grad():
+        found = ours.logits(ours(x))[..., :4]
+    torch.testing.assert_close(found, logits_of(theirs, x, True)[..., :4], atol=1e-5, rtol=1e-5)
+    args = hf.read_shape(tmp_path / "folder") | {"length": 16}
+    assert not args["causal"] and not args["shifted"]
+    assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
+    with pytest.raises(SystemExit, match="is there already"):
+        run_script("export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
+
+
+def test_what_is_no_weight_is_kept(folder, tmp_path):
+    (folder / "modeling_dream.py").write_text("code")
+    as_dream(folder)
+    args = hf.read_shape(folder) | {"length": 40}
+    hf.save(hf.load(folder, args, dtype=torch.bfloat16), args, tmp_path / "ours", folder)
+    assert (tmp_path / "ours/modeling_dream.py").read_text() == "code"
+    theirs, ours = (hf.read_config(each) for each in (folder, tmp_path / "ours"))
+    assert ours["dtype"] == "bfloat16" and ours["rope_theta"] == 5000.0
+    assert {key: ours[key] for key in theirs if key != "dtype"} == {
+        key: theirs[key] for key in theirs if key != "dtype"
+    }
+    with pytest.raises(FileExistsError):
+        hf.save(Transformer(**args), args, tmp_path / "ours")
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2}}, "linear"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"head_dim": 16}, "head_dim 16"),
+        ({"num_hidden_layers": None}, "lacks num_hidden_layers"),
+        ({"num_hidden_layers": 4}, "missing tensors: model.layers.3.input_layernorm.weight"),
+        ({"num_hidden_layers": 2}, "extra tensors: model.layers.2.input_layernorm.weight"),
+        ({"intermediate_size": 95}, r"gate_proj.weight \[96, 64\], expected \[95, 64\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(values, message, folder):
+    rewrite(folder, **values)
+    with pytest.raises(ValueError, match=message):
+        hf.load(folder, hf.read_shape(folder) | {"length": 40, "mask_token": 66})
+
+
+def test_broken_folders_are_named(folder, tmp_path):
+    args = hf.read_shape(folder) | {"length": 40, "mask_token": 66}
+    (folder / "model.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ValueError, match=r"model.safetensors"):
+        hf.load(folder, args)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"model.safetensors"):
+        hf.load(folder, args)
+    with pytest.raises(FileNotFoundError, match=r"config.json"):
+        hf.read_config(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"\./nowhere: no such folder"):
+        hf.resolve("./nowhere")
+
+
+def test_hub_names_are_downloaded_and_without_network_there_is_advice(folder, monkeypatch):
+    hub = pytest.importorskip("huggingface_hub")
+    asked = []
+    monkeypatch.setattr(hub, "snapshot_download", lambda name, **_: asked.append(name) or folder)
+    assert hf.resolve("Qwen/Qwen2-0.5B") == folder and asked == ["Qwen/Qwen2-0.5B"]
+
+    def offline(name, **_):
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(hub, "snapshot_download", offline)
+    with pytest.raises(OSError, match=r"no route.*--local-dir FOLDER"):
+        hf.resolve("Qwen/Qwen2-0.5B")
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ValueError, match="pip install peft"):
+        hf.optional("peft")
+
+
+@pytest.mark.parametrize(
+    "data, message",
+    [
+        (dict(vocab_size=71), "vocabulary 71 of 70"),
+        (dict(vocab_size=68, mask=67), "mask token 67, not 66"),
+        (dict(end=64), "end of text 64, not the padding 65"),
+        (dict(length=41), "length 41"),
+    ],
+)
+def test_data_that_does_not_fit_is_named(data, message, folder):
+    as_dream(folder)
+    rewrite(folder, pad_token_id=65)
+    fits = dict(length=40, vocab_size=66, end=65, mask=64)
+    assert hf.for_diffusion(folder, **fits)["mask_token"] == 66
+    with pytest.raises(ValueError, match=message):
+        hf.for_diffusion(folder, **fits | data)
+
+
+def test_qwen2_becomes_bidirectional_and_takes_the_mask_token_of_the_data(folder):
+    args = hf.for_diffusion(folder, length=12, vocab_size=62, end=60, mask=61)
+    assert args["mask_token"] == 61 and args["shifted"] and not args["causal"]
+
+
+READ = """
+import pathlib, re, sys, torch, hf
+def peak():  # KiB; the resource module would tell that of the parent process
+    return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+args = hf.read_shape(sys.argv[1]) | {"length": 8}
+hf.optional("safetensors")
+hf.allocate(args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}, "cpu", torch.float32)
+before = peak()
+hf.load(sys.argv[1], args)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_reading_holds_the_model_and_one_shard(tmp_path, monkeypatch):
+    shape = dict(vocab_size=2000, mask_token=1, length=8, dim=1024, layers=4, heads=8, kv_heads=8,
+                 mlp=2048, eps=1e-6, theta=1e4, tied=False, causal=False, shifted=True)  # fmt: skip
+    monkeypatch.setattr(hf, "SHARD", 17 << 20)
+    model = Transformer(**shape)
+    hf.save(model, shape, tmp_path / "folder")
+    command = [sys.executable, "-c", READ, str(tmp_path / "folder")]
+    done = subprocess.run(command, cwd=ROOT, env=ONE_THREAD, capture_output=True, text=True)
+    size = sum(p.nbytes for p in model.parameters()) >> 10
+    taken = int(done.stdout)
+    assert 150_000 < size < taken < size + 1.5 * (17 << 10), done.stderr

@@ -1,0 +1,203 @@
+"""A pretrained model of Dream's form, made here, fine-tuned with adapters; against peft's."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from conftest import run_script, train
+from test_train import metrics, same
+
+import checkpoint
+import hf
+import lora
+import memory
+import policies
+from losses import ChunkedObjective, Objective
+from model import Transformer
+
+peft = pytest.importorskip("peft")
+transformers = pytest.importorskip("transformers")
+LORA = [
+    "--dataset=text", "--train_examples=300", "--test_examples=4", "--k_schedule=[(0,16)]",
+    "--batch_size=1", "--buffer=8", "--lora_rank=8", "--lora_alpha=16", "--ema=0", "--lr=1e-2",
+    "--min_lr=1e-2", "--gradient_checkpointing=True", "--max_iters=3", "--eval_policies=['top_k']",
+    "--eval_reveal=60", "--eval_interval=100",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def dream(tmp_path_factory):
+    """2.3M random weights in Dream's form, for the ids of the word problems: 1,500 ends a text."""
+    torch.manual_seed(0)
+    config = transformers.Qwen2Config(
+        vocab_size=1536, hidden_size=192, intermediate_size=512, num_hidden_layers=4,
+        num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=256,
+        rms_norm_eps=1e-6, rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+    )  # fmt: skip
+    theirs = transformers.Qwen2ForCausalLM(config)
+    theirs.lm_head.weight.data *= 5  # at its initial scale a frozen head can say little
+    folder = tmp_path_factory.mktemp("dream")
+    theirs.save_pretrained(folder, max_shard_size="4MB")
+    rewrite(folder, model_type="Dream", mask_token_id=1510, pad_token_id=1500)
+    return folder
+
+
+def rewrite(folder, **values):
+    config = json.loads((folder / "config.json").read_text()) | values
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture(scope="module")
+def tuned(dream, tmp_path_factory):
+    out = tmp_path_factory.mktemp("tuned")
+    train(out, *LORA, f"--init_from=hf:{dream}", "--max_iters=50")
+    return out
+
+
+def test_the_loss_falls_and_the_checkpoint_holds_adapters_only(tuned):
+    losses = [line["loss"] for line in metrics(tuned) if line["type"] == "train"]
+    assert np.mean(losses[-10:]) < np.mean(losses[:5]) - 1
+    saved = checkpoint.load(tuned / "checkpoint.pt")
+    adapters = saved["model"]["weights"]
+    assert len(adapters) == 4 * 7 * 2 == len(saved["optimizer"]["state"])
+    assert all(".lora_" in name for name in adapters) and "ema" not in saved
+    assert saved["model_args"]["mask_token"] == 1510
+
+
+def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tuned, dream, tmp_path):
+    run_script("export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'adapter'}")
+    run_script("export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'merged'}", "--merge")
+    ours, config, _ = checkpoint.load_model(tuned / "checkpoint.pt")
+    assert config["init_from"] == f"hf:{dream}"
+    x = torch.randint(1510, (2, 100))
+    with torch.no_grad():
+        expected = ours.logits(ours(x))[:, 1:, :1510]
+    args = hf.read_shape(dream) | {"length": 176}
+    own = peft.PeftModel.from_pretrained(
+        hf.load(dream, args), tmp_path / "adapter"
+    ).base_model.model
+    assert own(x).equal(ours(x))
+    for folder, adapter in ((dream, tmp_path / "adapter"), (tmp_path / "merged", None)):
+        theirs = as_qwen2(folder, tmp_path / f"{folder.name}-qwen2")
+        if adapter:
+            with torch.no_grad():  # what follows is not true of the base alone
+                assert not theirs(x).logits[:, :-1, :1510].allclose(expected, atol=1)
+            theirs = peft.PeftModel.from_pretrained(theirs, adapter)
+        with torch.no_grad():
+            found = theirs(x, attention_mask=torch.zeros(2, 1, 100, 100)).logits
+        torch.testing.assert_close(found[:, :-1, :1510], expected, atol=1e-3, rtol=1e-3)
+
+
+def as_qwen2(folder, copy):
+    """transformers has no Dream: its Qwen2, with an attention mask that hides nothing, is it."""
+    copy.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    rewrite(copy, model_type="qwen2")
+    return transformers.Qwen2ForCausalLM.from_pretrained(copy, attn_implementation="eager").eval()
+
+
+def test_a_resumed_run_ends_in_the_same_weights(dream, tmp_path):
+    train(tmp_path / "whole", *LORA, f"--init_from=hf:{dream}")
+    train(tmp_path / "parts", *LORA, f"--init_from=hf:{dream}", "--max_iters=1")
+    train(tmp_path / "parts", *LORA, "--init_from=resume")
+    whole, parts = (checkpoint.load(tmp_path / run / "checkpoint.pt") for run in ("whole", "parts"))
+    assert same(whole, parts)
+
+
+def test_the_base_is_kept_in_bfloat16_and_adapters_in_float32(tuned, dream, tmp_path):
+    train(tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=1", "--dtype=bfloat16")
+    model, _, _ = checkpoint.load_model(tmp_path / "checkpoint.pt")
+    kinds = {p.requires_grad: p.dtype for p in model.parameters()}
+    assert kinds == {True: torch.float32, False: torch.bfloat16}
+    half, single = (metrics(out)[1]["loss"] for out in (tmp_path, tuned))
+    assert half != single and half == pytest.approx(single, rel=0.02)
+
+
+def test_resuming_notices_another_base(dream, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(dream, base)
+    train(tmp_path / "run", *LORA, f"--init_from=hf:{base}", "--max_iters=0")
+    with torch.no_grad():
+        model = hf.load(base, args := hf.for_diffusion(base, 176, 1502, 1500, 1501))
+        model.lm_head.weight[0] += 1
+    shutil.rmtree(base)
+    hf.save(model, args, base)
+    with pytest.raises(SystemExit, match="not those that the adapters were trained on"):
+        train(tmp_path / "run", *LORA, "--init_from=resume")
+
+
+def test_two_processes_have_the_same_adapters(dream, tmp_path):
+    train(tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=2", processes=2)
+    saved = checkpoint.load(tmp_path / "checkpoint.pt")
+    assert len(saved["ranks"]) == 2
+    moved = [w for name, w in saved["model"]["weights"].items() if ".lora_B" in name]
+    assert all(w.any() for w in moved)
+
+
+def test_without_adapters_all_weights_are_trained_and_kept(dream, tmp_path):
+    start = f"--init_from=hf:{dream}"
+    train(tmp_path, *LORA, start, "--lora_rank=0", "--ema=0.999", "--max_iters=1")
+    saved = checkpoint.load(tmp_path / "checkpoint.pt")
+    assert len(saved["model"]) == len(saved["ema"]) == 4 * 12 + 3
+    train(tmp_path, *LORA, "--init_from=resume", "--lora_rank=0", "--ema=0.999", "--max_iters=2")
+    run_script("export.py", f"--out_dir={tmp_path}", f"--folder={tmp_path / 'folder'}")
+    ours, _, _ = checkpoint.load_model(tmp_path / "checkpoint.pt")
+    args = hf.read_shape(tmp_path / "folder") | {"length": 176}
+    again = hf.load(tmp_path / "folder", args)
+    assert same(ours.state_dict(), again.state_dict()) and not args["causal"]
+
+
+def test_adapters_freeze_the_head_and_leave_its_loss_and_gradients_as_they_are():
+    torch.manual_seed(0)
+    shape = dict(vocab_size=90, mask_token=89, length=12, dim=32, layers=2, heads=4, mlp=48)
+    model = Transformer(**shape)
+    adapters = lora.Adapters(model, 4, 8)
+    adapters.load_state_dict(randomised(adapters.state_dict()))
+    x0 = torch.randint(89, (3, 12))
+    hidden = torch.rand(3, 12) < 0.5
+    hidden[:, 0] = True
+    x = x0.masked_fill(hidden, 89)
+    found, wanted = [], []
+    for objective, gradients in ((ChunkedObjective, found), (Objective, wanted)):
+        loss = objective(model, policies.top_k)(x, x0, hidden)[0]
+        loss.backward()
+        gradients += [p.grad.clone() for p in model.parameters() if p.requires_grad]
+        model.zero_grad()
+    assert len(found) == 2 * 7 * 2 and all(g.any() for g in found)
+    torch.testing.assert_close(found, wanted)
+    assert all(p.grad is None for p in model.parameters() if not p.requires_grad)
+
+
+def randomised(state):
+    state["weights"] = {name: torch.randn_like(w) for name, w in state["weights"].items()}
+    return state
+
+
+def test_parameters_of_the_7b_shape():
+    with torch.device("meta"):
+        model = Transformer(**memory.DREAM, length=640)
+        lora.Adapters(model, 128, 256)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    everything = sum(p.numel() for p in model.parameters())
+    # By hand: each matrix (out, in) gets rank * (out + in).
+    d, kv, mlp = 3584, 4 * 128, 18944
+    assert trained == 28 * 128 * (2 * (d + d) + 2 * (d + kv) + 3 * (d + mlp)) == 322_961_408
+    assert everything - trained == 7_615_616_512
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--init_from=hf:nowhere"], "nowhere: no such folder"),
+        (["--init_from=scratch"], "expected init_from hf:FOLDER"),
+        (["--ema=0.99"], "and ema 0"),
+        (["--dataset=sudoku"], "for dataset text only"),
+        (["--lora_rank=-1"], "lora_rank -1"),
+    ],
+)
+def test_mistakes_are_named(flags, message, dream, tmp_path):
+    with pytest.raises(SystemExit, match=message):
+        train(tmp_path / "run", *LORA, f"--init_from=hf:{dream}", *flags)
