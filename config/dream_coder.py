@@ -12,7 +12,8 @@
 # Ours, where the paper is silent: alpha, the buffer, the end of the cosine. Its table has K = 6.
 name = "dream_coder"
 init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"
-dataset = "text"
+dataset = "humaneval"
+test_examples = 164
 data_dir = "data/dream_coder/tokens"  # rows of 640 tokens
 
 method = "puma"

@@ -193,8 +193,8 @@ def test_parameters_of_the_7b_shape():
     [
         (["--init_from=hf:nowhere"], "nowhere: no such folder"),
         (["--init_from=scratch"], "expected init_from hf:FOLDER"),
-        (["--ema=0.99"], "and ema 0"),
-        (["--dataset=sudoku"], "for dataset text only"),
+        (["--ema=0.99"], "ema 0, keep_every 0"),
+        (["--dataset=sudoku"], "goes with text"),
         (["--lora_rank=-1"], "lora_rank -1"),
     ],
 )

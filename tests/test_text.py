@@ -1,6 +1,5 @@
 import itertools
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -63,15 +62,6 @@ def test_reference_programs_solve_their_questions_and_others_do_not(task):
 def test_ids_beyond_the_tokenizer_show_as_the_mask(task):
     word = task.encoding.encode("pass")
     assert text.program(task.encoding, [*word, 10**6, task.encoding.end, 5]) == "pass<|mask|>"
-
-
-def test_without_questions_to_solve_the_validation_loss_is_measured(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "data")
-    (tmp_path / "data/test.jsonl").unlink()
-    printed = train(tmp_path / "run", *TEXT, f"--data_dir={tmp_path / 'data'}", "--max_iters=1")
-    line = json.loads((tmp_path / "run/metrics.jsonl").read_text().splitlines()[-1])
-    assert line["accuracy"] == {} and line["examples"] == 0 and 5 < line["val_loss"] < 9
-    assert f"{line['val_loss']:.4f} validation loss" in printed
 
 
 def test_splits_share_no_question(task):
