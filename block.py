@@ -2,14 +2,16 @@
 
 A block is a row to the streams of puma.py, given the clean blocks before it (arXiv 2503.09573;
 paper, section 4.3). All blocks of an example are trained in one pass, so they come and go together,
-although with tau their chains differ in length. An example stays for `stages` visits, the most that
-a chain can take; a block that is finished earlier begins a new chain on the same example, so that
-it always has something to predict. Blocks that are wholly prompt take no part.
+although with tau their chains differ in length. An example stays for `stages` visits, the most
+that a chain can take; a block that is finished earlier keeps its last state until then, so that it
+always has something to predict. Blocks that are wholly prompt take no part.
 
-The time must be fixed. Were an example replaced once its slowest block is finished, later blocks,
-which see the tokens that are hidden in earlier ones, would decide how often these are trained on: a
-state's frequency would depend on what it hides, and the minimiser would change (Proposition 2 needs
-p(z | x0) to be the same for all x0 that agree with z). Only where one block takes part does nothing
+The time must be fixed, and so must the number of chains. Were an example replaced once its slowest
+block is finished, later blocks, which see the tokens that are hidden in earlier ones, would decide
+how often these are trained on; did a finished block begin anew, its tokens would decide how often
+it starts from nothing. A state's frequency would then depend on what it hides, and the minimiser
+would change (Proposition 2 needs p(z | x0) to be the same for all x0 that agree with z). Whether a
+state is a chain's last depends on what it shows alone. Only where one block takes part does nothing
 else see its tokens: such an example is replaced when that block is finished, as in puma.py.
 """
 
@@ -72,9 +74,9 @@ class ProgressiveUnmasking(puma.ProgressiveUnmasking):
             self.visited, ("x0", "prompt", "hidden", "stage", "age")
         )
         prompts, hiddens, *found = map(self.rows, (prompt, hidden, score, confidence))
-        hiddens, stages, finished = self.reveal(prompts, hiddens, stage.flatten(), *found)
-        hiddens = torch.where(finished[:, None], self.start(prompts), hiddens)
-        stages = stages.masked_fill(finished, 0)
+        after, stages, finished = self.reveal(prompts, hiddens, stage.flatten(), *found)
+        hiddens = torch.where(finished[:, None], hiddens, after)
+        stages = torch.where(finished, stage.flatten(), stages)
 
         takes_part = ~prompts.all(1)
         finished = (finished & takes_part).view_as(stage).any(1)

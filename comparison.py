@@ -27,7 +27,7 @@ same seed, with the interval of Student's t on the logarithms; "-" where a pair 
 """
 
 
-NO_MATTER = "seed", "out_dir", "init_from", "keep_every", "checkpoint_interval", "log_interval"
+NO_MATTER = "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval"
 PUMA_ONLY = "k_schedule", "tau", "buffer", "policy"  # one baseline serves all their values
 
 
@@ -48,7 +48,10 @@ def load_run(folder):
     evals = {r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]} for r in evals}
     if not configs or not evals:
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
-    return Run(str(folder), configs[-1], evals)
+    config = configs[-1]
+    if config["init_from"].endswith(".pt"):  # the path has the seed in it
+        config["init_from"] = "another run"
+    return Run(str(folder), config, evals)
 
 
 def read_records(file):
@@ -165,6 +168,7 @@ def ratios(runs, metric, variable, targets):
             pairs = pairs_at(runs, metric, method, variable, value)
             reached = [[[inside(p, target) for p in pair] for pair in pairs] for target in targets]
             errors = [[1 - p[-1][1] for p in pair] for pair in pairs]
+            value = str(value) if isinstance(value, list) else value
             found[method, value] = [mean_ratio(each) for each in (*reached, errors)]
     return found
 

@@ -45,11 +45,13 @@ def main():
     with backend.mistakes_named():
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
-        _, config, _ = checkpoint.load_model(files[0])
+        model, config, _ = checkpoint.load_model(files[0])
         if config["dataset"] != "sudoku":
             raise ValueError(
                 f"{out_dir} was trained on {config['dataset']}: deductions need Sudoku"
             )
+        if model.block:
+            raise ValueError(f"{out_dir} is autoregressive or in blocks: it has other contexts")
         task = sudoku.load(config)
         if contexts < batch_size or batch_size < 1:
             raise ValueError(f"{contexts=} must be at least {batch_size=}, and that at least 1")

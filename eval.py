@@ -54,8 +54,10 @@ def main():
         autocast = backend.autocast(where, dtype)
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
+            if config["dataset"] not in ("sudoku", "text"):
+                raise ValueError(f"{out_dir} was trained on {config['dataset']}: see humaneval.py")
             task = {"sudoku": sudoku, "text": text}[config["dataset"]].load(config)
-        if nelbo and model.block:
+        if nelbo and (model.causal or 0 < model.block < task.length):
             raise ValueError("--nelbo is of models without blocks and causal attention")
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}
     origin |= {"device": where.type, "dtype": dtype, "processes": world, "batch_size": batch_size}

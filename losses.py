@@ -56,14 +56,16 @@ def row_mean(nll, hidden, block=0):
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype, block)).sum()
 
 
-def papl_weights(nll, hidden, alpha):
+def papl_weights(nll, hidden, alpha, block=0):
     """1 + alpha w, with w the row's share of the probability of the true tokens; (B, L).
 
     w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
-    comparison to PAPL"). As a softmax of log f it is finite where all f are tiny.
+    comparison to PAPL"); a block is a row of its own. As a softmax of log f it is finite where all
+    f are tiny.
     """
     lowest = torch.finfo(nll.dtype).min
-    return 1 + alpha * nll.detach().neg().masked_fill(~hidden, lowest).softmax(1)
+    score = nll.detach().neg().masked_fill(~hidden, lowest)
+    return 1 + alpha * score.unflatten(1, (-1, block or nll.shape[1])).softmax(2).flatten(1)
 
 
 def states(model, x, x0):
@@ -87,7 +89,7 @@ class Objective(nn.Module):
         position = torch.arange(x.shape[1], device=x.device).expand_as(x)
         nll, score, confidence = predictions(log_probs, x0, position, self.policy)
         if self.papl:
-            nll = nll * papl_weights(nll, hidden, self.papl)
+            nll = nll * papl_weights(nll, hidden, self.papl, self.model.block)
         return row_mean(nll, hidden, self.model.block), score, confidence
 
 
@@ -104,7 +106,8 @@ class ChunkedObjective(Objective):
         dtype = torch.promote_types(weight.dtype, torch.float32)
         share = row_shares(hidden, dtype, self.model.block)
         if self.papl:  # a pass over the logits of its own: a weight needs its whole row
-            share = share * papl_weights(masked_nll(self.model, h, x0, hidden), hidden, self.papl)
+            nll = masked_nll(self.model, h, x0, hidden)
+            share = share * papl_weights(nll, hidden, self.papl, self.model.block)
         loss, *found = HeadLoss.apply(
             h[where], weight, x0[where], share[where], where[1], self.policy, self.model.mask_token
         )

@@ -21,7 +21,7 @@ import hf
 import lora
 import policies
 from configurator import configure
-from losses import HeadLoss
+from losses import HeadLoss, states
 from model import Transformer
 
 # -- what ----------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def step(model_args, batch_size, rank, gradient_checkpointing, dtype):
                 p.grad = torch.zeros_like(p)  # as where they accumulate
                 known.append(p.grad)
         with Live(known) as live:
-            h = model(x)
+            h = states(model, x, x)
             kept, forward, live.peak = live.now, live.peak, live.now
             loss, *_ = HeadLoss.apply(
                 h.flatten(0, 1), model.lm_head.weight, x.flatten(), share, x.flatten(),

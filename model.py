@@ -79,6 +79,8 @@ class Transformer(nn.Module):
         Row i sees x in its own block and x0 before it. Where the model is shifted, the first token
         of a block is scored by the clean token before it: with blocks of one, as if causal.
         """
+        if x0 is None:
+            raise ValueError("a model in blocks needs the clean tokens of the blocks before, too")
         places = torch.arange(x.shape[1], device=x.device)
         attention = block_causal(len(places), self.block, x.device)
         noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)

@@ -33,6 +33,7 @@ class Muon(torch.optim.AdamW):
         """One update of matrices (n, m) of one shape, all at once; AdamW then finds no gradient."""
         for p in matrices:
             self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+            self.state[p].setdefault("step", torch.zeros(()))  # AdamW asks for it on loading
         momentum = [self.state[p]["momentum_buffer"] for p in matrices]
         gradient = [p.grad for p in matrices]
         torch._foreach_lerp_(momentum, gradient, 1 - group["momentum"])

@@ -82,7 +82,7 @@ class ProgressiveUnmasking:
         return map(torch.stack, zip(*first, strict=True))
 
     def first_chains(self, B, place):
-        """Chains for one batch, from `place` in the buffer; spread over the stages at random."""
+        """Chains for one batch, from `place` in the buffer; spread over the stages."""
         self.queue.top_up()
         every_row = torch.ones(B, dtype=torch.bool, device=self.queue.x0.device)
         x0, prompt = self.queue.take(every_row)
@@ -193,9 +193,10 @@ class ProgressiveUnmasking:
 
 
 def check_schedule(pairs, name="k_schedule"):
-    starts = [start for start, _ in pairs]
+    starts = [pair[0] for pair in pairs if isinstance(pair, tuple | list) and len(pair) == 2]
     if (
-        not starts
+        len(starts) != len(pairs)
+        or not starts
         or starts[0] != 0
         or starts != sorted(set(starts))
         or min(value for _, value in pairs) < 1

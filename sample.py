@@ -108,7 +108,8 @@ def by_blocks(model, x, hidden, step, batch_size, bar):
     """
     L, size, passes = x.shape[1], model.block, 0
     revealed_at = torch.zeros_like(x)
-    for rows in hidden.any(1).nonzero()[:, 0].split(batch_size):
+    work = hidden.any(1).nonzero()[:, 0]
+    for rows in work.split(batch_size) if len(work) else ():
         cache, age = Cache(model, L), torch.zeros_like(x[rows, :1])
         columns = hidden[rows].any(0).nonzero()[:, 0]
         given, last = (columns[[0, -1]] // size * size).tolist()  # first and last block to fill in

@@ -131,7 +131,7 @@ def main(config):
         # The EMA weights. Where there are none: the model's own, never compiled.
         averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
         optimizer = make_optimizer(model)
-        stream = make_stream(task, device, rank, world)
+        stream = make_stream(task.train, model.mask_token, device, rank, world)
         objective = make_objective(model, policies.get(policy), papl)
         parts = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
         torch.manual_seed(seed + rank)
@@ -141,9 +141,8 @@ def main(config):
                 raise ValueError("a resumed run must keep its data: the training examples differ")
             start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
-            (averaged if ema else weights).load_state_dict(saved["ema" if ema else "model"])
-    compiled = backend.compiles(device, compile, max_iters)
-    if compiled:
+            averaged, _, _ = checkpoint.load_model(out / "checkpoint.pt", device)
+    if backend.compiles(device, compile, max_iters):
         objective.compile()
     if world > 1:
         objective = DistributedDataParallel(objective, broadcast_buffers=False)
@@ -160,7 +159,7 @@ def main(config):
     def keep(iteration):
         if rank == 0 and keep_every and iteration % keep_every == 0:
             state = {"ema": averaged.state_dict(), "iteration": iteration}
-            state |= {"config": config, "model_args": model_args}
+            state |= {"config": config, "model_args": model_args | {"block": model.block}}
             checkpoint.save(state, out / "weights" / f"{iteration:06d}.pt")
 
     def measure():
@@ -188,8 +187,7 @@ def main(config):
     for iteration in range(start, max_iters):
         if model.block != block_at(iteration) and not model.causal:
             model.block = averaged.block = block_at(iteration)
-            if compiled:
-                torch.compiler.reset()  # it gives up after a few versions of the same code
+            torch.compiler.reset()  # it gives up after a few versions of the same code
         for group in optimizer.param_groups:
             group["lr"] = lr_at(iteration)
         for micro in range(accumulate):
@@ -332,20 +330,20 @@ def make_objective(model, policy, papl=0.0):
     return kind(model, policy, papl)
 
 
-def make_stream(task, device, rank, world):
-    queue = ExampleQueue(task.train, batch_size, device, seed, rank, world)
+def make_stream(data, mask_token, device, rank, world):
+    queue = ExampleQueue(data, batch_size, device, seed, rank, world)
     generator = torch.Generator(device).manual_seed(seed * world + rank)
     if method == "ar":
-        return NextToken(queue, task.mask, generator)
+        return NextToken(queue, mask_token, generator)
     chains = k_schedule, tau, buffer
     if method == "mdm" and block_schedule:
-        return block.RandomMasking(queue, task.mask, generator, block_schedule)
+        return block.RandomMasking(queue, mask_token, generator, block_schedule)
     if method == "mdm":
-        return RandomMasking(queue, task.mask, generator)
+        return RandomMasking(queue, mask_token, generator)
     if method in ablations.CHAINS and not block_schedule:
-        return ablations.CHAINS[method](queue, task.mask, generator, *chains)
+        return ablations.CHAINS[method](queue, mask_token, generator, *chains)
     if method == "puma":
-        return block.ProgressiveUnmasking(queue, task.mask, generator, block_schedule, *chains)
+        return block.ProgressiveUnmasking(queue, mask_token, generator, block_schedule, *chains)
     others = ", ".join(list(ablations.CHAINS)[1:])
     raise ValueError(
         f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"

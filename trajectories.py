@@ -6,7 +6,7 @@ For a fixed set of held-out puzzles and the averaged weights that the run kept: 
 which each cell is revealed, 0 for a clue, in
 
     chain      the training chain: the true token is revealed, K tokens a step at full length and
-               all that is surer than tau, as in training but with the expected count for its draw
+               all that is surer than tau (training draws the number of tokens at random)
     sampler    inference, with the run's eval_reveal and eval_tau: the model's own token
 
 and the distance to the last weights, d_abs = E[1/L sum_i |u_i - u_i(last)|] (eq. traj-dist in the
@@ -37,9 +37,11 @@ def main():
     with backend.mistakes_named():
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
-        _, config, _ = checkpoint.load_model(files[0])
+        model, config, _ = checkpoint.load_model(files[0])
         if config["dataset"] != "sudoku":
             raise ValueError(f"{out_dir} was trained on {config['dataset']}: expected sudoku")
+        if model.block:
+            raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such chain")
         if len(files) < 2:
             raise ValueError(f"{out_dir} has no weights to compare: train it with --keep_every")
         test = sudoku.load(config).test

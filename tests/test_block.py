@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from test_cache import MASK, L, make, prompts
@@ -320,3 +321,33 @@ def test_resumed_stream_goes_on_bit_for_bit(kind):
 def test_sizes_that_do_not_fit_are_named(schedule):
     with pytest.raises(ValueError, match="block_schedule"):
         chains(schedule)
+
+
+@pytest.mark.parametrize("tau", [None, 0.9])
+def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
+    """Fair tokens, blocks of 3; the model is sure of a block once its first token shows as 1.
+
+    Such a chain is shorter. Fully hidden blocks must still have a 1 there half of the time.
+    """
+
+    class Coins:
+        x0 = np.random.default_rng(0).integers(0, 2, (100_000, 6))
+
+        def __len__(self):
+            return len(self.x0)
+
+        def __getitem__(self, indices):
+            return self.x0[indices], np.zeros((len(indices), 6), bool)
+
+    generator = torch.Generator().manual_seed(0)
+    queue = ExampleQueue(Coins(), 256)
+    stream = block.ProgressiveUnmasking(queue, 2, generator, [(0, 3)], [(0, 1)], tau, 1)
+    ones, count = 0, 0
+    for iteration in range(200):
+        x0, x, _ = stream.batch(iteration)
+        hidden = (x.view(-1, 3) == 2).all(1)
+        if iteration > 20:
+            ones, count = ones + x0.view(-1, 3)[hidden, 0].sum(), count + hidden.sum()
+        sure = (x.view(-1, 3)[:, :1] == 1).float().expand(-1, 3).reshape(x.shape)
+        stream.advance(-torch.arange(6.0).expand(x.shape), sure)
+    assert count > 20_000 and abs(ones / count - 0.5) < 4 * 0.5 / count**0.5

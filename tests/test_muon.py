@@ -50,3 +50,25 @@ def test_matrices_follow_torch_muon_and_the_rest_adamw():
 def split(module):
     parameters = list(module.parameters())
     return [p for p in parameters if p.dim() == 2], [p for p in parameters if p.dim() == 1]
+
+
+def test_a_saved_optimizer_goes_on_as_if_it_had_not_stopped():
+    torch.manual_seed(0)
+    first = torch.nn.Linear(8, 8)
+    second = copy.deepcopy(first)
+    x, optimizers = torch.randn(16, 8), []
+    for module in first, second:
+        matrices, vectors = split(module)
+        groups = [{"params": matrices, "orthogonal": True}, {"params": vectors}]
+        optimizers.append(Muon(groups, lr=1e-2))
+    one, other = optimizers
+    for step in range(6):
+        if step == 3:  # the other takes over what the first one was
+            second.load_state_dict(first.state_dict())
+            other.load_state_dict(copy.deepcopy(one.state_dict()))
+        for module, optimizer in ((first, one), (second, other))[: 1 if step < 3 else 2]:
+            module.zero_grad()
+            module(x).sin().square().mean().backward()
+            optimizer.step()
+    for p, q in zip(first.parameters(), second.parameters(), strict=True):
+        assert p.equal(q)

@@ -116,9 +116,10 @@ def test_gradient_of_two_processes_is_that_of_one_on_the_joined_batch(tmp_path):
     x = x0.masked_fill(hidden, model.mask_token)
     Objective(model, policies.top_k)(x, x0, hidden)[0].backward()
     # AdamW's first moment after one step is (1 - beta1) times the gradient that it was given.
-    matrices = [p for p in model.parameters() if p.dim() > 1]
+    layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
+    ends = [model.model.embed_tokens.weight, model.lm_head.weight]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
-    for i, p in enumerate(matrices + vectors):
+    for i, p in enumerate(layers + ends + vectors):
         given = after["optimizer"]["state"][i]["exp_avg"] / (1 - 0.9)
         torch.testing.assert_close(given, p.grad, atol=1e-6, rtol=1e-4)
 
@@ -158,7 +159,7 @@ def test_ema_follows_its_definition():
     [
         (["--init_from=resume"], "no checkpoint"),
         (["--eval_only=True"], "no checkpoint"),
-        (["--init_from=best"], "expected scratch, resume or a checkpoint.pt"),
+        (["--init_from=best"], "expected scratch, resume, FILE.pt or hf:FOLDER"),
         (["--method=mdn"], "expected puma, mdm or ar"),
         (["--policy=sure"], "unknown policy 'sure'"),
         (["--eval_policies=['sure']"], "unknown policy 'sure'"),
