@@ -49,7 +49,7 @@ def load_run(folder):
     if not configs or not evals:
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
     config = configs[-1]
-    if config["init_from"].endswith(".pt"):  # the path has the seed in it
+    if config.get("init_from", "").endswith(".pt"):  # the path has the seed in it
         config["init_from"] = "another run"
     return Run(str(folder), config, evals)
 
