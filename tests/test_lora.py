@@ -1,9 +1,9 @@
 """A pretrained model of Dream's form, made here, fine-tuned with adapters; against peft's."""
 
 import json
+import math
 import shutil
 
-import numpy as np
 import pytest
 import torch
 from conftest import run_script, train
@@ -57,8 +57,9 @@ def tuned(dream, tmp_path_factory):
 
 
 def test_the_loss_falls_and_the_checkpoint_holds_adapters_only(tuned):
-    losses = [line["loss"] for line in metrics(tuned) if line["type"] == "train"]
-    assert np.mean(losses[-10:]) < np.mean(losses[:5]) - 1
+    before = next(line["loss"] for line in metrics(tuned) if line["type"] == "train")
+    (after,) = (line["val_loss"] for line in metrics(tuned) if line["type"] == "eval")
+    assert after < before - 1 and after < math.log(1536) - 1  # chains move on: no loss to compare
     saved = checkpoint.load(tuned / "checkpoint.pt")
     adapters = saved["model"]["weights"]
     assert len(adapters) == 4 * 7 * 2 == len(saved["optimizer"]["state"])
