@@ -134,8 +134,11 @@ def tokenizer_of(model, config):
         raise ValueError(f"the run was trained on {config['dataset']}, expected text or humaneval")
     folder = text.folder_of(config)
     encoding = corpus.load_tokenizer(folder)
-    if encoding.vocab_size > model.vocab_size:
-        raise ValueError(f"{folder} has a larger vocabulary than the model: prepare it anew")
+    own_mask = model.mask_token >= encoding.vocab_size  # a pretrained model may have more ids
+    if encoding.vocab_size > model.vocab_size or not (
+        own_mask or model.mask_token == encoding.mask
+    ):
+        raise ValueError(f"{folder} has another vocabulary than the model: prepare it anew")
     return encoding
 
 

@@ -19,6 +19,7 @@ from tqdm import tqdm
 import backend
 import checkpoint
 import evaluation
+import humaneval
 import likelihood
 import metrics
 import sudoku
@@ -54,9 +55,8 @@ def main():
         autocast = backend.autocast(where, dtype)
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
-            if config["dataset"] not in ("sudoku", "text"):
-                raise ValueError(f"{out_dir} was trained on {config['dataset']}: see humaneval.py")
-            task = {"sudoku": sudoku, "text": text}[config["dataset"]].load(config)
+            tasks = {"sudoku": sudoku, "text": text, "humaneval": humaneval}
+            task = tasks[config["dataset"]].load(config)
         if nelbo and (model.causal or 0 < model.block < task.length):
             raise ValueError("--nelbo is of models without blocks and causal attention")
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}

@@ -10,6 +10,7 @@ are \\n, where the data has \\r\\n (in the three examples too), and the set-up c
 (task 367) is run, between the program, whose classes it uses, and the tests. Sampling as in
 Dream-Coder's published evaluation, which the paper follows (section 4.5); that one asks without
 examples, for the 378 tasks of MBPP+.
+Of the solutions that come along, 499 of 500 pass: that of task 123 is right but needs 10 seconds.
 Writes out_dir/mbpp.json and mbpp.jsonl; codeeval.py says what is in them, and does it.
 """
 

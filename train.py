@@ -166,7 +166,9 @@ def main(config):
         return evaluate(task, averaged, autocast, rank, world)
 
     if eval_only:
-        finish(measure(), rank)
+        result = measure()
+        del objective  # DDP must go before the process group does, or it may wait for ever
+        finish(result, rank)
         return
 
     # -- loop --
@@ -233,7 +235,9 @@ def main(config):
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
     bar.close()
-    finish(result or measure(), rank)
+    result = result or measure()
+    del objective  # as above
+    finish(result, rank)
 
 
 def check(config):

@@ -32,7 +32,11 @@ def train(out, *flags, processes=1):
     """Run train.py to its end; what it printed. One process is this one, which saves its start."""
     if processes > 1:
         process = start_training(out, *flags, processes=processes)
-        stdout, stderr = process.communicate(timeout=120)
+        try:
+            stdout, stderr = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # torchrun ends its own
+            raise
         assert process.returncode == 0, stderr
         return stdout
     return run_script("train.py", f"--out_dir={out}", *TINY, *flags)
