@@ -4,7 +4,8 @@
     python export.py --out_dir=out/x --folder=FOLDER            of a run with LoRA: its adapter
     python export.py --out_dir=out/x --folder=FOLDER --merge    ... base and adapter in one
 
-A bidirectional model that is written as Qwen2 needs a 4-D attention mask of zeros there.
+A bidirectional model that is written as Qwen2 needs a 4-D attention mask of zeros in
+transformers 4. The base of an adapter is where `init_from` of the run says: it must still be there.
 """
 
 from pathlib import Path

@@ -59,7 +59,9 @@ class Adapters:
 
         peft.PeftModel.from_pretrained(model, folder) reads it, for our model and transformers'.
         """
-        self.wrapped.peft_config["default"].base_model_name_or_path = base
+        settings = self.wrapped.peft_config["default"]
+        settings.base_model_name_or_path = base
+        settings.auto_mapping = None  # it would name our class as the one to import
         with hf.appearing(folder) as partial:
             self.wrapped.save_pretrained(partial)
 

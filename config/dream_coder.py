@@ -13,7 +13,7 @@
 name = "dream_coder"
 init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"
 dataset = "humaneval"
-test_examples = 164
+test_examples = 164  # problems of HumanEval, and rows of the validation loss
 data_dir = "data/dream_coder/tokens"  # rows of 640 tokens
 
 method = "puma"
