@@ -178,11 +178,8 @@ def text_trainer(method, where):
 class GivenCounts(RandomMasking):
     """The baseline with as many hidden tokens per row as `count` says."""
 
-    def batch(self, iteration):
-        self.queue.top_up()
-        x0, prompt = self.queue.take(self.every_row)
-        hidden = choose_random(~prompt, self.count, self.generator)
-        return x0, x0.masked_fill(hidden, self.mask_token), hidden
+    def hide(self, prompt, iteration):
+        return choose_random(~prompt, self.count, self.generator)
 
 
 class Noise:

@@ -27,12 +27,8 @@ class RandomMasking(puma.RandomMasking):
         super().__init__(queue, mask_token, generator)
         self.block_schedule = check_sizes(block_schedule, queue.x0.shape[1])
 
-    def batch(self, iteration):
-        self.queue.top_up()
-        x0, prompt = self.queue.take(self.every_row)
-        block = puma.value_at(self.block_schedule, iteration)
-        hidden = random_masks(prompt, block, self.generator)
-        return x0, x0.masked_fill(hidden, self.mask_token), hidden
+    def hide(self, prompt, iteration):
+        return random_masks(prompt, puma.value_at(self.block_schedule, iteration), self.generator)
 
 
 class ProgressiveUnmasking(puma.ProgressiveUnmasking):

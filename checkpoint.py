@@ -56,14 +56,18 @@ def load_model(path, device="cpu", length=0):
     more than what the run was trained on.
     """
     state = load(path)
-    config, args = state["config"], state["model_args"]
-    args |= {"length": max(length, args["length"])}
-    if config.get("lora_rank"):
+    state["model_args"]["length"] = max(length, state["model_args"]["length"])
+    return build(state, device), state["config"], state["iteration"]
+
+
+def build(state, device):
+    """The model of a checkpoint, to evaluate."""
+    if state["config"].get("lora_rank"):
         model, _ = lora.restore(state, device)
     else:
-        model = Transformer(**args)
+        model = Transformer(**state["model_args"])
         model.load_state_dict(final_weights(state))
-    return model.to(device).eval(), config, state["iteration"]
+    return model.to(device).eval()
 
 
 def final_weights(state):

@@ -19,13 +19,11 @@ from tqdm import tqdm
 import backend
 import checkpoint
 import evaluation
-import humaneval
 import likelihood
 import metrics
-import sudoku
-import text
 from configurator import configure
 from files import write_json
+from tasks import TASKS
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -55,8 +53,7 @@ def main():
         autocast = backend.autocast(where, dtype)
         model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
         with backend.first_process_first(rank):
-            tasks = {"sudoku": sudoku, "text": text, "humaneval": humaneval}
-            task = tasks[config["dataset"]].load(config)
+            task = TASKS[config["dataset"]].load(config)
         if nelbo and (model.causal or 0 < model.block < task.length):
             raise ValueError("--nelbo is of models without blocks and causal attention")
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}

@@ -29,8 +29,11 @@ class RandomMasking:
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
-        hidden = random_masks(prompt, self.generator)
+        hidden = self.hide(prompt, iteration)
         return x0, x0.masked_fill(hidden, self.mask_token), hidden
+
+    def hide(self, prompt, iteration):
+        return random_masks(prompt, self.generator)
 
     def advance(self, score, confidence):
         """Random masks do not depend on the model: the next batch is drawn afresh."""

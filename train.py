@@ -28,12 +28,9 @@ import backend
 import block
 import checkpoint
 import hf
-import humaneval
 import lora
 import memory
 import policies
-import sudoku
-import text
 from configurator import configure
 from evaluation import Sampler, on_device, solve
 from examples import ExampleQueue, fingerprint
@@ -42,6 +39,7 @@ from metrics import Metrics
 from model import Transformer
 from muon import Muon
 from puma import NextToken, RandomMasking, check_schedule, value_at
+from tasks import TASKS
 
 # -- run -------------------------------------------------------------------------------------
 name = "sudoku_mini"
@@ -124,7 +122,7 @@ def main(config):
         if saved:
             config["init_from"] = saved["config"]["init_from"]  # adapters need their base again
         with backend.first_process_first(rank):
-            task = {"sudoku": sudoku, "text": text, "humaneval": humaneval}[dataset].load(config)
+            task = TASKS[dataset].load(config)
             torch.manual_seed(seed)
             model, weights, model_args = make_model(task, saved, config["init_from"], device)
         model.model.gradient_checkpointing = gradient_checkpointing
@@ -141,7 +139,7 @@ def main(config):
                 raise ValueError("a resumed run must keep its data: the training examples differ")
             start = restore(saved, config, parts, stream, rank, world, device)
         if eval_only:
-            averaged, _, _ = checkpoint.load_model(out / "checkpoint.pt", device)
+            averaged = checkpoint.build(saved, device)
     if backend.compiles(device, compile, max_iters):
         objective.compile()
     if world > 1:
@@ -249,8 +247,8 @@ def check(config):
     ):  # fmt: skip
         if config[key] < 1:
             raise ValueError(f"{key} {config[key]}: expected at least 1")
-    if dataset not in ("sudoku", "text", "humaneval"):
-        raise ValueError(f"dataset {dataset!r}: expected sudoku, text or humaneval")
+    if dataset not in TASKS:
+        raise ValueError(f"dataset {dataset!r}: expected {', '.join(TASKS)}")
     if not 0 <= papl < math.inf:
         raise ValueError(f"papl {papl}: expected a finite number, at least 0")
     if block_schedule:

@@ -1,0 +1,10 @@
+"""What a run can be trained on: modules whose load(config) gives the data (keys as in train.py).
+
+What it gives has train, validation, test, length, vocab_size, mask and padding(x0).
+"""
+
+import humaneval
+import sudoku
+import text
+
+TASKS = {"sudoku": sudoku, "text": text, "humaneval": humaneval}
