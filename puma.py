@@ -4,7 +4,7 @@
     stream.advance(score, confidence)         (B, L) of the same forward pass: to the next states
 
 All streams present these two methods to the training loop and differ in nothing else; NextToken is
-that of autoregressive pretraining.
+that of autoregressive pretraining, RandomFirst begins with the one and goes on with the other.
 ProgressiveUnmasking is Algorithm 1 and appendix B.1 of the paper (arXiv 2602.10314): each row is a
 chain that starts fully masked, and each step reveals the *true* tokens at the positions which the
 current model would reveal next. The choice sees x only, never the hidden tokens of x0, so the
@@ -53,6 +53,32 @@ class NextToken(RandomMasking):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
         return x0, x0, ~prompt
+
+
+class RandomFirst:
+    """Random masks until an iteration, chains from there on; both draw from one queue.
+
+    A chain hides what does not follow yet. That teaches little while the model cannot use what is
+    visible, to copy a word for instance; random masks, which leave easy tokens hidden, teach that.
+    """
+
+    def __init__(self, masks, chains, until):
+        self.masks, self.chains, self.until = masks, chains, until
+        self.queue = masks.queue
+
+    def batch(self, iteration):
+        self.current = self.masks if iteration < self.until else self.chains
+        return self.current.batch(iteration)
+
+    def advance(self, score, confidence):
+        self.current.advance(score, confidence)
+
+    def state_dict(self):
+        return {"masks": self.masks.state_dict(), "chains": self.chains.state_dict()}
+
+    def load_state_dict(self, state):
+        self.masks.load_state_dict(state["masks"])
+        self.chains.load_state_dict(state["chains"])
 
 
 class ProgressiveUnmasking:

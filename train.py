@@ -38,7 +38,7 @@ from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean, sta
 from metrics import Metrics
 from model import Transformer
 from muon import Muon
-from puma import NextToken, RandomMasking, check_schedule, value_at
+from puma import NextToken, RandomFirst, RandomMasking, check_schedule, value_at
 from tasks import TASKS
 
 # -- run -------------------------------------------------------------------------------------
@@ -65,6 +65,7 @@ policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, 
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
+chains_from = 0  # the iteration from which there are chains; before it, random masks
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model (a pretrained one has its own shape: these are not used) ---------------------------
@@ -337,19 +338,24 @@ def make_stream(data, mask_token, device, rank, world):
     generator = torch.Generator(device).manual_seed(seed * world + rank)
     if method == "ar":
         return NextToken(queue, mask_token, generator)
-    chains = k_schedule, tau, buffer
-    if method == "mdm" and block_schedule:
-        return block.RandomMasking(queue, mask_token, generator, block_schedule)
+    shared = queue, mask_token, generator
+    if block_schedule:
+        masks = block.RandomMasking(*shared, block_schedule)
+    else:
+        masks = RandomMasking(*shared)
     if method == "mdm":
-        return RandomMasking(queue, mask_token, generator)
+        return masks
+    settings = k_schedule, tau, buffer
     if method in ablations.CHAINS and not block_schedule:
-        return ablations.CHAINS[method](queue, mask_token, generator, *chains)
-    if method == "puma":
-        return block.ProgressiveUnmasking(queue, mask_token, generator, block_schedule, *chains)
-    others = ", ".join(list(ablations.CHAINS)[1:])
-    raise ValueError(
-        f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
-    )
+        chains = ablations.CHAINS[method](*shared, *settings)
+    elif method == "puma":
+        chains = block.ProgressiveUnmasking(*shared, block_schedule, *settings)
+    else:
+        others = ", ".join(list(ablations.CHAINS)[1:])
+        raise ValueError(
+            f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
+        )
+    return RandomFirst(masks, chains, chains_from) if chains_from else chains
 
 
 def block_at(iteration):
