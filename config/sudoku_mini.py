@@ -18,10 +18,11 @@ buffer = 32  # chains of 32 batches: 1,024 puzzles in work
 dim, layers, heads, mlp = 96, 6, 6, 288  # depth helps more than width here
 theta = 100.0  # 36 positions; the usual 1e4 takes twice the updates
 batch_size = 32
-max_iters = 3000
-lr = 1.5e-3
+max_iters = 1500
+muon = True  # AdamW takes twice the updates
+lr = 4e-3
 min_lr = 1e-4
-warmup = 200
+warmup = 100
 
-eval_interval = 250
+eval_interval = 125
 eval_policies = ["top_k", "entropy"]

@@ -17,13 +17,14 @@ tasks=()
 run() { # NAME ARGUMENTS: note a training of each seed, in $OUT/NAME_SEED
     local name=$1 seed
     for seed in $seeds; do
-        tasks+=("$(printf '%q ' "$OUT/${name}_$seed" "$config" --seed="$seed" "${@:2}")")
+        tasks+=("$(printf '%q ' "$OUT/${name}_$seed" "$config" --seed="$seed" \
+            --eval_policies="['top_k']" "${@:2}")")
     done
 }
 
 base() { # PUMA and the baseline at the defaults, which most figures show
-    run puma --method=puma --keep_every=250
-    run mdm --method=mdm --keep_every=250
+    run puma --method=puma --keep_every=125
+    run mdm --method=mdm --keep_every=125
 }
 
 one() { # FOLDER ARGUMENTS: a training, from where it stands

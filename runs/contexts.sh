@@ -5,7 +5,7 @@
 source "$(dirname "$0")/common.sh"
 base
 for method in puma mdm; do
-    run "clues_20_$method" --clues=20 --method="$method" --keep_every=500
+    run "clues_20_$method" --clues=20 --method="$method" --keep_every=250
 done
 train
 each contexts.py "puma clues_20_puma"

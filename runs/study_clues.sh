@@ -6,7 +6,7 @@ base
 names="puma mdm"
 for clues in 12 16 20; do
     for method in puma mdm; do
-        run "clues_${clues}_$method" --clues="$clues" --method="$method" --keep_every=500
+        run "clues_${clues}_$method" --clues="$clues" --method="$method" --keep_every=250
         names+=" clues_${clues}_$method"
     done
 done

@@ -6,7 +6,7 @@ import policies
 from examples import ExampleQueue
 from losses import Objective
 from model import Transformer, causal
-from puma import NextToken, ProgressiveUnmasking, RandomMasking, random_masks
+from puma import NextToken, ProgressiveUnmasking, RandomFirst, RandomMasking, random_masks
 
 MASK = 9
 
@@ -277,6 +277,26 @@ def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
     stream.advance(score, confidence)
     revealed = ~stream.hidden[0]
     assert revealed[:, 4].all() and (revealed.sum(1) == 1).any()
+
+
+def test_random_masks_first_then_chains_and_no_example_twice():
+    chains = make(B=8, n=100, k=6, batches=2)
+    stream = RandomFirst(RandomMasking(chains.queue, MASK, chains.generator), chains, until=3)
+    waiting = chains.hidden.clone()
+    seen = []
+    for iteration in range(3):
+        x0, x, hidden = stream.batch(iteration)
+        assert x.equal(torch.where(hidden, MASK, x0)) and hidden.any(1).all()
+        seen += map(tuple, x0.tolist())
+        stream.advance(torch.rand(8, 24), torch.zeros(8, 24))
+    assert chains.hidden.equal(waiting), "the chains wait for their turn"
+    seen += map(tuple, chains.x0.flatten(0, 1).tolist())
+    assert len(set(seen)) == len(seen) == 8 * (3 + 2)
+    for iteration in range(3, 5):
+        x0, x, hidden = stream.batch(iteration)
+        assert x0.equal(chains.x0[iteration - 3]) and hidden.equal(waiting[iteration - 3])
+        stream.advance(torch.rand(8, 24), torch.zeros(8, 24))
+    assert not chains.hidden.equal(waiting)
 
 
 def test_next_token_sees_everything_and_predicts_all_but_the_prompt():

@@ -55,12 +55,14 @@ def test_record_and_report(trained):
     assert np.mean(losses[-5:]) < np.mean(losses[:5])
 
 
-@pytest.mark.parametrize("method", ["puma", "mdm", "ar", "puma in blocks"])
+@pytest.mark.parametrize("method", ["puma", "mdm", "ar", "puma in blocks", "puma later"])
 def test_killed_runs_end_in_the_same_weights(method, tmp_path):
     flags = [f"--method={method.split()[0]}", "--checkpoint_interval=4", "--accumulate=2"]
     flags += ["--max_iters=40", "--eval_interval=20"]
     if "blocks" in method:
         flags += ["--block_schedule=[(0,1),(6,4),(14,8),(30,16)]", "--k_schedule=[(0,2),(25,1)]"]
+    if "later" in method:
+        flags += ["--chains_from=12"]
     train(tmp_path / "whole", *flags)
     start, saved = [], 0
     for _ in range(int(os.environ.get("KILLS", "2"))):
