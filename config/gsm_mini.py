@@ -17,17 +17,18 @@ test_examples = 200
 k_schedule = [(0, 16)]  # 11 stages
 tau = 0.9
 buffer = 32
+chains_from = 2000  # random masks until then: they teach to copy, which chains take for granted
 
 dim, layers, heads, mlp = 128, 4, 4, 384
 theta = 1000.0
 tied = True
 batch_size = 16
-max_iters = 4000
+max_iters = 5000
 muon = True
 lr = 4e-3
 min_lr = 1e-4
 warmup = 200
 
-eval_interval = 500
+eval_interval = 1000
 eval_policies = ["top_k"]
 eval_tau = 0.9
