@@ -20,7 +20,6 @@ import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
-compiled_flex_attention = torch.compile(flex_attention, dynamic=False)  # else it is not fused
 SHORT = 128  # up to this length attention on a CPU is plain matrix products
 
 
@@ -227,7 +226,14 @@ def block_mask(L, block, device):
 
 
 def flex(mask, layer, q, k, v):
-    return compiled_flex_attention(q, k, v, block_mask=mask, enable_gqa=True)
+    attention = flex_attention if torch.compiler.is_compiling() else compiled_flex_attention()
+    return attention(q, k, v, block_mask=mask, enable_gqa=True)
+
+
+@functools.lru_cache
+def compiled_flex_attention():
+    """Not compiled it is not fused. To load the compiler takes seconds: only where it is used."""
+    return torch.compile(flex_attention, dynamic=False)
 
 
 def attend(q, k, v, causal=False, visible=None):

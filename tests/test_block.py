@@ -145,7 +145,7 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
 
 def test_flex_attention_sees_what_the_boolean_mask_sees(monkeypatch):
     """Not fused, on a CPU."""
-    monkeypatch.setattr(module, "compiled_flex_attention", flex_attention)
+    monkeypatch.setattr(module, "compiled_flex_attention", lambda: flex_attention)
     q, k, v = torch.randn(2, 4, 24, 16), torch.randn(2, 2, 24, 16), torch.randn(2, 2, 24, 16)
     for size in (3, 6):
         found = module.flex(module.block_mask(L, size, "cpu"), 0, q, k, v)
