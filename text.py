@@ -25,7 +25,6 @@ import wordproblems
 
 EMBEDDED = Path(__file__).parent / "data/wordproblems"  # where generated data sets are kept
 VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
-LENGTH = 176  # tokens of a row
 HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
 
 
@@ -120,14 +119,16 @@ def of_folder(folder, prompts):
     programs.report_sandbox()
     if not len(validation):
         raise ValueError(
-            f"{folder} has no validation examples: prepare more rows, or a larger --val"
+            f"{folder} has no validation examples: prepare more or longer rows, or a larger --val"
         )
     return Text(train, validation, prompts(encoding, train.length), encoding)
 
 
 def folder_of(config):
     """The folder of a run's data set; generated word problems are made where they are not there."""
-    return Path(config["data_dir"] or embedded(config["train_examples"]))
+    if config["data_dir"]:
+        return Path(config["data_dir"])
+    return embedded(config["train_examples"], config["templates"], config["text_length"])
 
 
 def read_problems(path):
@@ -153,27 +154,30 @@ def read_problems(path):
     return problems
 
 
-def embedded(count):
-    """The folder of `count` generated word problems to train on, made if it is not there yet."""
+def embedded(count, templates, length):
+    """The folder of `count` generated word problems to train on, made if it is not there yet.
+
+    Rows have `length` tokens, longer problems are dropped; templates: see wordproblems.generate.
+    """
     sources = [VOCABULARY, *Path(__file__).parent.glob("wordproblem*.py")]
-    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:12]
-    folder = EMBEDDED / f"{count}-{stamp}"
+    content = repr((templates, length)).encode(), *(path.read_bytes() for path in sorted(sources))
+    folder = EMBEDDED / f"{count}-{hashlib.sha256(b''.join(content)).hexdigest()[:12]}"
     if folder.exists():
         return folder
     print(f"making {count:,} word problems: {folder}", flush=True)
     encoding = tokenizer.load(VOCABULARY)
     own = folder.with_name(f"{folder.name}.{os.getpid()}")  # another run may be making the same
-    writer = corpus.Writer(own, encoding, LENGTH, {"wordproblems": count})
+    writer = corpus.Writer(own, encoding, length, {"wordproblems": count})
     for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
-        problems = wordproblems.generate(n, kind)
+        problems = wordproblems.generate(n, kind, only=templates)
         for start in tqdm(range(0, n, 1000), kind, unit="k"):
             pairs = [(problem.question, problem.code) for problem in problems[start : start + 1000]]
-            encoded, dropped = corpus.encode(encoding, pairs, LENGTH)
+            encoded, dropped = corpus.encode(encoding, pairs, length)
             writer.add(split, encoded)
             writer.dropped += dropped
     for kind in ("test", "transfer"):
-        rows = [problem._asdict() for problem in wordproblems.generate(HELD_OUT, kind)]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        problems = wordproblems.generate(HELD_OUT, kind, only=templates)
+        lines = "".join(json.dumps(problem._asdict()) + "\n" for problem in problems)
         (writer.partial / f"{kind}.jsonl").write_text(lines, encoding="utf-8")
     writer.finish()
     try:

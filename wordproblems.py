@@ -111,15 +111,19 @@ def split_of(problem):
     return {0: "validation", 1: "test"}.get(zlib.crc32(key.encode()) % 50, "train")
 
 
-def generate(count, split, seed=0):
+def generate(count, split, seed=0, only=()):
     """`count` problems of a split with different questions; more begin with the same ones.
 
+    only: names of templates that all but `transfer` keep to, () = all.
     Other seeds give other problems of the same split, with chance repeats between two seeds.
-    Raises ValueError for an unknown split.
+    Raises ValueError for an unknown split or template.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}: {', '.join(SPLITS)}")
-    templates = tuple((HELD_OUT if split == "transfer" else SEEN).values())
+    if unknown := [name for name in only if name not in SEEN]:
+        raise ValueError(f"unknown templates {unknown}: expected some of {', '.join(SEEN)}")
+    names = HELD_OUT if split == "transfer" else (only or SEEN)
+    templates = tuple((HELD_OUT if split == "transfer" else SEEN)[name] for name in names)
     source, problems = Source(seed), {}
     while len(problems) < count:
         problem = make(source.pick(*templates), source)

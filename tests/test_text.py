@@ -17,7 +17,7 @@ TEXT = [
 
 @pytest.fixture(scope="module")
 def folder():
-    return text.embedded(300)
+    return text.embedded(300, [], 176)
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,15 @@ def test_training_and_sampling_see_the_same_prompt(task, folder):
     given, where = prompts[np.arange(50)]
     assert (where == prompt).all() and (given[where] == x0[prompt]).all()
     assert task.vocab_size == task.mask + 1 == task.encoding.end + 2
+
+
+def test_a_set_of_short_templates(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "EMBEDDED", tmp_path)
+    short = {"data_dir": "", "train_examples": 200, "test_examples": 20, "text_length": 112}
+    task = text.load(short | {"templates": ["ratio", "average"]})
+    assert task.length == 112 and 100 < len(task.train) < 200, "the longest are dropped"
+    wider = text.load(short | {"templates": ["ratio"], "text_length": 128})
+    assert wider.length == 128 and len(list(tmp_path.iterdir())) == 2
 
 
 def test_reference_programs_solve_their_questions_and_others_do_not(task):
@@ -185,16 +194,16 @@ def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
 
     def late(writer):
         monkeypatch.setattr(corpus.Writer, "finish", finish)
-        others.append(text.embedded(20))  # begins and ends while this one is at work
+        others.append(text.embedded(20, [], 176))  # begins and ends while this one is at work
         return finish(writer)
 
     monkeypatch.setattr(corpus.Writer, "finish", late)
-    assert text.embedded(20) == others[0] and [*tmp_path.iterdir()] == others
+    assert text.embedded(20, [], 176) == others[0] and [*tmp_path.iterdir()] == others
 
 
 def test_a_resumed_run_must_keep_its_data(run, folder, monkeypatch):
     other = {"data_dir": "", "train_examples": 250, "test_examples": 6}
-    changed = text.load(other)
+    changed = text.load(other | {"templates": [], "text_length": 176})
     monkeypatch.setattr(text, "load", lambda config: changed)
     with pytest.raises(SystemExit, match="must keep its data"):
         train(run, *TEXT, "--init_from=resume", "--max_iters=21")

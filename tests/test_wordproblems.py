@@ -201,6 +201,14 @@ def test_command_line():
         assert f"{problem.question}\n{problem.code}\n" in printed
 
 
+def test_only_some_templates():
+    names = ["laps", "ratio"]
+    assert {problem.template for problem in generate(200, "test", only=names)} == set(names)
+    assert {problem.template for problem in generate(50, "transfer", only=names)} <= set(HELD_OUT)
+    with pytest.raises(ValueError, match=r"unknown templates \['lap'\]: .*laps"):
+        generate(1, "train", only=["laps", "lap"])
+
+
 def test_unknown_split():
     with pytest.raises(ValueError, match="train, validation, test, transfer"):
         wordproblems.generate(1, "valid")
