@@ -172,9 +172,9 @@ def masked_nll(model, h, x0, hidden):
 
 
 def chunks(n, vocab_size):
-    """Slices of n positions, each of which has CHUNK logits at most."""
+    """Slices of n positions, each of which has CHUNK logits at most; one at least, if empty."""
     size = max(1, CHUNK // vocab_size)
-    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
 
 
 def log_softmax_(logits):

@@ -58,6 +58,18 @@ def test_scores_do_not_depend_on_the_truth():
         assert score.equal(other) and confidence.equal(same) and not score.requires_grad
 
 
+@pytest.mark.parametrize("papl", [0.0, 1.0])
+@pytest.mark.parametrize("kind", [Objective, ChunkedObjective])
+def test_nothing_hidden_costs_nothing(kind, papl):
+    """As in a small batch of chains that are refilled a step late."""
+    model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16)
+    x0 = torch.randint(8, (2, 6))
+    loss, score, _ = kind(model, policies.top_k, papl)(x0, x0, torch.zeros(2, 6, dtype=torch.bool))
+    loss.backward()
+    assert loss == 0 and score.shape == (2, 6)
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+
+
 @pytest.mark.parametrize("kind", [Objective, ChunkedObjective])
 def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
     """Weights 1 + alpha w of the paper's appendix, by autograd with w a constant, in float64."""
