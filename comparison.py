@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
+from files import table
+
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
 # makes the interval slightly too wide
 T_QUANTILES = (
@@ -222,15 +224,14 @@ def comparison(curves, metric, targets):
     groups = [list(by_seed.values()) for by_seed in curves.values()]
     pairs = seed_pairs(*curves.values()) if len(curves) == 2 else []
     heads = [named(label, by_seed) for label, by_seed in curves.items()]
-    rows = [[f"{metric} accuracy", *heads, f"ratio, pairs: {len(pairs)}"]]
-    rows.append(["---"] * len(rows[0]))
+    rows = []
     for target in targets:
         ratio = ratio_cell([[inside(points, target) for points in pair] for pair in pairs])
         rows.append([f"iterations to {target:g}", *(reach_cell(g, target) for g in groups), ratio])
     ratio = ratio_cell([[1 - points[-1][1] for points in pair] for pair in pairs])
     rows.append(["final accuracy", *(final_cell(g) for g in groups), f"{ratio} (of errors)"])
     rows.append(["at iteration", *(last_cell(g) for g in groups), ""])
-    return markdown(rows)
+    return table([f"{metric} accuracy", *heads, f"ratio, pairs: {len(pairs)}"], rows)
 
 
 def seed_pairs(ours, theirs):
@@ -281,14 +282,11 @@ def shown(found):
 def ratio_table(runs, metric, variable, targets):
     """Markdown table of `ratios`."""
     heads = [f"iterations to {target:g}" for target in targets]
-    rows = [["method", variable, *heads, "errors"], ["---"] * (len(targets) + 3)]
-    for (method, value), found in ratios(runs, metric, variable, targets).items():
-        rows.append([method, str(value), *map(shown, found)])
-    return markdown(rows)
-
-
-def markdown(rows):
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = [
+        [method, str(value), *map(shown, found)]
+        for (method, value), found in ratios(runs, metric, variable, targets).items()
+    ]
+    return table(["method", variable, *heads, "errors"], rows)
 
 
 def with_ends(middle, low, high, spec):

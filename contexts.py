@@ -28,7 +28,7 @@ import policies
 import sudoku
 from configurator import configure
 from examples import ExampleQueue
-from files import write_json
+from files import table, write_json
 from losses import predictions, row_shares
 from puma import RandomMasking
 from sudoku_generator import singles
@@ -114,10 +114,9 @@ def summary(x0, hidden, nll, box):
 
 def markdown(rows):
     keys = ["iteration", "contexts", "hidden", "one_away", "learnable", "loss_near", "loss_far"]
-    lines = [keys, ["---"] * len(keys)]
-    for row in rows:
-        lines.append([f"{v:.3f}" if isinstance(v, float) else str(v) for v in map(row.get, keys)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    values = [map(row.get, keys) for row in rows]
+    cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in values]
+    return table(keys, cells)
 
 
 if __name__ == "__main__":

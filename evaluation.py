@@ -14,7 +14,7 @@ import torch
 
 import backend
 import policies
-from files import write, write_json
+from files import table, write, write_json
 from programs import interval
 from sample import generate
 
@@ -120,15 +120,13 @@ class Table:
 
 
 def markdown(rows):
-    lines = [
-        "| sampler | accuracy [95 %] | tokens per step | forward passes | seconds |",
-        "| --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for row in rows:
         sampler = Sampler(*(row[field] for field in Sampler._fields))
         low, high = row["interval"]
-        lines.append(
-            f"| {sampler} | {row['accuracy']:.1%} [{low:.1%}, {high:.1%}] "
-            f"| {row['tokens_per_step']:.2f} | {row['forward_passes']} | {row['seconds']:.1f} |"
-        )
-    return "".join(f"{line}\n" for line in lines)
+        lines.append([
+            str(sampler), f"{row['accuracy']:.1%} [{low:.1%}, {high:.1%}]",
+            f"{row['tokens_per_step']:.2f}", str(row["forward_passes"]), f"{row['seconds']:.1f}",
+        ])  # fmt: skip
+    head = ["sampler", "accuracy [95 %]", "tokens per step", "forward passes", "seconds"]
+    return table(head, lines) + "\n"

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all: written under another name, then renamed."""
+"""Files that appear complete or not at all: written under another name, then renamed; tables."""
 
 import json
 import os
@@ -18,3 +18,9 @@ def write_json(path, data):
 def write_lines(path, rows):
     """JSON lines."""
     write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def table(head, rows):
+    """Lists of strings as markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

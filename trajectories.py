@@ -25,7 +25,7 @@ import metrics
 import policies
 import sudoku
 from configurator import configure
-from files import write_json
+from files import table, write_json
 from sample import generate, predict
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
@@ -68,9 +68,9 @@ def main():
         | {"solved": solved, "d_abs": distance}
         | {"steps": {name: each.tolist() for name, each in steps.items()}},
     )
-    print("| iteration | solved | d_abs, chain | d_abs, sampler |\n| --- | --- | --- | --- |")
-    for row in zip(iterations, solved, *distance.values(), strict=True):
-        print("| {} | {:.3f} | {:.3f} | {:.3f} |".format(*row))
+    rows = zip(iterations, solved, *distance.values(), strict=True)
+    cells = [[str(iteration), *(f"{value:.3f}" for value in row)] for iteration, *row in rows]
+    print(table(["iteration", "solved", "d_abs, chain", "d_abs, sampler"], cells))
 
 
 @torch.no_grad()

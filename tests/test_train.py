@@ -65,7 +65,7 @@ def test_killed_runs_end_in_the_same_weights(method, tmp_path):
         flags += ["--chains_from=12"]
     train(tmp_path / "whole", *flags)
     start, saved = [], 0
-    for _ in range(int(os.environ.get("KILLS", "2"))):
+    for _ in range(int(os.environ.get("KILLS", "1"))):
         at = min(saved + random.randint(1, 8), 35)
         _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *flags, *start)
         assert code == -signal.SIGKILL, f"killed at {at} from {saved}"
