@@ -30,7 +30,8 @@ same seed, with the interval of Student's t on the logarithms; "-" where a pair 
 
 
 NO_MATTER = "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval"
-PUMA_ONLY = "k_schedule", "tau", "buffer", "policy"  # one baseline serves all their values
+# One baseline serves all values of these.
+PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
 
 class Run(NamedTuple):

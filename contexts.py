@@ -4,9 +4,10 @@
 
 A cell is one deduction away if a naked or a hidden single of the visible cells gives it. For each
 kept weight file, or else the run's checkpoint, contexts of held-out puzzles are drawn from two
-streams: `chains`, the run's own (those of PUMA where the run has none) with the model as it was,
-and `random`, random masks. All shares are means over a row's hidden cells, then over rows, which
-is how the loss weighs them. Writes out_dir/contexts.json: one object per weights and stream with
+streams: `chains`, the run's own with the model as it was (those of PUMA where the run has none, or
+none yet), and `random`, random masks. All shares are means over a row's hidden cells, then over
+rows, which is how the loss weighs them. Writes out_dir/contexts.json: one object per weights and
+stream with
 
     hidden       mean number of hidden cells
     one_away     share of the hidden cells that are one deduction away

@@ -4,7 +4,7 @@
     stream.advance(score, confidence)         (B, L) of the same forward pass: to the next states
 
 All streams present these two methods to the training loop and differ in nothing else; NextToken is
-that of autoregressive pretraining, RandomFirst begins with the one and goes on with the other.
+that of autoregressive pretraining, RandomFirst begins with random masks and goes on with chains.
 ProgressiveUnmasking is Algorithm 1 and appendix B.1 of the paper (arXiv 2602.10314): each row is a
 chain that starts fully masked, and each step reveals the *true* tokens at the positions which the
 current model would reveal next. The choice sees x only, never the hidden tokens of x0, so the

@@ -158,6 +158,7 @@ def embedded(count, templates, length):
     """The folder of `count` generated word problems to train on, made if it is not there yet.
 
     Rows have `length` tokens, longer problems are dropped; templates: see wordproblems.generate.
+    Raises ValueError where these have too few problems.
     """
     sources = [VOCABULARY, *Path(__file__).parent.glob("wordproblem*.py")]
     content = repr((templates, length)).encode(), *(path.read_bytes() for path in sorted(sources))
@@ -167,7 +168,7 @@ def embedded(count, templates, length):
     print(f"making {count:,} word problems: {folder}", flush=True)
     encoding = tokenizer.load(VOCABULARY)
     own = folder.with_name(f"{folder.name}.{os.getpid()}")  # another run may be making the same
-    writer = corpus.Writer(own, encoding, length, {"wordproblems": count})
+    writer = corpus.Writer(own, encoding, length, {"wordproblems": count, "templates": templates})
     for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
         problems = wordproblems.generate(n, kind, only=templates)
         for start in tqdm(range(0, n, 1000), kind, unit="k"):
@@ -176,8 +177,12 @@ def embedded(count, templates, length):
             writer.add(split, encoded)
             writer.dropped += dropped
     for kind in ("test", "transfer"):
-        problems = wordproblems.generate(HELD_OUT, kind, only=templates)
-        lines = "".join(json.dumps(problem._asdict()) + "\n" for problem in problems)
+        rows = [
+            problem._asdict()
+            for problem in wordproblems.generate(HELD_OUT, kind, only=templates)
+            if not corpus.encode(encoding, [(problem.question, problem.code)], length)[1]
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
         (writer.partial / f"{kind}.jsonl").write_text(lines, encoding="utf-8")
     writer.finish()
     try:

@@ -5,7 +5,7 @@ Or an autoregressive one (ar), from which such a run can start.
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
     python train.py config/sudoku_mini.py --init_from=resume      go on where the run stopped
-    python train.py config/gsm_mini.py --init_from=out/gsm_mini_ar_1/checkpoint.pt
+    python train.py config/gsm_tiny.py --init_from=out/gsm_tiny_ar_1/checkpoint.pt
 
 Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
@@ -250,6 +250,10 @@ def check(config):
     ):  # fmt: skip
         if config[key] < 1:
             raise ValueError(f"{key} {config[key]}: expected at least 1")
+    if chains_from < 0 or (chains_from >= max_iters > 0 and method not in ("mdm", "ar")):
+        raise ValueError(
+            f"chains_from {chains_from}: expected at least 0, and less than max_iters {max_iters}"
+        )
     if dataset not in TASKS:
         raise ValueError(f"dataset {dataset!r}: expected {', '.join(TASKS)}")
     if not 0 <= papl < math.inf:

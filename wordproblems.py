@@ -30,6 +30,7 @@ class Problem(NamedTuple):
     template: str
 
 
+PATIENCE = 20_000  # draws in a row that give no new problem; one in 50 is of the test split
 SPLITS = "train", "validation", "test", "transfer"
 
 
@@ -116,7 +117,7 @@ def generate(count, split, seed=0, only=()):
 
     only: names of templates that all but `transfer` keep to, () = all.
     Other seeds give other problems of the same split, with chance repeats between two seeds.
-    Raises ValueError for an unknown split or template.
+    Raises ValueError for an unknown split or template, and where there are not so many problems.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}: {', '.join(SPLITS)}")
@@ -124,11 +125,14 @@ def generate(count, split, seed=0, only=()):
         raise ValueError(f"unknown templates {unknown}: expected some of {', '.join(SEEN)}")
     names = HELD_OUT if split == "transfer" else (only or SEEN)
     templates = tuple((HELD_OUT if split == "transfer" else SEEN)[name] for name in names)
-    source, problems = Source(seed), {}
+    source, problems, misses = Source(seed), {}, 0
     while len(problems) < count:
         problem = make(source.pick(*templates), source)
-        if split_of(problem) == split:
-            problems.setdefault(problem.question, problem)
+        if split_of(problem) == split and problem.question not in problems:
+            problems[problem.question] = problem
+            misses = 0
+        elif (misses := misses + 1) == PATIENCE:
+            raise ValueError(f"{count} {split} problems: found {len(problems)} different ones")
     return list(problems.values())
 
 

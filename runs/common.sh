@@ -28,9 +28,10 @@ base() { # PUMA and the baseline at the defaults, which most figures show
 }
 
 one() { # FOLDER ARGUMENTS: a training, from where it stands
-    local out=$1 resume=
+    local out=$1 resume= settings
     shift
-    [ "$(cat "$out/complete" 2>/dev/null)" != "$*" ] || return 0
+    settings="$* $(cksum <"$1")" # of the config file
+    [ "$(cat "$out/complete" 2>/dev/null)" != "$settings" ] || return 0
     [ ! -e "$out/checkpoint.pt" ] || resume=--init_from=resume
     mkdir -p "$out"
     echo "$out: $*"
@@ -38,7 +39,7 @@ one() { # FOLDER ARGUMENTS: a training, from where it stands
         echo "$out: $(tail -n 1 "$out/log.txt")" >&2
         return 1
     fi
-    echo "$*" >"$out/complete"
+    echo "$settings" >"$out/complete"
 }
 export -f one
 

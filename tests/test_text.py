@@ -47,9 +47,14 @@ def test_training_and_sampling_see_the_same_prompt(task, folder):
 
 def test_a_set_of_short_templates(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "EMBEDDED", tmp_path)
-    short = {"data_dir": "", "train_examples": 200, "test_examples": 20, "text_length": 112}
+    short = {"data_dir": "", "train_examples": 200, "test_examples": 1000, "text_length": 112}
     task = text.load(short | {"templates": ["ratio", "average"]})
     assert task.length == 112 and 100 < len(task.train) < 200, "the longest are dropped"
+    sizes = [
+        len(task.encoding.encode(f"{problem.question}\n{problem.code}"))
+        for problem in task.test.problems
+    ]
+    assert 100 < len(sizes) < 1000 and max(sizes) < 112, "from the test set, too"
     wider = text.load(short | {"templates": ["ratio"], "text_length": 128})
     assert wider.length == 128 and len(list(tmp_path.iterdir())) == 2
 

@@ -62,11 +62,11 @@ def test_killed_runs_end_in_the_same_weights(method, tmp_path):
     if "blocks" in method:
         flags += ["--block_schedule=[(0,1),(6,4),(14,8),(30,16)]", "--k_schedule=[(0,2),(25,1)]"]
     if "later" in method:
-        flags += ["--chains_from=12"]
+        flags += ["--chains_from=10"]
     train(tmp_path / "whole", *flags)
     start, saved = [], 0
-    for _ in range(int(os.environ.get("KILLS", "1"))):
-        at = min(saved + random.randint(1, 8), 35)
+    for at in sorted(random.choices(range(1, 36), k=int(os.environ.get("KILLS", "1")))):
+        at = max(at, saved + 1)
         _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *flags, *start)
         assert code == -signal.SIGKILL, f"killed at {at} from {saved}"
         saved = load(tmp_path / "killed/checkpoint.pt")["iteration"]
@@ -169,6 +169,7 @@ def test_ema_follows_its_definition():
         (["--dim=33"], "dim=33"),
         (["--data_file=nowhere.csv"], "nowhere.csv"),
         (["--lrr=1"], "did you mean --lr"),
+        (["--chains_from=20"], "chains_from 20: expected at least 0, and less than max_iters 20"),
         (["--eval_interval=0"], "eval_interval 0: expected at least 1"),
         (["--papl=-1"], "papl -1.0: expected a finite number"),
         (["--eval_policies=[]"], "eval_policies is empty"),

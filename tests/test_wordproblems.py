@@ -209,6 +209,12 @@ def test_only_some_templates():
         generate(1, "train", only=["laps", "lap"])
 
 
+def test_more_problems_than_there_are(monkeypatch):
+    monkeypatch.setattr(wordproblems, "PATIENCE", 300)
+    with pytest.raises(ValueError, match=r"100000 test problems: found \d+ different ones"):
+        generate(100_000, "test", only=["tip"])
+
+
 def test_unknown_split():
     with pytest.raises(ValueError, match="train, validation, test, transfer"):
         wordproblems.generate(1, "valid")
