@@ -29,4 +29,5 @@ warmup = 200
 
 eval_interval = 500
 eval_policies = ["top_k"]
+eval_batch_size = 16  # what fits into the cache of a processor
 eval_tau = 0.9

@@ -26,3 +26,4 @@ warmup = 100
 
 eval_interval = 125
 eval_policies = ["top_k", "entropy"]
+eval_batch_size = 64  # what fits into the cache of a processor

@@ -28,3 +28,4 @@ warmup = 200
 
 eval_interval = 1000
 eval_policies = ["top_k"]
+eval_batch_size = 32  # what fits into the cache of a processor
