@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # When does PUMA win? Budget: 750 to 3,000 updates, the cosine over each.
-# 12 runs beside the 6 of sudoku_mini.sh; 2 cores: 55 minutes more (estimated).
+# 12 runs beside the 6 of sudoku_mini.sh; 2 cores: 45 minutes more (estimated).
 source "$(dirname "$0")/common.sh"
 base # 1,500
 for iterations in 750 3000; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # When does PUMA win? Width of the model: 48, 96, 144 (0.2M to 1.5M parameters).
-# 12 runs beside the 6 of sudoku_mini.sh; 2 cores: 50 minutes more (estimated).
+# 12 runs beside the 6 of sudoku_mini.sh; 2 cores: 40 minutes more (estimated).
 source "$(dirname "$0")/common.sh"
 base # 96
 for dim in 48 144; do
