@@ -29,7 +29,9 @@ same seed, with the interval of Student's t on the logarithms; "-" where a pair 
 """
 
 
-NO_MATTER = "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval"
+NO_MATTER = (
+    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
+)  # fmt: skip
 # One baseline serves all values of these.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
