@@ -3,7 +3,8 @@
 #     python train.py config/gsm_tiny.py                  # PUMA
 #     python train.py config/gsm_tiny.py --method=mdm     # random masks, the same budget
 #
-# 0.6M parameters, laptop processor, no download. For runs/ar.sh and runs/block.sh; not run to its end.
+# 0.6M parameters, laptop processor, no download. For runs/ar.sh and runs/block.sh; not run to its
+# end yet.
 name = "gsm_tiny"
 device = "cpu"
 dataset = "text"
