@@ -22,6 +22,7 @@ import corpus
 import programs
 import tokenizer
 import wordproblems
+from files import write_lines
 
 EMBEDDED = Path(__file__).parent / "data/wordproblems"  # where generated data sets are kept
 VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
@@ -182,8 +183,7 @@ def embedded(count, templates, length):
             for problem in wordproblems.generate(HELD_OUT, kind, only=templates)
             if not corpus.encode(encoding, [(problem.question, problem.code)], length)[1]
         ]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (writer.partial / f"{kind}.jsonl").write_text(lines, encoding="utf-8")
+        write_lines(writer.partial / f"{kind}.jsonl", rows)
     writer.finish()
     try:
         own.rename(folder)

@@ -342,9 +342,9 @@ def make_objective(model, policy, papl=0.0):
 def make_stream(data, mask_token, device, rank, world):
     queue = ExampleQueue(data, batch_size, device, seed, rank, world)
     generator = torch.Generator(device).manual_seed(seed * world + rank)
-    if method == "ar":
-        return NextToken(queue, mask_token, generator)
     shared = queue, mask_token, generator
+    if method == "ar":
+        return NextToken(*shared)
     if block_schedule:
         masks = block.RandomMasking(*shared, block_schedule)
     else:

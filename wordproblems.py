@@ -123,8 +123,8 @@ def generate(count, split, seed=0, only=()):
         raise ValueError(f"unknown split {split!r}: {', '.join(SPLITS)}")
     if unknown := [name for name in only if name not in SEEN]:
         raise ValueError(f"unknown templates {unknown}: expected some of {', '.join(SEEN)}")
-    names = HELD_OUT if split == "transfer" else (only or SEEN)
-    templates = tuple((HELD_OUT if split == "transfer" else SEEN)[name] for name in names)
+    seen = [SEEN[name] for name in only or SEEN]
+    templates = tuple(HELD_OUT.values() if split == "transfer" else seen)
     source, problems, misses = Source(seed), {}, 0
     while len(problems) < count:
         problem = make(source.pick(*templates), source)
