@@ -1,5 +1,5 @@
 # Shared by runs/*.sh. The packages of requirements.txt (and matplotlib) must be installed; then each
-# script goes from nothing to its figure in out/runs/sudoku_mini/figures:
+# script goes from nothing to its figure in out/runs/<config>/figures:
 #
 #     source .venv/bin/activate && runs/tau.sh
 #     SEEDS="1 2" JOBS=4 runs/tau.sh         # fewer seeds, more cores: a run takes one
@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seeds=${SEEDS:-1 2 3}
-config=${CONFIG:-config/sudoku_mini.py}
+config=${CONFIG:-config/sudoku_tiny.py}
 export OUT=${OUT:-out/runs/$(basename "$config" .py)}
 export PYTHON=${PYTHON:-python} OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 mkdir -p "$OUT/figures"

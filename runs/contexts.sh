@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the contexts are: the share of hidden cells one deduction away, in PUMA's chains and under
 # random masks, on minimal puzzles and on easy ones.
-# 6 runs beside the 6 of sudoku_mini.sh (those of study_clues.sh) and 15 minutes; 2 cores: 35 minutes more (estimated).
+# 6 runs beside the 6 of PUMA and random masks that studies share (those of study_clues.sh) and 15 minutes; 2 cores: 35 minutes more (estimated).
 source "$(dirname "$0")/common.sh"
 base
 for method in puma mdm; do

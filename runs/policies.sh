@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Samplers: threshold, tokens per step and temperature, on PUMA and on random masks (paper, table 2).
 # The 6 runs of sudoku_mini.sh and 15 minutes more; 2 cores (estimated).
+CONFIG=${CONFIG:-config/sudoku_mini.py}
 source "$(dirname "$0")/common.sh"
 base
 train

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# When does PUMA win? Budget: 750 to 3,000 updates, the cosine over each.
-# 12 runs beside the 6 of sudoku_mini.sh; 2 cores: 45 minutes more (estimated).
+# When does PUMA win? Budget: 500 to 2,000 updates, the cosine over each.
+# 12 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 45 minutes more (estimated).
 source "$(dirname "$0")/common.sh"
-base # 1,500
-for iterations in 750 3000; do
+base # 1,000
+for iterations in 500 2000; do
     for method in puma mdm; do
         run "budget_${iterations}_$method" --max_iters="$iterations" --method="$method"
     done
 done
 train
-names="puma mdm budget_750_puma budget_750_mdm budget_3000_puma budget_3000_mdm"
+names="puma mdm budget_500_puma budget_500_mdm budget_2000_puma budget_2000_mdm"
 figure study_budget ratio "$names" --against=max_iters --targets=0.5,0.9

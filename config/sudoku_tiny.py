@@ -1,0 +1,18 @@
+# The puzzles of sudoku_mini with a smaller model and fewer updates: for experiments of many runs.
+#
+#     python train.py config/sudoku_tiny.py                  # PUMA
+#     python train.py config/sudoku_tiny.py --method=mdm     # random masks, the same budget
+#
+# 0.3M parameters, one laptop core, two minutes, no download. The base of the studies in runs/. What
+# is not said here is as in config/sudoku_mini.py.
+from config.sudoku_mini import *  # noqa: F403
+
+name = "sudoku_tiny"
+test_examples = 256
+
+dim, layers, heads, mlp = 64, 6, 4, 192
+max_iters = 1000
+lr = 8e-3
+
+eval_interval = 100
+eval_policies = ["top_k"]
