@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Word problems by block diffusion: blocks of 64 and of 16 tokens, and a warm-up from 1 to all 128.
+# Word problems by block diffusion, each run from an autoregressive model as in ar.sh: blocks of 64
+# and of 16 tokens, a warm-up from 1 to all 128, and all 128 at once.
 # (Not Sudoku: a block does not see the clues that come later.)
-# 18 runs beside the 6 of ar.sh; 2 cores: 4 hours more (estimated: twice the positions).
+# 18 runs beside the 9 from an autoregressive model of ar.sh; 2 cores: 40 minutes more (estimated).
 CONFIG=${CONFIG:-config/gsm_tiny.py}
 source "$(dirname "$0")/common.sh"
-base
-names="puma mdm"
-for method in puma mdm; do
-    run "block_64_$method" --method="$method" --block_schedule="[(0, 64)]"
-    run "block_16_$method" --method="$method" --block_schedule="[(0, 16)]"
-    run "block_warmup_$method" --method="$method" --block_schedule="[(0, 1), (250, 16), (500, 128)]"
-    names+=" block_64_$method block_16_$method block_warmup_$method"
-done
-train
+from_ar block_64 --block_schedule="[(0, 64)]"
+from_ar block_16 --block_schedule="[(0, 16)]"
+from_ar block_warmup --block_schedule="[(0, 1), (125, 16), (250, 128)]"
+from_ar
+names=
+for name in ar_to block_64 block_16 block_warmup; do names+="${name}_puma ${name}_mdm "; done
 figure block curves "$names"
+figure block_final final "$names"

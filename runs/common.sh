@@ -27,6 +27,19 @@ base() { # PUMA and the baseline at the defaults, which most figures show
     run mdm --method=mdm --keep_every=125
 }
 
+from_ar() { # [NAME ARGUMENTS]: PUMA and the baseline, from an autoregressive model; halves of the budget
+    local name=${1:-ar_to} seed method
+    run ar --method=ar --max_iters=500
+    train
+    for seed in $seeds; do
+        for method in puma mdm; do
+            seeds=$seed run "${name}_$method" --method="$method" --max_iters=500 \
+                --init_from="$OUT/ar_$seed/checkpoint.pt" "${@:2}"
+        done
+    done
+    train
+}
+
 one() { # FOLDER ARGUMENTS: a training, from where it stands
     local out=$1 resume= settings
     shift
