@@ -1,8 +1,7 @@
 """Runs and what their seeds say: curves, intervals, iterations to an accuracy, ratios, tables.
 
 Runs whose configurations differ in `seed`, and what is NO_MATTER, alone are seeds of one group.
-The tables, in markdown, compare each group with the reference: the first with method mdm, else the
-last group.
+The tables compare them with a reference: the first group with method mdm, else the last.
 """
 
 import json
@@ -32,6 +31,7 @@ same seed, with the interval of Student's t on the logarithms; "-" where a pair 
 NO_MATTER = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
 )  # fmt: skip
+ERRORS = "errors at the end"
 # One baseline serves all values of these.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
@@ -171,11 +171,16 @@ def ratios(runs, metric, variable, targets):
     for method in dict.fromkeys(run.config["method"] for run in runs if not is_baseline(run)):
         for value in values_of(runs, variable):
             pairs = pairs_at(runs, metric, method, variable, value)
-            reached = [[[inside(p, target) for p in pair] for pair in pairs] for target in targets]
-            errors = [[1 - p[-1][1] for p in pair] for pair in pairs]
             value = str(value) if isinstance(value, list) else value
-            found[method, value] = [mean_ratio(each) for each in (*reached, errors)]
+            found[method, value] = ratios_of(pairs, targets)
     return found
+
+
+def ratios_of(pairs, targets):
+    """mean_ratio of the iterations to each target and of the final errors of pairs of curves."""
+    reached = [[[inside(p, target) for p in pair] for pair in pairs] for target in targets]
+    errors = [[1 - p[-1][1] for p in pair] for pair in pairs]
+    return [mean_ratio(each) for each in (*reached, errors)]
 
 
 def is_baseline(run):
@@ -203,13 +208,28 @@ def pairs_at(runs, metric, method, variable, value):
 # -- tables ----------------------------------------------------------------
 
 
+def to_targets(targets):
+    return [f"iterations to {target:g}" for target in targets]
+
+
 def comparisons(groups, metric, targets):
-    """One markdown table for each group but the reference."""
-    reference = reference_of(groups)
+    """Two markdown tables, a row for each group: what it reached; the reference over it."""
     curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
-    theirs = {reference: curves[reference]}
-    others = [label for label in groups if label != reference] or [reference]
-    return [comparison({label: curves[label]} | theirs, metric, targets) for label in others]
+    reference = reference_of(groups)
+    reached, compared = [], []
+    for label, by_seed in curves.items():
+        group = list(by_seed.values())
+        cells = [final_cell(group), last_cell(group), *(reach_cell(group, t) for t in targets)]
+        reached.append([named(label, by_seed), *cells])
+        if label != reference:
+            pairs = seed_pairs(by_seed, curves[reference])
+            found = map(shown, ratios_of(pairs, targets))
+            compared.append([f"{label}, pairs: {len(pairs)}", *found])
+    heads = to_targets(targets)
+    return [
+        table([f"{metric} accuracy", "at the end", "at iteration", *heads], reached),
+        table([f"{reference} over", *heads, ERRORS], compared),
+    ]
 
 
 def reference_of(groups):
@@ -220,21 +240,6 @@ def reference_of(groups):
 
 def curves_by_seed(runs, metric):
     return {run.config.get("seed"): curve(run, metric) for run in runs}
-
-
-def comparison(curves, metric, targets):
-    """Markdown table of {label: {seed: points}}, the reference last."""
-    groups = [list(by_seed.values()) for by_seed in curves.values()]
-    pairs = seed_pairs(*curves.values()) if len(curves) == 2 else []
-    heads = [named(label, by_seed) for label, by_seed in curves.items()]
-    rows = []
-    for target in targets:
-        ratio = ratio_cell([[inside(points, target) for points in pair] for pair in pairs])
-        rows.append([f"iterations to {target:g}", *(reach_cell(g, target) for g in groups), ratio])
-    ratio = ratio_cell([[1 - points[-1][1] for points in pair] for pair in pairs])
-    rows.append(["final accuracy", *(final_cell(g) for g in groups), f"{ratio} (of errors)"])
-    rows.append(["at iteration", *(last_cell(g) for g in groups), ""])
-    return table([f"{metric} accuracy", *heads, f"ratio, pairs: {len(pairs)}"], rows)
 
 
 def seed_pairs(ours, theirs):
@@ -274,22 +279,17 @@ def mean_cell(values, spec):
     return with_ends(middle, middle - half, middle + half, spec)
 
 
-def ratio_cell(pairs):
-    return shown(mean_ratio(pairs))
-
-
 def shown(found):
     return with_ends(*found, ".2f") if found else "-"
 
 
 def ratio_table(runs, metric, variable, targets):
     """Markdown table of `ratios`."""
-    heads = [f"iterations to {target:g}" for target in targets]
     rows = [
         [method, str(value), *map(shown, found)]
         for (method, value), found in ratios(runs, metric, variable, targets).items()
     ]
-    return table(["method", variable, *heads, "errors"], rows)
+    return table(["method", variable, *to_targets(targets), ERRORS], rows)
 
 
 def with_ends(middle, low, high, spec):

@@ -14,6 +14,7 @@ import math
 from pathlib import Path
 
 from comparison import (
+    ERRORS,
     NOTE,
     band,
     comparisons,
@@ -26,6 +27,7 @@ from comparison import (
     ratio_table,
     ratios,
     result,
+    to_targets,
 )
 
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.97)
@@ -110,7 +112,7 @@ def nelbo(runs, file):
 def ratio_against(runs, file, metric, variable, targets):
     """Baseline over each method against a variable: iterations to accuracies, final errors."""
     found = ratios(runs, metric, variable, targets)
-    titles = [*(f"iterations to {target:g}" for target in targets), "errors at the end"]
+    titles = [*to_targets(targets), ERRORS]
     with panels(file, titles) as all_axes:
         for n, axes in enumerate(all_axes):
             for method in dict.fromkeys(method for method, _ in found):

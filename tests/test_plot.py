@@ -49,9 +49,9 @@ def cells(table):
     return {first: rest for first, *rest in rows}
 
 
-def table(runs, targets=plot.TARGETS, metric="top_k"):
-    (only,) = comparison.comparisons(comparison.group_runs(runs), metric, targets)
-    return cells(only)
+def tables(runs, targets=plot.TARGETS, metric="top_k"):
+    """The rows of both tables: what was reached, and ratios."""
+    return map(cells, comparison.comparisons(comparison.group_runs(runs), metric, targets))
 
 
 def test_iterations_to_interpolates_between_evaluations():
@@ -97,56 +97,70 @@ def test_the_reference_is_mdm_wherever_it_stands_else_the_last(four):
     assert comparison.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
 
 
-def test_table_has_crossings_and_ratios_by_seed(four):
-    rows = table(four, [0.5])
-    assert rows["top_k accuracy"] == [
-        "method=puma (2 seeds)",
-        "method=mdm (2 seeds)",
-        "ratio, pairs: 2",
-    ]
-    puma, mdm, ratio = rows["iterations to 0.5"]
-    assert puma == f"150 [{150 - 12.706 * 50:.0f}, {150 + 12.706 * 50:.0f}]"
-    assert mdm.startswith("500 [")
+PUMA, MDM = "method=puma (2 seeds)", "method=mdm (2 seeds)"
+
+
+def test_tables_have_crossings_and_ratios_by_seed(four):
+    reached, ratios = tables(four, [0.5])
+    assert reached["top_k accuracy"] == ["at the end", "at iteration", "iterations to 0.5"]
+    assert reached[PUMA][2] == f"150 [{150 - 12.706 * 50:.0f}, {150 + 12.706 * 50:.0f}]"
+    assert reached[MDM][2].startswith("500 [")
     wide = 12.706 * math.log(2) / 2
     low, high = (math.exp(math.log(8) / 2 + sign * wide) for sign in (-1, 1))
-    assert ratio == f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"
+    assert ratios["method=mdm over"] == ["iterations to 0.5", "errors at the end"]
+    assert ratios["method=puma, pairs: 2"][0] == f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"
+    assert list(ratios) == ["method=mdm over", "---", "method=puma, pairs: 2"]
 
 
 def test_pairs_are_matched_by_seed_not_by_order(four):
-    assert table([four[1], four[0], *four[2:]], [0.5])["iterations to 0.5"][2].startswith(
-        "2.83 [0.03,"
-    )
+    _, ratios = tables([four[1], four[0], *four[2:]], [0.5])
+    assert ratios["method=puma, pairs: 2"][0].startswith("2.83 [0.03,")
+
+
+def test_every_group_has_a_row(write, four):
+    slow = comparison.load_run(write("slow", [(0, 0.0), (400, 0.4)], method="ar", seed=2))
+    reached, ratios = tables([*four, slow], [0.2])
+    assert reached["method=ar (1 seed)"] == ["0.4000", "400", "200"]
+    assert ratios["method=ar, pairs: 1"] == ["1.60", "0.67"]  # 320 / 200, (1 - .6) / (1 - .4)
+    assert len(reached) == 5 and len(ratios) == 4
 
 
 def test_final_accuracy_and_ratio_of_errors(four):
-    rows = table([four[0], four[3]._replace(config=four[2].config)])
-    assert rows["final accuracy"] == ["0.8000", "0.6000", "2.00 (of errors)"]
-    assert rows["at iteration"] == ["160", "960", ""]
+    reached, ratios = tables([four[0], four[3]._replace(config=four[2].config)])
+    assert reached["method=puma (1 seed)"][:2] == ["0.8000", "160"]
+    assert reached["method=mdm (1 seed)"][:2] == ["0.6000", "960"]
+    assert ratios["method=puma, pairs: 1"][-1] == "2.00"
 
 
 def test_what_is_not_reached_is_said(four):
-    rows = table(four, [0.7, 0.9])
-    assert rows["iterations to 0.7"][1:] == ["not reached by 1 of 2 seeds", "-"]
-    assert rows["iterations to 0.9"] == ["not reached", "not reached", "-"]
+    reached, ratios = tables(four, [0.7, 0.9])
+    assert reached[MDM][2:] == ["not reached by 1 of 2 seeds", "not reached"]
+    assert reached[PUMA][3] == "not reached"
+    assert ratios["method=puma, pairs: 2"][:2] == ["-", "-"]
 
 
 def test_a_crossing_before_the_first_evaluation_is_a_bound_without_ratio(write, four):
     late = comparison.load_run(write("late", [(300, 0.6), (600, 0.9)]))
-    assert table([late, four[2]], [0.5])["iterations to 0.5"] == ["<= 300", "200", "-"]
+    reached, ratios = tables([late, four[2]], [0.5])
+    assert reached["method=puma (1 seed)"][2] == "<= 300"
+    assert reached["method=mdm (1 seed)"][2] == "200"
+    assert ratios["method=puma, pairs: 1"][0] == "-"
 
 
 def test_no_ratio_without_shared_seeds_or_with_zero_error(write, four):
     perfect = comparison.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
-    assert table([perfect, four[2]])["final accuracy"][2] == "- (of errors)"
-    assert table([perfect, four[2]])["iterations to 0.5"] == ["50", "200", "-"]
-    assert table([perfect, four[3]])["final accuracy"][:2] == ["1.0000", "0.6000"]
-    assert table([perfect, four[3]])["final accuracy"][2] == "- (of errors)"
+    reached, ratios = tables([perfect, four[2]], [0.5])
+    assert [row[2] for row in reached.values()][2:] == ["50", "200"]
+    assert ratios["method=puma, pairs: 0"] == ["-", "-"]
+    _, ratios = tables([perfect, four[3]], [0.5])
+    assert ratios["method=puma, pairs: 1"][1] == "-"
 
 
 def test_another_metric(four):
-    assert table(four, [0.25], "margin")["iterations to 0.25"][0].startswith("150 [")
+    reached, _ = tables(four, [0.25], "margin")
+    assert reached[PUMA][2].startswith("150 [")
     with pytest.raises(SystemExit, match="puma-1: no accuracy 'x', only margin, top_k"):
-        table(four, [0.25], "x")
+        tables(four, [0.25], "x")
 
 
 def test_after_a_resume_the_later_evaluation_counts(write):
