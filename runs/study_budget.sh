@@ -10,4 +10,4 @@ for iterations in 500 2000; do
 done
 train
 names="puma mdm budget_500_puma budget_500_mdm budget_2000_puma budget_2000_mdm"
-figure study_budget ratio "$names" --against=max_iters --targets=0.5,0.9
+figure study_budget ratio "$names" --against=max_iters --targets=0.5,0.8

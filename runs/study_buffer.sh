@@ -5,4 +5,4 @@ source "$(dirname "$0")/common.sh"
 base # 32
 for buffer in 1 8 128; do run "buffer_$buffer" --buffer="$buffer"; done
 train
-figure study_buffer ratio "puma buffer_1 buffer_8 buffer_128 mdm" --against=buffer --targets=0.5,0.9
+figure study_buffer ratio "puma buffer_1 buffer_8 buffer_128 mdm" --against=buffer --targets=0.5,0.8

@@ -11,4 +11,4 @@ for clues in 12 16 20; do
     done
 done
 train
-figure study_clues ratio "$names" --against=clues --targets=0.5,0.9
+figure study_clues ratio "$names" --against=clues --targets=0.5,0.8

@@ -5,4 +5,4 @@ source "$(dirname "$0")/common.sh"
 base # 9
 for k in 3 5 18; do run "k_$k" --k_schedule="[(0, $k)]"; done
 train
-figure study_k ratio "puma k_3 k_5 k_18 mdm" --against=k_schedule --targets=0.5,0.9
+figure study_k ratio "puma k_3 k_5 k_18 mdm" --against=k_schedule --targets=0.5,0.8

@@ -9,4 +9,4 @@ for dim in 32 96; do
     done
 done
 train
-figure study_size ratio "puma mdm dim_32_puma dim_32_mdm dim_96_puma dim_96_mdm" --against=dim --targets=0.5,0.9
+figure study_size ratio "puma mdm dim_32_puma dim_32_mdm dim_96_puma dim_96_mdm" --against=dim --targets=0.5,0.8
