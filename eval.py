@@ -55,7 +55,7 @@ def main():
         with backend.first_process_first(rank):
             task = TASKS[config["dataset"]].load(config)
         if nelbo and (model.causal or 0 < model.block < task.length):
-            raise ValueError("--nelbo is of models without blocks and causal attention")
+            raise ValueError("--nelbo is of bidirectional models without blocks")
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}
     origin |= {"device": where.type, "dtype": dtype, "processes": world, "batch_size": batch_size}
     with autocast:

@@ -11,6 +11,7 @@ Tables go to the terminal, in markdown; comparison.py says what they compare.
 import argparse
 import contextlib
 import math
+import sys
 from pathlib import Path
 
 from comparison import (
@@ -48,6 +49,7 @@ def panels(file, titles=("",), rows=1, size=(6, 4)):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize="small")
     figure.savefig(file, dpi=200)
+    print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
 
 def draw_band(axes, curves, label):

@@ -214,6 +214,8 @@ def main():
     for row in range(len(puzzles)) if puzzle or file or watch else ():
         if watch:
             animate(puzzles[row], grids[row], revealed_at[row], box)
+        elif puzzle:
+            print(sudoku.render(grids[row], box))
         print(sudoku.to_text(grids[row]), "solved" if solved[row] else "wrong")
     steps = revealed_at.max(1).sum()
     print(

@@ -342,7 +342,12 @@ def _generated(count, box, clues, seed, workers, cache_dir):
     """Generated puzzles and solutions, memory-mapped (N, 2, L)."""
     kind = "minimal" if clues is None else f"clues{clues}"
     path = Path(cache_dir) / f"{box[0]}x{box[1]}-{kind}-seed{seed}-{count}.npy"
-    return _stored(path, lambda: [np.stack(generate(count, box, clues, seed, workers, True), 1)])
+
+    def made():
+        print(f"making {count:,} puzzles, to keep those that differ: {path}", flush=True)
+        return [np.stack(generate(count, box, clues, seed, workers, True), 1)]
+
+    return _stored(path, made)
 
 
 class Examples:

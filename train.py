@@ -42,7 +42,7 @@ from puma import NextToken, RandomFirst, RandomMasking, check_schedule, value_at
 from tasks import TASKS
 
 # -- run -------------------------------------------------------------------------------------
-name = "sudoku_mini"
+name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
 init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt of a run, or hf:FOLDER, hf:NAME
@@ -124,6 +124,8 @@ def main(config):
         saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
         if saved:
             config["init_from"] = saved["config"]["init_from"]  # adapters need their base again
+        if resuming:
+            check_resumed(saved, config, world, device)
         with backend.first_process_first(rank):
             task = TASKS[dataset].load(config)
             torch.manual_seed(seed)
@@ -140,7 +142,7 @@ def main(config):
         if resuming:
             if saved["data"] != fingerprint(task.train):
                 raise ValueError("a resumed run must keep its data: the training examples differ")
-            start = restore(saved, config, parts, stream, rank, world, device)
+            start = restore(saved, parts, stream, rank)
         if eval_only:
             averaged = checkpoint.build(saved, device)
     if backend.compiles(device, compile, max_iters):
@@ -423,11 +425,8 @@ def validation_loss(examples, model, device, rank, world):
     return total, len(x0)
 
 
-def restore(saved, config, parts, stream, rank, world, device):
-    """Put everything back as the checkpoint has it; returns its iteration.
-
-    Raises ValueError where this run could not go on as that one would have.
-    """
+def check_resumed(saved, config, world, device):
+    """Raise ValueError where this run could not go on as the saved one would have."""
     differ = [key for key in config if config[key] != saved["config"].get(key)]
     differ = [key for key in differ if key not in _MAY_CHANGE and not key.startswith("eval_")]
     if differ:
@@ -436,6 +435,10 @@ def restore(saved, config, parts, stream, rank, world, device):
     there, here = (len(saved["ranks"]), saved["device"]), (world, device.type)
     if there != here:
         raise ValueError(f"a resumed run must keep its processes and device: {there} -> {here}")
+
+
+def restore(saved, parts, stream, rank):
+    """Put everything back as the checkpoint has it; returns its iteration."""
     for part, value in parts.items():
         value.load_state_dict(saved[part])
     stream.load_state_dict(saved["ranks"][rank]["stream"])
@@ -448,6 +451,7 @@ def stop_on_signal():
     stop = threading.Event()
 
     def on_signal(number, frame):
+        print("\nstopping after this update and its evaluation; Ctrl-C stops at once", flush=True)
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -74,5 +74,4 @@ figure() { # FILE FIGURE "NAMES" ARGUMENTS: of all seeds of these runs; its tabl
     for name in $3; do for seed in $seeds; do folders+=("$OUT/${name}_$seed"); done; done
     "$PYTHON" plot.py "${folders[@]}" --figure="$2" --out="$file.png" "${@:4}" | tee "$file.md"
     [ -s "$file.md" ] || rm "$file.md"
-    echo "$file.png"
 }

@@ -199,7 +199,7 @@ def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
     file = tmp_path / "curves.png"
     command = [sys.executable, plot.__file__, *(run.folder for run in four), f"--out={file}"]
     done = subprocess.run([*command, "--targets=0.25,0.5"], capture_output=True, text=True)
-    assert (done.stderr, done.returncode) == ("", 0)
+    assert (done.stderr, done.returncode) == (f"wrote {file}\n", 0)
     assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
     assert file.read_bytes().startswith(b"\x89PNG")
 
