@@ -6,5 +6,5 @@ CONFIG=${CONFIG:-config/gsm_tiny.py}
 source "$(dirname "$0")/common.sh"
 base
 from_ar
-figure ar curves "ar_to_puma ar_to_mdm puma mdm"
-figure ar_final final "ar_to_puma ar_to_mdm puma mdm"
+figure ar curves "ar_to_puma ar_to_mdm puma mdm" --targets=0.1,0.3,0.5
+figure ar_final final "ar_to_puma ar_to_mdm puma mdm" --targets=0.1,0.3,0.5

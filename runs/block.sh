@@ -11,5 +11,5 @@ from_ar block_warmup --block_schedule="[(0, 1), (125, 16), (250, 128)]"
 from_ar
 names=
 for name in ar_to block_64 block_16 block_warmup; do names+="${name}_puma ${name}_mdm "; done
-figure block curves "$names"
-figure block_final final "$names"
+figure block curves "$names" --targets=0.1,0.3,0.5
+figure block_final final "$names" --targets=0.1,0.3,0.5
