@@ -4,7 +4,7 @@
 source "$(dirname "$0")/common.sh"
 base
 names="mdm puma"
-for tau in 0.4 0.65 0.75 0.85 0.95 None; do
+for tau in None 0.4 0.65 0.75 0.85 0.95; do
     run "tau_$tau" --tau="$tau"
     names+=" tau_$tau"
 done
