@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # When does PUMA win? K, tokens revealed per stage: 18 (2 stages) to 3 (12 stages).
-# 9 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 27 minutes more (estimated).
+# 9 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 10 minutes more
+# (estimated).
 source "$(dirname "$0")/common.sh"
 base # 9
 for k in 3 5 18; do run "k_$k" --k_schedule="[(0, $k)]"; done
