@@ -11,8 +11,10 @@ Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the sam
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
 """
 
+import contextlib
 import copy
 import math
+import os
 import signal
 import threading
 import time
@@ -451,9 +453,10 @@ def stop_on_signal():
     stop = threading.Event()
 
     def on_signal(number, frame):
-        print("\nstopping after this update and its evaluation; Ctrl-C stops at once", flush=True)
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(OSError):  # no print: the signal may have come within one
+            os.write(2, b"\nstopping after this update and its evaluation; Ctrl-C stops at once\n")
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
