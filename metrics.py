@@ -21,7 +21,10 @@ from files import write_lines
 
 
 class Metrics:
-    """Appends to the file; a run resumed at iteration `start` first drops what lies beyond it."""
+    """Appends to the file; a run resumed at iteration `start` first drops what lies beyond it.
+
+    evaluated: whether it holds an evaluation at `start`.
+    """
 
     def __init__(self, path, config, start):
         self.path = path
@@ -29,6 +32,7 @@ class Metrics:
         kept = [line for line in read(path) if line.get("iter", 0) <= start] if start else []
         header = {"type": "config", "config": config, "versions": versions(), "commit": commit()}
         write_lines(path, kept or [header])
+        self.evaluated = any(line["type"] == "eval" and line["iter"] == start for line in kept)
 
     def write(self, **line):
         with open(self.path, "a") as file:

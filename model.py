@@ -209,7 +209,7 @@ def sees(L, block, query, key):
 
     Tokens of one half and block see each other; all see the clean tokens of earlier blocks.
     """
-    same_half, own, other = (query < L) == (key < L), query % L // block, key % L // block
+    same_half, own, other = query // L == key // L, query % L // block, key % L // block
     return (same_half & (own == other)) | ((key >= L) & (other < own))
 
 

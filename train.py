@@ -170,6 +170,14 @@ def main(config):
     def measure():
         return evaluate(task, averaged, autocast, rank, world)
 
+    def report(iteration):
+        result = measure()
+        if rank == 0:
+            log.write(type="eval", iter=iteration, **result)
+        shown["val_loss"] = f"{result['val_loss']:.3f}"
+        shown["accuracy"] = f"{next(iter(result['accuracy'].values())):.3f}"
+        return result
+
     if eval_only:
         result = measure()
         del objective  # DDP must go before the process group does, or it may wait for ever
@@ -190,7 +198,10 @@ def main(config):
         keep(0)
     stop = stop_on_signal()
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
-    losses, since, shown, result = [], time.perf_counter(), {}, None
+    losses, shown, result = [], {}, None
+    if backend.any_process(rank == 0 and not log.evaluated and evaluates_at(start)):
+        result = report(start)  # the run was killed in it
+    since = time.perf_counter()
     for iteration in range(start, max_iters):
         if model.block != block_at(iteration) and not model.causal:
             model.block = averaged.block = block_at(iteration)
@@ -226,19 +237,15 @@ def main(config):
             shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
             bar.set_postfix(shown)
             losses, since = [], time.perf_counter()
-        if done % eval_interval == 0 or done == max_iters:
-            pause = time.perf_counter()
-            result = measure()
-            if rank == 0:
-                log.write(type="eval", iter=done, **result)
-            shown["val_loss"] = f"{result['val_loss']:.3f}"
-            shown["accuracy"] = f"{next(iter(result['accuracy'].values())):.3f}"
-            since += time.perf_counter() - pause
         stopping = backend.any_process(stop.is_set())
-        if done % checkpoint_interval == 0 or done == max_iters or stopping:
-            save(done)
+        if done % checkpoint_interval == 0 or evaluates_at(done) or stopping:
+            save(done)  # before the evaluation, in which a run may be killed
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
+        if evaluates_at(done):
+            pause = time.perf_counter()
+            result = report(done)
+            since += time.perf_counter() - pause
     bar.close()
     result = result or measure()
     del objective  # as above
@@ -368,6 +375,10 @@ def make_stream(data, mask_token, device, rank, world):
     return RandomFirst(masks, chains, chains_from) if chains_from else chains
 
 
+def evaluates_at(iteration):
+    return iteration > 0 and (iteration % eval_interval == 0 or iteration == max_iters)
+
+
 def block_at(iteration):
     return value_at(block_schedule, iteration) if block_schedule else 0
 
@@ -456,7 +467,7 @@ def stop_on_signal():
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(OSError):  # no print: the signal may have come within one
-            os.write(2, b"\nstopping after this update and its evaluation; Ctrl-C stops at once\n")
+            os.write(2, b"\nstopping after this update; Ctrl-C stops at once\n")
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

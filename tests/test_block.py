@@ -6,6 +6,7 @@ from test_puma import Rows
 from test_puma import make as make_chains
 from torch.nn.attention.flex_attention import flex_attention
 
+import backend
 import block
 import model as module
 import policies
@@ -141,6 +142,24 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
                 chosen = chosen or sorted(places, key=lambda i: -best[i].item())[:count]
                 row[0, chosen], expected_at[0, chosen], now[chosen] = token[chosen], step, False
         assert tokens[b].equal(row[0]) and at[b].equal(expected_at[0])
+
+
+@pytest.mark.skipif(not backend.compiles(torch.device("cpu"), None, 500), reason="no C++ compiler")
+def test_the_compiled_objective_is_the_eager_one():
+    x0, x, hidden = noisy()
+    results = []
+    for compiled in (False, True):
+        model = make(6)
+        del model.model.layers[1:]  # compiling takes its time
+        objective = Objective(model, policies.top_k)
+        if compiled:
+            objective.compile()
+        loss, *found = objective(x, x0, hidden)
+        loss.backward()
+        gradients = [p.grad for p in objective.parameters()]
+        results.append([loss, *(f[hidden] for f in found), *gradients])
+    for eager, compiled in zip(*results, strict=True):
+        torch.testing.assert_close(compiled, eager)
 
 
 def test_flex_attention_sees_what_the_boolean_mask_sees(monkeypatch):

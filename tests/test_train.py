@@ -1,6 +1,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -11,6 +12,7 @@ from conftest import run_script, start_training, train
 
 import policies
 from checkpoint import load
+from files import write_lines
 from losses import Objective
 from model import Transformer
 
@@ -90,6 +92,16 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
     assert 5 <= load(tmp_path / "stopped/checkpoint.pt")["iteration"] < 20
     train(tmp_path / "stopped", "--init_from=resume", processes=processes)
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
+
+
+def test_an_evaluation_in_which_a_run_was_killed_is_made_up_for(trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "killed")
+    *before, evaluation = metrics(trained)
+    assert evaluation["type"] == "eval" and evaluation["iter"] == 20
+    write_lines(tmp_path / "killed/metrics.jsonl", before)
+    for _ in range(2):  # and only once
+        train(tmp_path / "killed", "--init_from=resume")
+        assert metrics(tmp_path / "killed") == [*before, evaluation]
 
 
 @pytest.mark.parametrize("method", ["puma", "mdm"])
