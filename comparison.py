@@ -32,6 +32,7 @@ NO_MATTER = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
 )  # fmt: skip
 ERRORS = "errors at the end"
+SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 # One baseline serves all values of these.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
@@ -77,6 +78,19 @@ def result(run, name):
     if not file.is_file():
         raise SystemExit(f"{file}: no such file")
     return json.loads(file.read_text(encoding="utf-8"))
+
+
+def sampled(runs):
+    """{sampler, the values of SAMPLER: its row of each run}, from grid.json.
+
+    Of the weights that a run evaluated last; samplers that all runs have.
+    """
+    found = []
+    for rows in (result(run, "grid.json") for run in runs):
+        rows = [row for row in rows if row["weights"] == rows[-1]["weights"]]
+        found.append({tuple(row[key] for key in SAMPLER): row for row in rows})
+    shared = [sampler for sampler in found[0] if all(sampler in each for each in found)]
+    return {sampler: [each[sampler] for each in found] for sampler in shared}
 
 
 def default_metric(runs):
@@ -154,6 +168,14 @@ def band(curves):
     return shared, [middle for middle, _ in stats], [half for _, half in stats]
 
 
+def sampled_accuracy(rows):
+    """Mean over runs with its interval's ends; of a single run those over its examples."""
+    if len(rows) == 1:
+        return rows[0]["accuracy"], *rows[0]["interval"]
+    middle, half = interval([row["accuracy"] for row in rows])
+    return middle, middle - half, middle + half
+
+
 def mean_ratio(pairs):
     """Geometric mean of reference / other over (other, reference) pairs, and its interval's ends.
 
@@ -213,7 +235,7 @@ def to_targets(targets):
 
 
 def comparisons(groups, metric, targets):
-    """Two markdown tables, a row for each group: what it reached; the reference over it."""
+    """Markdown tables, a row for each group: what it reached; the reference over it, if another."""
     curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
     reference = reference_of(groups)
     reached, compared = [], []
@@ -226,10 +248,8 @@ def comparisons(groups, metric, targets):
             found = map(shown, ratios_of(pairs, targets))
             compared.append([f"{label}, pairs: {len(pairs)}", *found])
     heads = to_targets(targets)
-    return [
-        table([f"{metric} accuracy", "at the end", "at iteration", *heads], reached),
-        table([f"{reference} over", *heads, ERRORS], compared),
-    ]
+    tables = [table([f"{metric} accuracy", "at the end", "at iteration", *heads], reached)]
+    return tables + ([table([f"{reference} over", *heads, ERRORS], compared)] if compared else [])
 
 
 def reference_of(groups):
@@ -290,6 +310,20 @@ def ratio_table(runs, metric, variable, targets):
         for (method, value), found in ratios(runs, metric, variable, targets).items()
     ]
     return table(["method", variable, *to_targets(targets), ERRORS], rows)
+
+
+def sampler_table(groups):
+    """Markdown table of `sampled`, a row for each sampler and group; passes are means over runs."""
+    lines = []
+    for label, runs in groups.items():
+        for sampler, rows in sampled(runs).items():
+            cost = [mean(row[key] for row in rows) for key in ("tokens_per_step", "forward_passes")]
+            cells = [with_ends(*sampled_accuracy(rows), ".4f"), f"{cost[0]:.2f}", f"{cost[1]:.0f}"]
+            lines.append(
+                ["-" if v is None else str(v) for v in sampler] + [named(label, runs), *cells]
+            )
+    lines.sort(key=lambda line: line[: len(SAMPLER)])
+    return table([*SAMPLER, "runs", "accuracy", "tokens per step", "forward passes"], lines)
 
 
 def with_ends(middle, low, high, spec):

@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import math
 import sys
-from pathlib import Path
 
 from comparison import (
     ERRORS,
@@ -28,6 +27,9 @@ from comparison import (
     ratio_table,
     ratios,
     result,
+    sampled,
+    sampled_accuracy,
+    sampler_table,
     to_targets,
 )
 
@@ -127,16 +129,19 @@ def ratio_against(runs, file, metric, variable, targets):
 
 
 def policy_table(runs, file):
-    """Accuracy of samplers against tau, tokens per step and temperature, from grid.json."""
+    """Accuracy of samplers against tau, tokens per step, temperature (grid.json), and a table."""
     panel_of = {"tau": "surer than tau", "reveal": "tokens per step", "temperature": "temperature"}
+    groups = group_runs(runs)
+    print(sampler_table(groups))
     with panels(file, list(panel_of.values())) as all_axes:
         for key, axes in zip(panel_of, all_axes, strict=True):
-            for run in runs:
-                rows = [row for row in result(run, "grid.json") if varied(row) == key]
-                for policy in dict.fromkeys(row["policy"] for row in rows):
-                    mine = sorted((r for r in rows if r["policy"] == policy), key=lambda r: r[key])
-                    points = [(r[key], (r["accuracy"], *r["interval"])) for r in mine]
-                    draw_ends(axes, points, f"{Path(run.folder).name}, {policy}")
+            for label, members in groups.items():
+                found = [rows for rows in sampled(members).values() if varied(rows[0]) == key]
+                found.sort(key=lambda rows: rows[0][key])
+                for policy in dict.fromkeys(rows[0]["policy"] for rows in found):
+                    mine = [rows for rows in found if rows[0]["policy"] == policy]
+                    points = [(rows[0][key], sampled_accuracy(rows)) for rows in mine]
+                    draw_ends(axes, points, f"{named(label, members)}, {policy}")
             axes.set(xlabel=key, ylabel="accuracy")
 
 

@@ -163,6 +163,10 @@ def test_another_metric(four):
         tables(four, [0.25], "x")
 
 
+def test_one_group_alone_has_no_ratios(four):
+    assert len(comparison.comparisons(comparison.group_runs(four[:2]), "top_k", [0.5])) == 1
+
+
 def test_after_a_resume_the_later_evaluation_counts(write):
     run = comparison.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
     assert comparison.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
@@ -290,8 +294,10 @@ def test_figure_of_contexts(tmp_path, write, axes):
     assert lines(axes[1]) == [[(5, 0.25)], [(5, 0.5)]] and lines(axes[2]) == [[(5, 2.0)]] * 2
 
 
-def test_figure_of_a_grid_of_samplers(tmp_path, write, axes):
-    plain = {"policy": "top_k", "reveal": 2, "tau": None, "temperature": 0.0}
+def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
+    """Two seeds, the second 0.2 above; rows of older weights do not count."""
+    plain = {"policy": "top_k", "reveal": 2, "tau": None, "tau_entropy": None, "temperature": 0.0}
+    plain |= {"weights": 7, "tokens_per_step": 2.0, "forward_passes": 18}
     varied = [
         {},
         {"reveal": 5},
@@ -300,13 +306,25 @@ def test_figure_of_a_grid_of_samplers(tmp_path, write, axes):
         {"tau_entropy": 0.1},
         {"tau": 0.8, "reveal": 5},
     ]
-    rows = [
-        plain | each | {"accuracy": 0.5 + n / 10, "interval": [0.4, 0.95]}
-        for n, each in enumerate(varied)
-    ]
-    draw("policies", tmp_path, [write("run", [(0, 0.0)])], "grid.json", rows)
+    one, two = (
+        [plain | {"weights": 6, "accuracy": 1.0, "interval": [1.0, 1.0]}]
+        + [
+            plain | each | {"accuracy": n / 10 + better, "interval": [0.0, 0.95]}
+            for n, each in enumerate(varied)
+        ]
+        for better in (0.1, 0.3)
+    )
+    folders = [write(f"run-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
+    draw("policies", tmp_path, folders, "grid.json", one, two)
     ends = [line[0] for line in map(lines, axes)]
-    assert ends == [[(0.9, 0.7)], [(2, 0.5), (5, 0.6)], [(0.5, 0.8)]]
+    expected = [[(0.9, 0.4)], [(2, 0.2), (5, 0.3)], [(0.5, 0.5)]]
+    assert [[x for x, _ in line] for line in ends] == [[x for x, _ in line] for line in expected]
+    assert np.allclose([y for line in ends for _, y in line], [0.4, 0.2, 0.3, 0.5])
+    table = capsys.readouterr().out.splitlines()
+    mean = "0.2000 [-1.0706, 1.4706]"  # 12.706 * 0.1
+    assert f"| top_k | 2 | - | - | 0.0 | method=puma (2 seeds) | {mean} | 2.00 | 18 |" in table
+    assert len(table) == 2 + len(varied)
+    assert comparison.sampled_accuracy([one[1]]) == (0.1, 0.0, 0.95)
 
 
 @pytest.mark.parametrize(
