@@ -2,7 +2,7 @@
 
 A script lists its settings at its top and calls `configure(globals())` under its main guard.
 A key is a public name that the script sets to a literal at top level, above its first function
-or class. Config files (`python train.py config/sudoku.py --tau=0.8`) are plain Python, run in
+or class; a name in capitals is a constant and none. Config files (`python train.py config/sudoku.py --tau=0.8`) are plain Python, run in
 order, each in a namespace of its own; `from config.sudoku import *` builds one on another. Later
 wins. A value has the type of its default or, where there is one, of its annotation, as in
 `tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a bool, a list as a tuple and back;
@@ -72,7 +72,7 @@ def read_keys(source):
                 break
             case (
                 ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name))
-            ) if name[0] != "_" and literal(node.value):
+            ) if name[0] != "_" and not name.isupper() and literal(node.value):
                 default = ast.literal_eval(node.value)
                 kinds = annotated(node) or (type(default),)
                 keys[name] = Key(default, kinds, " ".join(beside).strip(), section[-1])

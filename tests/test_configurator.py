@@ -33,6 +33,7 @@ compile: bool | None = None  # None = chosen by itself, True, False
 
 # -- not keys -------------------------------------------------------------
 _private = 1
+LIMIT = 3
 computed = len(sys.argv)
 
 
