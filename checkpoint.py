@@ -39,14 +39,20 @@ def load(path):
         raise ValueError(f"{path} is no checkpoint: {error}") from error
 
 
-def move_aside(path):
-    """Rename a file that a new run would overwrite; its new path, or None where there is none."""
-    path = Path(path)
-    if not path.exists():
-        return None
+def unused(path):
+    """The path with the first number before its suffix with which there is no such file."""
     names = (path.with_name(f"{path.stem}.{n}{path.suffix}") for n in itertools.count(1))
-    free = next(name for name in names if not name.exists())
-    return path.rename(free)
+    return next(name for name in names if not name.exists())
+
+
+def set_aside(folder):
+    """Move a run and what was measured of it to a folder in its own, which a run can have again."""
+    kept = unused(folder / "before")
+    kept.mkdir()
+    for pattern in ("checkpoint.pt", "weights", "*.jsonl", "*.json", "*.md"):
+        for path in list(folder.glob(pattern)):
+            path.rename(kept / path.name)
+    return kept
 
 
 def load_model(path, device="cpu", length=0):

@@ -232,8 +232,8 @@ class Records:
         lines = read_lines(path)
         if lines and lines[0] == origin:
             self.all = lines[1:]
-        elif kept := checkpoint.move_aside(path):
-            print(f"kept as {kept}: programs of other settings")
+        elif path.exists():
+            print(f"kept as {path.rename(checkpoint.unused(path))}: programs of other settings")
         write_lines(path, [origin, *self.all])
 
     @property

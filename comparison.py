@@ -33,6 +33,7 @@ NO_MATTER = (
 )  # fmt: skip
 ERRORS = "errors at the end"
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
+GRID = "weights", "examples", "seed", "dtype"  # what all samplers of a grid share
 # One baseline serves all values of these.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
@@ -77,17 +78,21 @@ def result(run, name):
     file = Path(run.folder) / name
     if not file.is_file():
         raise SystemExit(f"{file}: no such file")
-    return json.loads(file.read_text(encoding="utf-8"))
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SystemExit(f"{file} is damaged: {error}") from None
 
 
 def sampled(runs):
     """{sampler, the values of SAMPLER: its row of each run}, from grid.json.
 
-    Of the weights that a run evaluated last; samplers that all runs have.
+    Of the weights and problems that a run was evaluated on last; samplers that all runs have.
     """
     found = []
     for rows in (result(run, "grid.json") for run in runs):
-        rows = [row for row in rows if row["weights"] == rows[-1]["weights"]]
+        last = [rows[-1][key] for key in GRID]
+        rows = [row for row in rows if [row[key] for key in GRID] == last]
         found.append({tuple(row[key] for key in SAMPLER): row for row in rows})
     shared = [sampler for sampler in found[0] if all(sampler in each for each in found)]
     return {sampler: [each[sampler] for each in found] for sampler in shared}

@@ -2,12 +2,13 @@
 
 A script lists its settings at its top and calls `configure(globals())` under its main guard.
 A key is a public name that the script sets to a literal at top level, above its first function
-or class; a name in capitals is a constant and none. Config files (`python train.py config/sudoku.py --tau=0.8`) are plain Python, run in
-order, each in a namespace of its own; `from config.sudoku import *` builds one on another. Later
-wins. A value has the type of its default or, where there is one, of its annotation, as in
-`tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a bool, a list as a tuple and back;
-strings take the text as it stands; `--key` alone sets a bool. Unknown keys and wrong types fail,
-in files too. The elements of a list and the range of a number are not checked.
+or class; names in capitals are constants. Config files (`python train.py config/sudoku.py
+--tau=0.8`) are plain Python, run in order, each in a namespace of its own; `from config.sudoku
+import *` builds one on another. Later wins. A value has the type of its default or, where there is
+one, of its annotation, as in `tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a
+bool, a list as a tuple and back; strings take the text as it stands; `--key` alone sets a bool.
+Unknown keys and wrong types fail, in files too. The elements of a list and the range of a number
+are not checked.
 """
 
 import ast

@@ -54,8 +54,8 @@ def main():
         if model.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has other contexts")
         task = sudoku.load(config)
-        if contexts < batch_size or batch_size < 1:
-            raise ValueError(f"{contexts=} must be at least {batch_size=}, and that at least 1")
+        if batch_size < 1 or contexts < 1 or contexts % batch_size:
+            raise ValueError(f"{contexts=}: expected a multiple of {batch_size=}, both at least 1")
     rows = []
     for file in tqdm(files, "weights"):
         model, _, iteration = checkpoint.load_model(file, where)

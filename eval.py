@@ -56,6 +56,8 @@ def main():
             task = TASKS[config["dataset"]].load(config)
         if nelbo and (model.causal or 0 < model.block < task.length):
             raise ValueError("--nelbo is of bidirectional models without blocks")
+        if model.causal:  # it has one order
+            samplers = evaluation.grid(["left_to_right"], [1], [None], [], temperatures)
     origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}
     origin |= {"device": where.type, "dtype": dtype, "processes": world, "batch_size": batch_size}
     with autocast:
@@ -79,7 +81,8 @@ def measure_grid(model, test, samplers, origin, rank, world):
     n = min(examples or len(test), len(test))
     mine = np.arange(rank, n, world)
     x0, prompt = evaluation.on_device(test[mine], model.lm_head.weight.device)
-    table = evaluation.Table(Path(out_dir) / "grid", origin | {"examples": n})
+    with backend.mistakes_named():
+        table = evaluation.Table(Path(out_dir) / "grid", origin | {"examples": n})
     missing = [sampler for sampler in samplers if not table.find(sampler)]
     for sampler in tqdm(missing, unit="sampler", disable=rank > 0):
         tokens, cost = evaluation.solve(model, x0, prompt, sampler, seed, batch_size, rank)

@@ -32,8 +32,10 @@ class Sampler(NamedTuple):
         """Raise ValueError for what cannot be."""
         policies.get(self.policy)
         policies.threshold(self.tau, self.tau_entropy)
-        if self.reveal < 1 or self.temperature < 0:
-            raise ValueError(f"reveal {self.reveal}, temperature {self.temperature}: too small")
+        if not isinstance(self.reveal, int) or self.reveal < 1:
+            raise ValueError(f"reveal {self.reveal!r}: expected tokens per step, at least 1")
+        if not isinstance(self.temperature, int | float) or self.temperature < 0:
+            raise ValueError(f"temperature {self.temperature!r}: expected a number, at least 0")
 
     def __str__(self):
         words = f"{self.reveal} per step"
@@ -97,13 +99,16 @@ def share(correct, n):
 class Table:
     """Rows in <path>.json, and in <path>.md those of `origin`; written after each row.
 
-    Opened anew, it still has the rows of all origins.
+    Opened anew, it still has the rows of all origins. Raises ValueError for a damaged file.
     """
 
     def __init__(self, path, origin):
         self.path, self.origin = Path(path), origin
         file = self.path.with_suffix(".json")
-        self.rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+        try:
+            self.rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+        except ValueError as error:
+            raise ValueError(f"{file} is damaged, move it away: {error}") from None
 
     def find(self, sampler):
         """The row of that sampler and this origin, None where there is none."""

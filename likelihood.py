@@ -56,8 +56,8 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
 def stratified(effective, masks, generator):
     """Counts of `masks` masks for each of N rows, effective (N,) -> (N, masks).
 
-    Each count is uniform on 1..L_eff. Those of a row come from different parts of that range, and
-    those of one column fall into N equal parts of a part, one in each.
+    A row's counts come from `masks` equal parts of 1..L_eff, one from each, so that together they
+    are uniform on it; those of one column fall into N equal parts of its part, one in each.
     """
     N = len(effective)
     part = torch.rand(N, masks, generator=generator).argsort(0)  # a permutation in each column

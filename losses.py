@@ -61,7 +61,8 @@ def papl_weights(nll, hidden, alpha, block=0):
 
     w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
     comparison to PAPL"); a block is a row of its own. As a softmax of log f it is finite where all
-    f are tiny.
+    f are tiny. It depends on what is hidden, so it moves the minimiser (Proposition 2 does not
+    hold): towards being too sure.
     """
     lowest = torch.finfo(nll.dtype).min
     score = nll.detach().neg().masked_fill(~hidden, lowest)

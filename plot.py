@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import math
 import sys
+from pathlib import Path
 
 from comparison import (
     ERRORS,
@@ -50,7 +51,11 @@ def panels(file, titles=("",), rows=1, size=(6, 4)):
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
             axes.legend(frameon=False, fontsize="small")
-    figure.savefig(file, dpi=200)
+    try:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(file, dpi=200)
+    except (OSError, ValueError) as error:  # a suffix that is no format
+        raise SystemExit(f"{file}: {error}") from None
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
 
@@ -216,7 +221,7 @@ def accuracies(text):
     return [float(part) for part in text.split(",")]
 
 
-def main():
+def arguments(args=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -230,15 +235,22 @@ def main():
     parser.add_argument(
         "--targets", type=accuracies, default=TARGETS, help="accuracies: 0.5,0.8,..."
     )
-    args = parser.parse_args()
+    args = parser.parse_args(args)
+    if args.figure == "ratio" and not args.against:
+        parser.error("--figure=ratio needs --against, a key of train.py")
+    return args
+
+
+def main():
+    args = arguments()
     runs, file = [load_run(folder) for folder in args.folders], args.out or f"{args.figure}.png"
     if args.figure in RESULTS:
         RESULTS[args.figure](runs, file)
         return
     metric, draw = args.metric or default_metric(runs), FIGURES[args.figure]
     if draw is ratio_against:
-        if not args.against:
-            parser.error("--figure=ratio needs --against, a key of train.py")
+        if not any(args.against in run.config for run in runs):
+            raise SystemExit(f"--against={args.against}: no run has such a key")
         print(ratio_table(runs, metric, args.against, args.targets), NOTE, sep="\n", end="")
         draw(runs, file, metric, args.against, args.targets)
         return

@@ -50,7 +50,7 @@ POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_righ
 
 def get(name):
     """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32."""
-    prefix, _, block = name.rpartition("_")
+    prefix, _, block = str(name).rpartition("_")
     if prefix == "semi_ar" and block.isdigit() and int(block) > 0:
         return semi_autoregressive(int(block))
     if name not in POLICIES:
@@ -74,10 +74,14 @@ def threshold(tau, tau_entropy):
     """A sampler's threshold as (policy, tau): revealed is what that policy scores above tau.
 
     tau bounds the probability of the predicted token from below, tau_entropy the entropy (nats)
-    from above; without either tau is None. Raises ValueError if both are given.
+    from above; without either tau is None. Raises ValueError if both are given or one is neither.
     """
     if None not in (tau, tau_entropy):
         raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")
+    if tau is not None and not (isinstance(tau, int | float) and 0 <= tau <= 1):
+        raise ValueError(f"{tau=}: expected a probability, or None")
+    if tau_entropy is not None and not (isinstance(tau_entropy, int | float) and tau_entropy >= 0):
+        raise ValueError(f"{tau_entropy=}: expected nats, at least 0, or None")
     return (top_k, tau) if tau_entropy is None else (entropy, -tau_entropy)
 
 

@@ -222,13 +222,15 @@ class ProgressiveUnmasking:
 
 
 def check_schedule(pairs, name="k_schedule"):
-    starts = [pair[0] for pair in pairs if isinstance(pair, tuple | list) and len(pair) == 2]
+    whole = [
+        pair for pair in pairs if isinstance(pair, tuple | list) and [*map(type, pair)] == [int] * 2
+    ]
+    starts = [start for start, _ in whole]
     if (
-        len(starts) != len(pairs)
-        or not starts
-        or starts[0] != 0
+        len(whole) != len(pairs)
+        or starts[:1] != [0]
         or starts != sorted(set(starts))
-        or min(value for _, value in pairs) < 1
+        or min(value for _, value in whole) < 1
     ):
         raise ValueError(f"{name} {pairs}: (iteration, value) pairs from iteration 0 on, from 1 up")
     return pairs

@@ -189,9 +189,8 @@ def main(config):
         print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
         if lora_rank:
             print(memory_table(model_args, device, world), flush=True)
-    if rank == 0 and not resuming and checkpoint.move_aside(out / "checkpoint.pt"):
-        checkpoint.move_aside(out / "weights")
-        print(f"kept as {checkpoint.move_aside(out / 'metrics.jsonl')}: the run that was in {out}")
+    if rank == 0 and not resuming and (out / "checkpoint.pt").exists():
+        print(f"kept in {checkpoint.set_aside(out)}: the run that was in {out}")
     log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
     if not resuming:
         save(0)
@@ -267,6 +266,8 @@ def check(config):
         )
     if dataset not in TASKS:
         raise ValueError(f"dataset {dataset!r}: expected {', '.join(TASKS)}")
+    for each in (tau, eval_tau):
+        policies.threshold(each, None)
     if not 0 <= papl < math.inf:
         raise ValueError(f"papl {papl}: expected a finite number, at least 0")
     if block_schedule:

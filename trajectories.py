@@ -35,6 +35,8 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 
 def main():
     with backend.mistakes_named():
+        if puzzles < 1:
+            raise ValueError(f"{puzzles=}: expected at least 1")
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
         model, config, _ = checkpoint.load_model(files[0])

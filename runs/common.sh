@@ -43,7 +43,7 @@ from_ar() { # [NAME ARGUMENTS]: PUMA and the baseline, from an autoregressive mo
 one() { # FOLDER ARGUMENTS: a training, from where it stands
     local out=$1 resume= settings
     shift
-    settings="$* $(cksum <"$1")" # of the config file
+    settings="$* $(cat config/*.py | cksum)" # they build on each other
     [ "$(cat "$out/complete" 2>/dev/null)" != "$settings" ] || return 0
     [ ! -e "$out/checkpoint.pt" ] || resume=--init_from=resume
     mkdir -p "$out"

@@ -2,7 +2,7 @@ import json
 
 import pytest
 import torch
-from conftest import run_script
+from conftest import run_script, train
 
 import checkpoint
 import evaluation
@@ -106,7 +106,12 @@ def test_the_checksum_tells_weights_apart():
         (["--nelbo", "--masks=0"], "masks 0: expected at least 1"),
         (["--grid", "--examples=0"], "examples 0"),
         (["--grid", "--policies=['best']"], "unknown policy 'best'"),
+        (["--grid", "--policies=[3]"], "unknown policy 3"),
         (["--grid", "--reveals=[0]"], "reveal 0"),
+        (["--grid", "--reveals=[1.5]"], "reveal 1.5"),
+        (["--grid", "--temperatures=[None]"], "temperature None"),
+        (["--grid", "--taus=['x']"], "tau='x': expected a probability"),
+        (["--grid", "--taus=[]", "--tau_entropies=[-1]"], "tau_entropy=-1: expected nats"),
         (["--grid", "--taus=[]"], "an empty grid"),
         (["--grid", "--out_dir=nowhere"], "no checkpoint"),
     ],
@@ -114,3 +119,16 @@ def test_the_checksum_tells_weights_apart():
 def test_mistakes_are_named(flags, message, trained):
     with pytest.raises(SystemExit, match=message):
         evaluate(trained, *flags)
+
+
+def test_a_damaged_table_is_named(run):
+    (run / "grid.json").write_text("[")
+    with pytest.raises(SystemExit, match=r"grid\.json is damaged, move it away"):
+        evaluate(run, *GRID)
+
+
+def test_a_causal_model_has_one_sampler_for_each_temperature(tmp_path):
+    train(tmp_path, "--method=ar", "--max_iters=1")
+    evaluate(tmp_path, *GRID, "--temperatures=[0,1]")
+    found = [(row["policy"], row["temperature"], row["tokens_per_step"]) for row in rows(tmp_path)]
+    assert found == [("left_to_right", 0, 1), ("left_to_right", 1, 1)]

@@ -295,9 +295,10 @@ def test_figure_of_contexts(tmp_path, write, axes):
 
 
 def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
-    """Two seeds, the second 0.2 above; rows of older weights do not count."""
+    """Two seeds, the second 0.2 above; rows of older weights or other problems do not count."""
     plain = {"policy": "top_k", "reveal": 2, "tau": None, "tau_entropy": None, "temperature": 0.0}
     plain |= {"weights": 7, "tokens_per_step": 2.0, "forward_passes": 18}
+    plain |= {"examples": 512, "seed": 1, "dtype": ""}
     varied = [
         {},
         {"reveal": 5},
@@ -307,7 +308,10 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
         {"tau": 0.8, "reveal": 5},
     ]
     one, two = (
-        [plain | {"weights": 6, "accuracy": 1.0, "interval": [1.0, 1.0]}]
+        [
+            plain | other | {"accuracy": 1.0, "interval": [1.0, 1.0], "policy": "margin"}
+            for other in ({"weights": 6}, {"examples": 8})
+        ]
         + [
             plain | each | {"accuracy": n / 10 + better, "interval": [0.0, 0.95]}
             for n, each in enumerate(varied)
@@ -324,14 +328,21 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
     mean = "0.2000 [-1.0706, 1.4706]"  # 12.706 * 0.1
     assert f"| top_k | 2 | - | - | 0.0 | method=puma (2 seeds) | {mean} | 2.00 | 18 |" in table
     assert len(table) == 2 + len(varied)
-    assert comparison.sampled_accuracy([one[1]]) == (0.1, 0.0, 0.95)
+    assert comparison.sampled_accuracy([one[2]]) == (0.1, 0.0, 0.95)
 
 
 @pytest.mark.parametrize(
     "flags, message",
-    [(["--figure=distance"], "trajectories.json: no such file"), (["--figure=ratio"], "--against")],
+    [
+        (["--figure=distance"], "trajectories.json: no such file"),
+        (["--figure=nelbo"], "nelbo.json is damaged"),
+        (["--figure=ratio"], "--against"),
+        (["--figure=ratio", "--against=clue"], "--against=clue: no run has such a key"),
+        (["--out=curves.txt"], "curves.txt"),
+    ],
 )
-def test_missing_result_file_and_missing_variable_are_named(flags, message, four, tmp_path):
+def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path):
+    (tmp_path / "puma-1/nelbo.json").write_text("{")
     command = [sys.executable, plot.__file__, four[0].folder, *flags]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr

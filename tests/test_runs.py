@@ -3,12 +3,14 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 from conftest import ROOT
 
+import plot
 from configurator import read_flag, read_keys
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.sh") if path.name != "common.sh")
@@ -73,7 +75,9 @@ def test_scripts_give_keys_that_exist_and_plot_what_they_train(script, execute):
     keys = {}
     for call in calls:
         name, flags = call[0], [arg for arg in call[1:] if arg.startswith("--")]
-        if name != "plot.py":
+        if name == "plot.py":
+            plot.arguments(call[1:])
+        else:
             keys[name] = keys.get(name) or read_keys((ROOT / name).read_text())
             for flag in flags:
                 read_flag(flag, keys[name])
@@ -88,4 +92,4 @@ def test_scripts_give_keys_that_exist_and_plot_what_they_train(script, execute):
 def test_headers_state_time(script):
     path = ROOT / "runs" / script
     header = path.read_text().split("source ")[0]
-    assert os.access(path, os.X_OK) and "2 cores" in header
+    assert os.access(path, os.X_OK) and "2 cores" in header and re.search(r"\d+ minutes", header)

@@ -107,6 +107,12 @@ def test_both_commands_on_a_run(tmp_path):
     assert printed.count("\n") == 8
 
 
+def test_numbers_that_cannot_be_are_named(trained):
+    for script, flag in (("trajectories.py", "--puzzles=0"), ("contexts.py", "--contexts=300")):
+        with pytest.raises(SystemExit, match=flag[2:]):
+            run_script(script, f"--out_dir={trained}", flag)
+
+
 @pytest.mark.parametrize("script", ["trajectories.py", "contexts.py"])
 def test_a_folder_without_a_run_is_named(script, tmp_path):
     with pytest.raises(SystemExit, match="no checkpoint"):

@@ -178,6 +178,8 @@ def test_ema_follows_its_definition():
         (["--policy=sure"], "unknown policy 'sure'"),
         (["--eval_policies=['sure']"], "unknown policy 'sure'"),
         (["--k_schedule=[(5,4)]"], "k_schedule"),
+        (["--k_schedule=[(0,None)]"], "k_schedule"),
+        (["--tau=90"], "tau=90.0: expected a probability"),
         (["--dim=33"], "dim=33"),
         (["--data_file=nowhere.csv"], "nowhere.csv"),
         (["--lrr=1"], "did you mean --lr"),
@@ -188,6 +190,7 @@ def test_ema_follows_its_definition():
         (["--test_file=t.npy"], "without data_file"),
         (["--block_schedule=[(0,3)]"], "blocks of 3 do not divide rows of 16"),
         (["--block_schedule=[(1,4)]"], "block_schedule"),
+        (["--block_schedule=[(0,4.0)]"], "block_schedule"),
         (["--block_schedule=[(0,4)]", "--method=ar"], "ar is the case of blocks of 1"),
         (["--device=cpuu"], "device cpuu"),
         (["--eval_tau=high"], "expected a float or None"),
@@ -200,13 +203,17 @@ def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
-def test_a_new_run_keeps_the_old_one_under_other_names(tmp_path):
+def test_a_new_run_keeps_the_old_one_and_what_was_measured_of_it(tmp_path):
     for seed in (1, 2, 3):
-        train(tmp_path, f"--seed={seed}", "--max_iters=1")
-    seeds = [load(tmp_path / f"checkpoint{n}.pt")["config"]["seed"] for n in (".1", ".2", "")]
-    assert seeds == [1, 2, 3]
-    kept = (tmp_path / "metrics.1.jsonl").read_text().splitlines()
-    assert json.loads(kept[0])["config"]["seed"] == 1
+        train(tmp_path, f"--seed={seed}", "--max_iters=1", "--keep_every=1")
+        (tmp_path / "nelbo.json").write_text(str(seed))
+    for seed, folder in enumerate(["before.1", "before.2", "."], start=1):
+        run = tmp_path / folder
+        assert load(run / "checkpoint.pt")["config"]["seed"] == seed
+        assert metrics(run)[0]["config"]["seed"] == seed
+        assert (run / "weights/000001.pt").exists() and (run / "nelbo.json").read_text() == str(
+            seed
+        )
 
 
 @pytest.mark.parametrize("flag", ["--seed=2", "--method=mdm", "--dim=64", "--weight_decay=0.5"])
