@@ -113,20 +113,25 @@ def curve(run, metric):
 
 
 def group_runs(runs):
-    """{label: runs}. The label has the method and all that differs, save what is NO_MATTER."""
+    """{label: runs}. The label has the method and all that matters and differs."""
     names = dict.fromkeys(name for run in runs for name in run.config)
-    shown = [n for n in names if n not in NO_MATTER and (n == "method" or differs(n, runs))]
+    shown = [n for n in names if n == "method" or differs(n, runs)]
     groups = {}
     for run in runs:
-        label = ", ".join(f"{name}={run.config.get(name)}" for name in shown)
-        groups.setdefault(label, []).append(run)
+        parts = [f"{name}={run.config.get(name)}" for name in shown if matters(name, run)]
+        groups.setdefault(", ".join(parts), []).append(run)
     for members in groups.values():
         refuse_repeated_seeds(members)
     return groups
 
 
+def matters(name, run):
+    return name not in NO_MATTER and not (name in PUMA_ONLY and is_baseline(run))
+
+
 def differs(name, runs):
-    return any(run.config.get(name) != runs[0].config.get(name) for run in runs)
+    values = [run.config.get(name) for run in runs if matters(name, run)]
+    return any(value != values[0] for value in values)
 
 
 def refuse_repeated_seeds(runs):

@@ -6,4 +6,6 @@ source "$(dirname "$0")/common.sh"
 base # 4
 for k in 3 5 9 18; do run "k_$k" --k_schedule="[(0, $k)]"; done
 train
-figure study_k ratio "puma k_3 k_5 k_9 k_18 mdm" --against=k_schedule --targets=0.5,0.8
+names="puma k_3 k_5 k_9 k_18 mdm"
+figure study_k ratio "$names" --against=k_schedule --targets=0.5,0.8
+figure study_k_curves curves "$names"

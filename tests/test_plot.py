@@ -163,6 +163,19 @@ def test_another_metric(four):
         tables(four, [0.25], "x")
 
 
+def test_keys_of_chains_do_not_tell_baselines_apart(write):
+    keys = {"tau": 0.9}, {"tau": None}
+    runs = [
+        comparison.load_run(write(f"{m}-{n}", [(0, 0.0)], method=m, seed=n, **key))
+        for m in ("mdm", "puma") for n, key in enumerate(keys)
+    ]  # fmt: skip
+    groups = comparison.group_runs(runs)
+    assert {label: len(members) for label, members in groups.items()} == {
+        "method=mdm": 2, "method=puma, tau=0.9": 1, "method=puma, tau=None": 1
+    }  # fmt: skip
+    assert list(comparison.group_runs(runs[:3])) == ["method=mdm", "method=puma"]
+
+
 def test_one_group_alone_has_no_ratios(four):
     assert len(comparison.comparisons(comparison.group_runs(four[:2]), "top_k", [0.5])) == 1
 
