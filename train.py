@@ -66,7 +66,7 @@ max_rating: float | None = None  # of real puzzles, take those rated at most thi
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma (variants of it: ablations.py), mdm: random masks, ar: next token
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
-k_schedule = [(0, 4)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
+k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals what the model is surer of than this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 chains_from = 0  # the iteration from which there are chains; before it, random masks
