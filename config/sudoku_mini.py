@@ -11,7 +11,7 @@ box = (2, 3)
 train_examples = 200_000
 test_examples = 512
 
-k_schedule = [(0, 9)]  # 4 stages; 9 stages end alike
+k_schedule = [(0, 9)]  # 4 stages
 tau = 0.9
 buffer = 32  # chains of 32 batches: 1,024 puzzles in work
 
