@@ -46,7 +46,10 @@ def unused(path):
 
 
 def set_aside(folder):
-    """Move a run and what was measured of it to a folder in its own, which a run can have again."""
+    """Move a run, with what was measured of it, into a new folder inside its own; that folder.
+
+    It is a run's folder too: every script takes it as out_dir.
+    """
     kept = unused(folder / "before")
     kept.mkdir()
     for pattern in ("checkpoint.pt", "weights", "*.jsonl", "*.json", "*.md"):
