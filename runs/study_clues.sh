@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # When does PUMA win? Difficulty: minimal 6x6 puzzles (9.9 clues) to 20 clues of 36.
-# 18 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 20 minutes more
-# (estimated).
+# 18 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 20 minutes more (12 runs:
+# 12 min 35 s measured).
 source "$(dirname "$0")/common.sh"
 base
 names="puma mdm"
