@@ -199,4 +199,4 @@ def test_a_variant_trains_and_keeps_its_averaged_weights(tmp_path):
     assert all(weight.equal(final["ema"][name]) for name, weight in model.state_dict().items())
     train(tmp_path, *flags, "--max_iters=5")  # a new run keeps those of the old one
     assert sorted(p.name for p in (tmp_path / "weights").iterdir()) == names[:2]
-    assert len(list((tmp_path / "weights.1").iterdir())) == 3
+    assert len(list((tmp_path / "before.1/weights").iterdir())) == 3
