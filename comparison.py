@@ -322,16 +322,14 @@ def ratio_table(runs, metric, variable, targets):
     return table(["method", variable, *to_targets(targets), ERRORS], rows)
 
 
-def sampler_table(groups):
-    """Markdown table of `sampled`, a row for each sampler and group; passes are means over runs."""
+def sampler_table(found):
+    """Markdown table of {name of a group: its `sampled`}; costs are means over runs."""
     lines = []
-    for label, runs in groups.items():
-        for sampler, rows in sampled(runs).items():
+    for name, samplers in found.items():
+        for sampler, rows in samplers.items():
             cost = [mean(row[key] for row in rows) for key in ("tokens_per_step", "forward_passes")]
             cells = [with_ends(*sampled_accuracy(rows), ".4f"), f"{cost[0]:.2f}", f"{cost[1]:.0f}"]
-            lines.append(
-                ["-" if v is None else str(v) for v in sampler] + [named(label, runs), *cells]
-            )
+            lines.append(["-" if v is None else str(v) for v in sampler] + [name, *cells])
     lines.sort(key=lambda line: line[: len(SAMPLER)])
     return table([*SAMPLER, "runs", "accuracy", "tokens per step", "forward passes"], lines)
 

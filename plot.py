@@ -136,17 +136,18 @@ def ratio_against(runs, file, metric, variable, targets):
 def policy_table(runs, file):
     """Accuracy of samplers against tau, tokens per step, temperature (grid.json), and a table."""
     panel_of = {"tau": "surer than tau", "reveal": "tokens per step", "temperature": "temperature"}
-    groups = group_runs(runs)
-    print(sampler_table(groups))
+    groups = group_runs(runs).items()
+    found = {named(label, members): sampled(members) for label, members in groups}
+    print(sampler_table(found))
     with panels(file, list(panel_of.values())) as all_axes:
         for key, axes in zip(panel_of, all_axes, strict=True):
-            for label, members in groups.items():
-                found = [rows for rows in sampled(members).values() if varied(rows[0]) == key]
-                found.sort(key=lambda rows: rows[0][key])
-                for policy in dict.fromkeys(rows[0]["policy"] for rows in found):
-                    mine = [rows for rows in found if rows[0]["policy"] == policy]
+            for name, samplers in found.items():
+                shown = [rows for rows in samplers.values() if varied(rows[0]) == key]
+                shown.sort(key=lambda rows: rows[0][key])
+                for policy in dict.fromkeys(rows[0]["policy"] for rows in shown):
+                    mine = [rows for rows in shown if rows[0]["policy"] == policy]
                     points = [(rows[0][key], sampled_accuracy(rows)) for rows in mine]
-                    draw_ends(axes, points, f"{named(label, members)}, {policy}")
+                    draw_ends(axes, points, f"{name}, {policy}")
             axes.set(xlabel=key, ylabel="accuracy")
 
 
