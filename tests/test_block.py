@@ -13,7 +13,7 @@ import policies
 from cache import Cache
 from examples import ExampleQueue
 from losses import ChunkedObjective, Objective
-from model import attend
+from model import Transformer, attend
 from sample import generate
 
 SIZES = [1, 2, 3, 4, 6]
@@ -145,21 +145,29 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
 
 
 @pytest.mark.skipif(not backend.compiles(torch.device("cpu"), None, 500), reason="no C++ compiler")
-def test_the_compiled_objective_is_the_eager_one():
-    x0, x, hidden = noisy()
-    results = []
-    for compiled in (False, True):
-        model = make(6)
-        del model.model.layers[1:]  # compiling takes its time
-        objective = Objective(model, policies.top_k)
-        if compiled:
-            objective.compile()
+def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threads():
+    backend.start("cpu")
+    torch.manual_seed(0)
+    objective = Objective(Transformer(7, 6, 36, 96, 1, 2, 96, block=12), policies.top_k)
+    x0, hidden = torch.randint(6, (32, 36)), torch.rand(32, 36) < 0.5
+    x = x0.masked_fill(hidden, 6)
+
+    def step():
+        objective.zero_grad()
         loss, *found = objective(x, x0, hidden)
         loss.backward()
-        gradients = [p.grad for p in objective.parameters()]
-        results.append([loss, *(f[hidden] for f in found), *gradients])
-    for eager, compiled in zip(*results, strict=True):
-        torch.testing.assert_close(compiled, eager)
+        gradients = [p.grad.clone() for p in objective.parameters()]
+        return [loss, *(f[hidden] for f in found), *gradients]
+
+    eager = step()
+    torch.set_num_threads(2)
+    try:
+        objective.compile()
+        first, *others = [step() for _ in range(20)]
+    finally:
+        torch.set_num_threads(1)
+    torch.testing.assert_close(first, eager)
+    assert all(a.equal(b) for other in others for a, b in zip(first, other, strict=True))
 
 
 def test_flex_attention_sees_what_the_boolean_mask_sees(monkeypatch):
