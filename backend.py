@@ -21,10 +21,11 @@ PATIENCE = datetime.timedelta(hours=3)  # the first process may have a large dat
 def start(device=""):
     """(number of processes, own rank, device); joins the process group under torchrun.
 
-    On a CPU what is computed twice is then the same to the bit: compiled on several threads, the
-    gradient of the embedding would be summed in the order in which they happen to come. CUDA is left
-    as it is: what this costs there has not been measured. Raises ValueError for a device that is
-    not there.
+    On a CPU what is computed twice is the same to the bit from then on. (Else a compiled step on
+    several threads sums the gradient of the embedding in the order in which they happen to come.)
+    CUDA is left as it is: what this costs there has not been measured.
+
+    Raises ValueError for a device that is not there.
     """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     try:
@@ -82,13 +83,13 @@ def has_bfloat16(device):
 
 def compiles(device, wish, iterations):
     """Whether to compile: as wished, else where it works and the run repays the minute it takes."""
-    if wish is not None:
-        return wish
+    if wish is not None or iterations < 500:
+        return bool(wish)
     if device.type == "cuda":
         return importlib.util.find_spec("triton") is not None
     header = Path(sysconfig.get_paths()["include"], "Python.h")
     found = any(map(shutil.which, ("g++", "clang++"))) and header.is_file()
-    return device.type == "cpu" and found and iterations >= 500
+    return device.type == "cpu" and found
 
 
 @contextlib.contextmanager

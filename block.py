@@ -1,7 +1,7 @@
 """Block diffusion's contexts: each block of a row is masked, or holds a chain, of its own.
 
 A block is a row to the streams of puma.py, given the clean blocks before it (arXiv 2503.09573;
-paper, section 4.3). All blocks of an example are trained in one pass, so they come and go together,
+paper, section 4.4). All blocks of an example are trained in one pass, so they come and go together,
 although with tau their chains differ in length. An example stays for `stages` visits, the most
 that a chain can take; a block that is finished earlier keeps its last state until then, so that it
 always has something to predict. Blocks that are wholly prompt take no part.

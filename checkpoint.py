@@ -52,7 +52,7 @@ def set_aside(folder):
     """
     kept = unused(folder / "before")
     kept.mkdir()
-    for pattern in ("checkpoint.pt", "weights", "*.jsonl", "*.json", "*.md"):
+    for pattern in ("weights", "*.jsonl", "*.json", "*.md", "checkpoint.pt"):
         for path in list(folder.glob(pattern)):
             path.rename(kept / path.name)
     return kept

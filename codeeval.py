@@ -34,7 +34,7 @@ import policies
 import programs
 import sandbox
 import text
-from files import write_json, write_lines
+from files import read_lines, write_json, write_lines
 from sample import generate
 
 SETTINGS = (
@@ -247,11 +247,6 @@ class Records:
         with open(self.path, "a") as file:
             file.write("".join(json.dumps(record) + "\n" for record in records))
         self.all += records
-
-
-def read_lines(path):
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # what follows was cut off
-    return [json.loads(line) for line in lines]
 
 
 def pass_at_k(n, correct, k):

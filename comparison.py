@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from files import table
+from files import read_lines, table
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
 # makes the interval slightly too wide
@@ -32,6 +32,7 @@ NO_MATTER = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
 )  # fmt: skip
 ERRORS = "errors at the end"
+# The fields of evaluation.Sampler, without torch.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype"  # what all samplers of a grid share
 # One baseline serves all values of these.
@@ -48,8 +49,14 @@ class Run(NamedTuple):
 
 
 def load_run(folder):
-    """The run in a folder. Of an iteration evaluated twice, as after a resume, the last counts."""
-    records = read_records(Path(folder) / "metrics.jsonl")
+    """The run in a folder."""
+    file = Path(folder) / "metrics.jsonl"
+    if not file.is_file():
+        raise SystemExit(f"{file}: no such file")
+    try:
+        records = read_lines(file)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     configs = [r["config"] for r in records if r["type"] == "config"]
     evals = [r for r in records if r["type"] == "eval" and "accuracy" in r]
     evals = {r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]} for r in evals}
@@ -59,18 +66,6 @@ def load_run(folder):
     if config.get("init_from", "").endswith(".pt"):  # the path has the seed in it
         config["init_from"] = "another run"
     return Run(str(folder), config, evals)
-
-
-def read_records(file):
-    if not file.is_file():
-        raise SystemExit(f"{file}: no such file")
-    records = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            raise SystemExit(f"{file}, line {number}: not JSON: {line[:60]!r}") from None
-    return records
 
 
 def result(run, name):
@@ -325,12 +320,15 @@ def ratio_table(runs, metric, variable, targets):
 def sampler_table(found):
     """Markdown table of {name of a group: its `sampled`}; costs are means over runs."""
     lines = []
-    for name, samplers in found.items():
-        for sampler, rows in samplers.items():
+    samplers = dict.fromkeys(sampler for group in found.values() for sampler in group)
+    for sampler in sorted(samplers, key=lambda values: [(v is not None, v) for v in values]):
+        for name, group in found.items():
+            rows = group.get(sampler)
+            if not rows:
+                continue
             cost = [mean(row[key] for row in rows) for key in ("tokens_per_step", "forward_passes")]
             cells = [with_ends(*sampled_accuracy(rows), ".4f"), f"{cost[0]:.2f}", f"{cost[1]:.0f}"]
             lines.append(["-" if v is None else str(v) for v in sampler] + [name, *cells])
-    lines.sort(key=lambda line: line[: len(SAMPLER)])
     return table([*SAMPLER, "runs", "accuracy", "tokens per step", "forward passes"], lines)
 
 

@@ -30,7 +30,7 @@ import sudoku
 from configurator import configure
 from examples import ExampleQueue
 from files import table, write_json
-from losses import predictions, row_shares
+from losses import row_shares, score_all
 from puma import RandomMasking
 from sudoku_generator import singles
 
@@ -82,13 +82,12 @@ def stream(name, task, config, where):
 def examine(model, stream, config, iteration):
     """x0, hidden, and the loss at the hidden cells of contexts of the stream, (N, L) each."""
     policy, seen = policies.get(config["policy"]), []
+    torch.manual_seed(seed)  # for a random policy
     stream.batch(iteration)  # for the number of stages there
     settle = getattr(stream, "stages", 0)  # by then every first chain has been replaced
     for turn in range(settle + contexts // batch_size):
         x0, x, hidden = stream.batch(iteration)
-        log_probs = model.logits(model(x)).log_softmax(-1)
-        position = torch.arange(x.shape[1], device=x.device).expand_as(x)
-        nll, score, confidence = predictions(log_probs, x0, position, policy)
+        nll, score, confidence = score_all(model, x, x0, policy)
         stream.advance(score, confidence)
         if turn >= settle:
             seen.append((x0, hidden, nll))

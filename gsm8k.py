@@ -35,7 +35,7 @@ split = "test"  # of the run's data: test, or transfer (word problems of templat
 question = ""  # a question of your own
 examples: int | None = None  # of the questions at most; None = all
 reference = False  # judge the programs in the file (its `code`), in place of a model's
-policy_table = False  # all settings of the paper's table 2, in place of the one below
+policy_table = False  # all settings of the paper's table 1, in place of the one below
 # -- how -----------------------------------------------------------------------------------------
 policy = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
 reveal = 2  # tokens revealed per step

@@ -37,6 +37,13 @@ def predictions(log_probs, x0, position, policy):
     return nll, policy(log_probs, confidence, position), confidence
 
 
+def score_all(model, x, x0, policy):
+    """`predictions` at all positions, (B, L) each: for a small vocabulary."""
+    log_probs = model.logits(states(model, x, x0)).log_softmax(-1)
+    position = torch.arange(x.shape[1], device=x.device).expand_as(x)
+    return predictions(log_probs, x0, position, policy)
+
+
 def row_shares(hidden, dtype, block=0):
     """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
 
@@ -86,9 +93,7 @@ class Objective(nn.Module):
 
     def forward(self, x, x0, hidden):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
-        log_probs = self.model.logits(states(self.model, x, x0)).log_softmax(-1)
-        position = torch.arange(x.shape[1], device=x.device).expand_as(x)
-        nll, score, confidence = predictions(log_probs, x0, position, self.policy)
+        nll, score, confidence = score_all(self.model, x, x0, self.policy)
         if self.papl:
             nll = nll * papl_weights(nll, hidden, self.papl, self.model.block)
         return row_mean(nll, hidden, self.model.block), score, confidence

@@ -1,6 +1,6 @@
 """The record of a run: metrics.jsonl, one JSON object per line.
 
-    {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first line
+    {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first, at each resume
     {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "val_loss", "examples"}
 
@@ -17,37 +17,27 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from files import write_lines
+from files import read_lines, write_lines
 
 
 class Metrics:
     """Appends to the file; a run resumed at iteration `start` first drops what lies beyond it.
 
-    evaluated: whether it holds an evaluation at `start`.
+    evaluated: whether it holds an evaluation at `start`. Raises ValueError for a damaged file.
     """
 
     def __init__(self, path, config, start):
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in read(path) if line.get("iter", 0) <= start] if start else []
+        old = read_lines(path) if start else []
+        kept = [line for line in old if line.get("iter", 0) <= start]
         header = {"type": "config", "config": config, "versions": versions(), "commit": commit()}
-        write_lines(path, kept or [header])
+        write_lines(path, [*kept, header])
         self.evaluated = any(line["type"] == "eval" and line["iter"] == start for line in kept)
 
     def write(self, **line):
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
-
-
-def read(path):
-    """The lines of a record up to the first one that a kill has cut off."""
-    lines = []
-    for text in path.read_text().splitlines() if path.is_file() else []:
-        try:
-            lines.append(json.loads(text))
-        except ValueError:
-            break
-    return lines
 
 
 def versions():

@@ -35,6 +35,7 @@ from comparison import (
 )
 
 TARGETS = (0.5, 0.8, 0.9, 0.95, 0.97)
+LOSS = "val_loss"  # the one metric that is no accuracy
 
 
 @contextlib.contextmanager
@@ -92,9 +93,8 @@ def learning_curves(runs, file, metric):
     with panels(file) as (axes,):
         for label, members in group_runs(runs).items():
             draw_band(axes, [curve(run, metric) for run in members], named(label, members))
-        share = metric != "val_loss"
-        axes.set(xlabel="iteration", ylabel=f"accuracy ({metric})" if share else metric)
-        axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if share else {})
+        axes.set(xlabel="iteration", ylabel=meaning(metric))
+        axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if metric != LOSS else {})
 
 
 def final_accuracy(runs, file, metric):
@@ -103,7 +103,11 @@ def final_accuracy(runs, file, metric):
     with panels(file, size=(6, 1 + 0.4 * len(groups))) as (axes,):
         ends = {label: [curve(r, metric)[-1][1] for r in runs] for label, runs in groups.items()}
         draw_dots(axes, ends)
-        axes.set(xlabel=f"final accuracy ({metric})")
+        axes.set(xlabel=f"final {meaning(metric)}")
+
+
+def meaning(metric):
+    return "loss under random masks" if metric == LOSS else f"accuracy ({metric})"
 
 
 def nelbo(runs, file):
@@ -152,7 +156,7 @@ def policy_table(runs, file):
 
 
 def varied(row):
-    """Which of the paper's three ablations of the sampler (table 2) a row belongs to, or None."""
+    """Which of the paper's three ablations of the sampler (table 1) a row belongs to, or None."""
     changed = [key for key in ("tau", "tau_entropy", "temperature") if row.get(key)]
     if row["reveal"] != 2:
         changed.append("reveal")
@@ -230,7 +234,7 @@ def arguments(args=None):
     parser.add_argument(
         "--figure", choices=[*FIGURES, *RESULTS], default="curves", help="default: %(default)s"
     )
-    parser.add_argument("--metric", help="sampling policy (default: the first), or val_loss")
+    parser.add_argument("--metric", help=f"sampling policy (default: the first), or {LOSS}")
     parser.add_argument("--against", help="of the figure ratio: a key of train.py, as clues")
     parser.add_argument("--out", help="file of the figure (default: FIGURE.png)")
     parser.add_argument(
@@ -239,6 +243,8 @@ def arguments(args=None):
     args = parser.parse_args(args)
     if args.figure == "ratio" and not args.against:
         parser.error("--figure=ratio needs --against, a key of train.py")
+    if args.figure == "ratio" and args.metric == LOSS:
+        parser.error("--figure=ratio is of accuracies: --metric names a sampling policy")
     return args
 
 
@@ -255,7 +261,7 @@ def main():
         print(ratio_table(runs, metric, args.against, args.targets), NOTE, sep="\n", end="")
         draw(runs, file, metric, args.against, args.targets)
         return
-    if metric != "val_loss":
+    if metric != LOSS:
         tables = comparisons(group_runs(runs), metric, args.targets)
         print("\n\n".join(tables), NOTE, sep="\n", end="")
     draw(runs, file, metric)

@@ -57,7 +57,7 @@ def generate(
     best; with tau_entropy, the same for positions of less entropy than that (nats).
     temperature > 0 first samples a token for every position, out of the likeliest ones that have
     top_p of the probability; `confidence` is then the model's untempered probability of what was
-    sampled (paper, table 2); the entropy does not depend on it.
+    sampled (paper, table 1); the entropy does not depend on it.
 
     A model with blocks fills in one block after the other, and so does this inside each. A causal
     model's blocks are single tokens: policy, count and tau have nothing to choose from, whatever

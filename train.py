@@ -110,9 +110,8 @@ dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the h
 gradient_checkpointing = False  # keep less for backward and compute it twice
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
 
-_MAY_CHANGE = [
-    "name", "out_dir", "init_from", "max_iters", "log_interval", "checkpoint_interval", "keep_every"
-]  # fmt: skip
+_MAY_CHANGE = "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir"
+_MACHINE = "device", "dtype", "compile"
 
 
 def main(config):
@@ -126,8 +125,7 @@ def main(config):
         saved = checkpoint.load(out / "checkpoint.pt") if resuming or eval_only else None
         if saved:
             config["init_from"] = saved["config"]["init_from"]  # adapters need their base again
-        if resuming:
-            check_resumed(saved, config, world, device)
+            check_saved(saved, config, resuming, world, device)
         with backend.first_process_first(rank):
             task = TASKS[dataset].load(config)
             torch.manual_seed(seed)
@@ -191,10 +189,11 @@ def main(config):
             print(memory_table(model_args, device, world), flush=True)
     if rank == 0 and not resuming and (out / "checkpoint.pt").exists():
         print(f"kept in {checkpoint.set_aside(out)}: the run that was in {out}")
-    log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
+    with backend.mistakes_named():
+        log = Metrics(out / "metrics.jsonl", config, start) if rank == 0 else None
     if not resuming:
-        save(0)
         keep(0)
+        save(0)
     stop = stop_on_signal()
     bar = tqdm(total=max_iters, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
     losses, shown, result = [], {}, None
@@ -255,8 +254,7 @@ def check(config):
     """Raise ValueError for values that no run can have."""
     for key in (
         "train_examples", "test_examples", "buffer", "dim", "layers", "heads", "mlp", "batch_size",
-        "accumulate", "eval_interval", "eval_reveal", "eval_batch_size", "log_interval",
-        "checkpoint_interval",
+        "accumulate", "eval_interval", "eval_batch_size", "log_interval", "checkpoint_interval",
     ):  # fmt: skip
         if config[key] < 1:
             raise ValueError(f"{key} {config[key]}: expected at least 1")
@@ -266,8 +264,7 @@ def check(config):
         )
     if dataset not in TASKS:
         raise ValueError(f"dataset {dataset!r}: expected {', '.join(TASKS)}")
-    for each in (tau, eval_tau):
-        policies.threshold(each, None)
+    policies.threshold(tau, None)
     if not 0 <= papl < math.inf:
         raise ValueError(f"papl {papl}: expected a finite number, at least 0")
     if block_schedule:
@@ -287,7 +284,7 @@ def check(config):
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     for each in eval_policies:
-        policies.get(each)
+        Sampler(each, eval_reveal, eval_tau).check()
 
 
 def make_model(task, saved, origin, device):
@@ -439,13 +436,21 @@ def validation_loss(examples, model, device, rank, world):
     return total, len(x0)
 
 
-def check_resumed(saved, config, world, device):
-    """Raise ValueError where this run could not go on as the saved one would have."""
+def check_saved(saved, config, resuming, world, device):
+    """Raise ValueError where this run could not go on as the saved one would have.
+
+    To be evaluated it must be the same run, on any machine.
+    """
+    may = _MAY_CHANGE if resuming else _MAY_CHANGE + _MACHINE
     differ = [key for key in config if config[key] != saved["config"].get(key)]
-    differ = [key for key in differ if key not in _MAY_CHANGE and not key.startswith("eval_")]
+    differ = [key for key in differ if key not in may and not key.startswith("eval_")]
     if differ:
         was = ", ".join(f"{key} {saved['config'].get(key)} -> {config[key]}" for key in differ)
-        raise ValueError(f"a resumed run must keep its configuration: {was}")
+        raise ValueError(f"a saved run must keep its configuration: {was}")
+    if not resuming:
+        return
+    if saved["iteration"] > config["max_iters"]:
+        raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
     there, here = (len(saved["ranks"]), saved["device"]), (world, device.type)
     if there != here:
         raise ValueError(f"a resumed run must keep its processes and device: {there} -> {here}")
@@ -477,11 +482,10 @@ def stop_on_signal():
 
 def finish(result, rank):
     if rank == 0:
-        how = f"surer than {eval_tau}" if eval_tau else f"{eval_reveal} per step"
         print(f"{result['val_loss']:.4f} validation loss")
-        how = "1 per step" if method == "ar" else how
         for key, share in result["accuracy"].items():
-            print(f"{share:7.2%} of {result['examples']} held-out problems solved ({key}, {how})")
+            sampler = Sampler(key, eval_reveal, eval_tau) if method != "ar" else Sampler(key, 1)
+            print(f"{share:7.2%} of {result['examples']} held-out problems solved ({sampler})")
     backend.stop()
 
 

@@ -25,6 +25,7 @@ import metrics
 import policies
 import sudoku
 from configurator import configure
+from evaluation import on_device
 from files import table, write_json
 from sample import generate, predict
 
@@ -48,8 +49,7 @@ def main():
             raise ValueError(f"{out_dir} has no weights to compare: train it with --keep_every")
         test = sudoku.load(config).test
         rows = np.arange(min(puzzles, len(test)))
-    x0, prompt = (torch.from_numpy(part).to(where) for part in test[rows])
-    x0, policy = x0.long(), policies.get(config["policy"])
+    (x0, prompt), policy = on_device(test[rows], where), policies.get(config["policy"])
     K, tau = config["k_schedule"][-1][1], config["tau"]
     steps, iterations, solved = {"chain": [], "sampler": []}, [], []
     for file in tqdm(files, "weights"):

@@ -4,7 +4,8 @@
 #     source .venv/bin/activate && runs/tau.sh
 #     SEEDS="1 2" JOBS=4 runs/tau.sh         # fewer seeds, more cores: a run takes one
 #
-# A training that is complete is skipped, one that was stopped goes on. Scripts share runs.
+# A training that is complete is skipped, one that was stopped goes on, one with other settings is
+# made anew (train.py keeps the old one). Scripts share runs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seeds=${SEEDS:-1 2 3}
@@ -22,7 +23,7 @@ run() { # NAME ARGUMENTS: note a training of each seed, in $OUT/NAME_SEED
     done
 }
 
-base() { # PUMA and the baseline at the defaults, which most figures show
+base() { # PUMA and the baseline at the defaults, which most figures show; 2 cores: 7 minutes
     run puma --method=puma --keep_every=125
     run mdm --method=mdm --keep_every=125
 }
@@ -45,8 +46,9 @@ one() { # FOLDER ARGUMENTS: a training, from where it stands
     shift
     settings="$* $(cat config/*.py | cksum)" # they build on each other
     [ "$(cat "$out/complete" 2>/dev/null)" != "$settings" ] || return 0
-    [ ! -e "$out/checkpoint.pt" ] || resume=--init_from=resume
+    [ -e "$out/complete" ] || [ ! -e "$out/checkpoint.pt" ] || resume=--init_from=resume
     mkdir -p "$out"
+    rm -f "$out/complete"
     echo "$out: $*"
     if ! "$PYTHON" train.py "$@" --out_dir="$out" $resume >"$out/log.txt" 2>&1; then
         echo "$out: $(tail -n 1 "$out/log.txt")" >&2

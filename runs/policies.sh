@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Samplers: threshold, tokens per step and temperature, on PUMA and on random masks (paper, table 2),
+# Samplers: threshold, tokens per step and temperature, on PUMA and on random masks (paper, table 1),
 # and other policies and thresholds by entropy (paper, section "Robustness across inference policies").
 # The 6 runs of sudoku_mini.sh and 12 minutes more; 2 cores (measured: 11 min 40 s).
 CONFIG=${CONFIG:-config/sudoku_mini.py}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Confidence threshold of fast-forwarding while training: 0.4 to 0.95, and off (paper, figure 2).
+# Confidence threshold of fast-forwarding while training: 0.4 to 0.95, and off (paper, figure 4).
 # 18 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 23 minutes more
 # (from 20 min 47 s measured for 16 of them and a half).
 source "$(dirname "$0")/common.sh"

@@ -199,7 +199,7 @@ def test_messages_for_folders_without_metrics(tmp_path, write, four):
     (tmp_path / "untested" / "metrics.jsonl").write_text("")
     with pytest.raises(SystemExit, match=r"metrics\.jsonl has no config"):
         comparison.load_run(tmp_path / "untested")
-    (tmp_path / "untested" / "metrics.jsonl").write_text('{"type": "config", "config": {}}\n{"ty')
+    (tmp_path / "untested" / "metrics.jsonl").write_text('{"type": "config", "config": {}}\n{"ty\n')
     with pytest.raises(SystemExit, match=r"metrics\.jsonl, line 2: not JSON"):
         comparison.load_run(tmp_path / "untested")
 
@@ -314,7 +314,7 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
     plain |= {"examples": 512, "seed": 1, "dtype": ""}
     varied = [
         {},
-        {"reveal": 5},
+        {"reveal": 10},
         {"tau": 0.9},
         {"temperature": 0.5},
         {"tau_entropy": 0.1},
@@ -334,13 +334,15 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
     folders = [write(f"run-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
     draw("policies", tmp_path, folders, "grid.json", one, two)
     ends = [line[0] for line in map(lines, axes)]
-    expected = [[(0.9, 0.4)], [(2, 0.2), (5, 0.3)], [(0.5, 0.5)]]
+    expected = [[(0.9, 0.4)], [(2, 0.2), (10, 0.3)], [(0.5, 0.5)]]
     assert [[x for x, _ in line] for line in ends] == [[x for x, _ in line] for line in expected]
     assert np.allclose([y for line in ends for _, y in line], [0.4, 0.2, 0.3, 0.5])
     table = capsys.readouterr().out.splitlines()
     mean = "0.2000 [-1.0706, 1.4706]"  # 12.706 * 0.1
     assert f"| top_k | 2 | - | - | 0.0 | method=puma (2 seeds) | {mean} | 2.00 | 18 |" in table
     assert len(table) == 2 + len(varied)
+    reveals = [line.split(" | ")[1] for line in table[2:]]
+    assert reveals == ["2", "2", "2", "2", "5", "10"]
     assert comparison.sampled_accuracy([one[2]]) == (0.1, 0.0, 0.95)
 
 
@@ -350,6 +352,7 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
         (["--figure=distance"], "trajectories.json: no such file"),
         (["--figure=nelbo"], "nelbo.json is damaged"),
         (["--figure=ratio"], "--against"),
+        (["--figure=ratio", "--against=clues", "--metric=val_loss"], "is of accuracies"),
         (["--figure=ratio", "--against=clue"], "--against=clue: no run has such a key"),
         (["--out=curves.txt"], "curves.txt"),
     ],

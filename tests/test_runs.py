@@ -66,6 +66,9 @@ def test_each_seed_is_trained_once_stopped_runs_go_on(execute, tmp_path):
     folders = [f"{tmp_path}/out/{method}_{seed}" for method, seed in sorted(wanted, reverse=True)]
     assert sorted(calls[1][1:5]) == sorted(folders)
     assert trainings(execute("sudoku_mini.sh", SEEDS="1 2")[0]) == []
+    (tmp_path / "out/mdm_1/complete").write_text("of other settings")
+    (anew,) = trainings(execute("sudoku_mini.sh", SEEDS="1 2")[0])
+    assert "--method=mdm" in anew and "--seed=1" in anew and "--init_from=resume" not in anew
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS))

@@ -99,9 +99,11 @@ def test_an_evaluation_in_which_a_run_was_killed_is_made_up_for(trained, tmp_pat
     *before, evaluation = metrics(trained)
     assert evaluation["type"] == "eval" and evaluation["iter"] == 20
     write_lines(tmp_path / "killed/metrics.jsonl", before)
-    for _ in range(2):  # and only once
+    for times in (1, 2):
         train(tmp_path / "killed", "--init_from=resume")
-        assert metrics(tmp_path / "killed") == [*before, evaluation]
+        written = metrics(tmp_path / "killed")
+        assert [line for line in written[1:] if line["type"] != "config"] == metrics(trained)[1:]
+        assert sum(line["type"] == "config" for line in written) == 1 + times
 
 
 @pytest.mark.parametrize("method", ["puma", "mdm"])
@@ -147,7 +149,7 @@ def test_evaluation_leaves_training_as_it_was(tmp_path):
 
 def test_eval_only_repeats_the_final_evaluation_and_writes_nothing(trained):
     before = {file.name: file.read_bytes() for file in trained.iterdir()}
-    out = train(trained, "--eval_only=True")
+    out = train(trained, "--eval_only=True", "--compile=False")
     final = metrics(trained)[-1]
     assert final["type"] == "eval"
     for policy, share in final["accuracy"].items():
@@ -219,6 +221,17 @@ def test_a_new_run_keeps_the_old_one_and_what_was_measured_of_it(tmp_path):
 def test_a_resumed_run_must_keep_its_configuration(flag, trained):
     with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
         train(trained, "--init_from=resume", "--max_iters=30", flag)
+    with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
+        train(trained, "--eval_only=True", flag)
+
+
+def test_a_run_cannot_be_resumed_to_an_earlier_end_and_records_a_later_one(trained, tmp_path):
+    with pytest.raises(SystemExit, match="max_iters 10: the run is at 20"):
+        train(trained, "--init_from=resume", "--max_iters=10")
+    shutil.copytree(trained, tmp_path / "longer")
+    train(tmp_path / "longer", "--init_from=resume", "--max_iters=30")
+    configs = [line["config"] for line in metrics(tmp_path / "longer") if "config" in line]
+    assert [config["max_iters"] for config in configs] == [20, 30]
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -249,13 +262,14 @@ def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path):
 def test_block_size_warm_up_from_an_autoregressive_run(method, tmp_path):
     train(tmp_path / "ar", "--method=ar", "--max_iters=10")
     flags = [f"--method={method}", f"--init_from={tmp_path}/ar/checkpoint.pt", "--max_iters=12"]
-    train(tmp_path / "run", "--block_schedule=[(0,1),(4,4),(8,8)]", *flags)
+    flags += ["--block_schedule=[(0,1),(4,4),(8,8)]"]
+    train(tmp_path / "run", *flags)
     lines = metrics(tmp_path / "run")
     assert all(np.isfinite(line["loss"]) for line in lines if line["type"] == "train")
     args = load(tmp_path / "run/checkpoint.pt")["model_args"]
     assert args["shifted"] and args["block"] == 8
     final = lines[-1]
-    out = train(tmp_path / "run", "--eval_only=True")
+    out = train(tmp_path / "run", "--eval_only=True", *flags)
     assert f"{final['accuracy']['top_k']:7.2%} of 40" in out
     solved = run_script("sample.py", f"--out_dir={tmp_path}/run", "--device=cpu")
     assert f"solved {final['accuracy']['top_k'] * 40:.0f} of 40" in solved
