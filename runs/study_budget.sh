@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # When does PUMA win? Budget: 500 to 2,000 updates, the cosine over each.
-# 12 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 17 minutes more
-# (estimated).
+# 12 runs beside the 6 of PUMA and random masks that studies share; 2 cores: 20 minutes more
+# (measured, with other work: 19 min 28 s).
 source "$(dirname "$0")/common.sh"
 base # 1,000
 for iterations in 500 2000; do
