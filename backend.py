@@ -35,7 +35,7 @@ def start(device=""):
         raise ValueError(f"device {device}: {error}") from None
     if device.type == "cpu":
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # it costs time and shows bugs only
+        torch.utils.deterministic.fill_uninitialized_memory = False  # for debugging
     if device.type == "cuda":
         device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
