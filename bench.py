@@ -29,13 +29,13 @@ import backend
 import model as transformer
 import policies
 from configurator import configure
-from examples import ExampleQueue
+from data.sudoku.generate import generate as make_puzzles
+from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
-from metrics import commit
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking, choose_random
+from record import commit
 from sample import generate
-from sudoku_generator import generate as make_puzzles
 
 # -- what ----------------------------------------------------------------------------------------
 parts = ["step", "sample", "attention", "text_step"]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-import lora
 from model import Transformer
+from pretrained import lora
 
 
 def save(state, path):

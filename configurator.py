@@ -46,17 +46,23 @@ def configure(settings, argv=None):
     script = Path(settings["__file__"])
     keys = read_keys(script.read_text(encoding="utf-8"))
     if "-h" in argv or "--help" in argv:
-        print(help_text(script.name, settings["__doc__"], keys))
+        print(help_text(command(settings), settings["__doc__"], keys))
         raise SystemExit(0)
     values = {name: settings[name] for name in keys}
     try:
         for arg in argv:
             values |= read_flag(arg, keys) if arg.startswith("-") else read_file(arg, keys)
     except ConfigError as error:
-        print(f"{error}\n`python {script.name} --help` lists all keys", file=sys.stderr)
+        print(f"{error}\n`python {command(settings)} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
     settings.update(values)
     return values
+
+
+def command(settings):
+    """What follows `python` to run the script: `train.py`, or `-m studies.plot`."""
+    spec = settings.get("__spec__")
+    return f"-m {spec.name}" if spec else Path(settings["__file__"]).name
 
 
 def read_keys(source):

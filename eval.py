@@ -20,9 +20,9 @@ import backend
 import checkpoint
 import evaluation
 import likelihood
-import metrics
+import record as metrics
 from configurator import configure
-from files import write_json
+from record import write_json
 from tasks import TASKS
 
 # -- what ----------------------------------------------------------------------------------------

@@ -14,9 +14,9 @@ import torch
 
 import backend
 import policies
-from files import table, write, write_json
-from programs import interval
+from record import table, write, write_json
 from sample import generate
+from tasks.programs import interval
 
 
 class Sampler(NamedTuple):

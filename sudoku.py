@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sudoku_generator import generate
+from data.sudoku.generate import generate
 
 SLAB = 1 << 14  # rows worked on at once: a file may have millions
 DATA_SEED = 0  # the same puzzles, and the same held out, for runs of every seed

@@ -25,22 +25,20 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
-import ablations
 import backend
 import block
 import checkpoint
-import hf
-import lora
-import memory
 import policies
 from configurator import configure
 from evaluation import Sampler, on_device, solve
-from examples import ExampleQueue, fingerprint
+from example_queue import ExampleQueue, fingerprint
 from losses import DENSE, ChunkedObjective, Objective, masked_nll, row_mean, states
-from metrics import Metrics
 from model import Transformer
 from muon import Muon
+from pretrained import hf, lora, memory
 from puma import NextToken, RandomFirst, RandomMasking, check_schedule, value_at
+from record import Metrics
+from studies import ablations
 from tasks import TASKS
 
 # -- run -------------------------------------------------------------------------------------

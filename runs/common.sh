@@ -68,12 +68,12 @@ each() { # SCRIPT "NAMES" ARGUMENTS: a script on every run of these names, $JOBS
     shift
     for name in $1; do for seed in $seeds; do folders+=("--out_dir=$OUT/${name}_$seed"); done; done
     shift
-    printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "${JOBS:-2}" "$PYTHON" "$script" "$@"
+    printf '%s\0' "${folders[@]}" | xargs -0 -n 1 -P "${JOBS:-2}" "$PYTHON" -m "$script" "$@"
 }
 
 figure() { # FILE FIGURE "NAMES" ARGUMENTS: of all seeds of these runs; its table beside it
     local file=$OUT/figures/$1 folders=() name seed
     for name in $3; do for seed in $seeds; do folders+=("$OUT/${name}_$seed"); done; done
-    "$PYTHON" plot.py "${folders[@]}" --figure="$2" --out="$file.png" "${@:4}" | tee "$file.md"
+    "$PYTHON" -m studies.plot "${folders[@]}" --figure="$2" --out="$file.png" "${@:4}" | tee "$file.md"
     [ -s "$file.md" ] || rm "$file.md"
 }

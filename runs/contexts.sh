@@ -7,5 +7,5 @@ source "$(dirname "$0")/common.sh"
 run puma --method=puma --keep_every=125
 run clues_20_puma --clues=20 --method=puma --keep_every=250
 train
-each contexts.py "puma clues_20_puma"
+each studies.contexts "puma clues_20_puma"
 figure contexts contexts "puma clues_20_puma"

@@ -5,5 +5,5 @@ CONFIG=${CONFIG:-config/sudoku_mini.py}
 source "$(dirname "$0")/common.sh"
 base
 train
-each eval.py "puma mdm" --nelbo
+each eval "puma mdm" --nelbo
 figure nelbo nelbo "puma mdm"

@@ -6,7 +6,7 @@ CONFIG=${CONFIG:-config/sudoku_mini.py}
 source "$(dirname "$0")/common.sh"
 base
 train
-grid() { each eval.py "puma mdm" --grid "$@"; }
+grid() { each eval "puma mdm" --grid "$@"; }
 grid --policies="['top_k']" --reveals="[1, 2, 3, 5, 9]" --taus="[None]"
 grid --policies="['top_k']" --reveals="[2]" --taus="[0.8, 0.9, 0.95]" --tau_entropies="[0.1, 0.5]"
 grid --policies="['top_k']" --reveals="[2]" --taus="[None]" --temperatures="[0.2, 0.5, 0.7, 0.8, 1.0]"

@@ -6,6 +6,6 @@ CONFIG=${CONFIG:-config/sudoku_mini.py}
 source "$(dirname "$0")/common.sh"
 base
 train
-each trajectories.py "puma mdm"
+each studies.trajectories "puma mdm"
 figure trajectories_distance distance "puma mdm"
 figure trajectories_order order puma

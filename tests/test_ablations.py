@@ -7,11 +7,11 @@ from test_puma import MASK, Rows, make
 
 import losses
 import policies
-from ablations import CHAINS, DropChains, Explore, LateRefill, Mixed, RandomStart, Reverse
 from checkpoint import load, load_model
-from examples import ExampleQueue
+from example_queue import ExampleQueue
 from model import Transformer
 from puma import ProgressiveUnmasking
+from studies.ablations import CHAINS, DropChains, Explore, LateRefill, Mixed, RandomStart, Reverse
 
 EVERY = pytest.mark.parametrize("kind", CHAINS.values(), ids=CHAINS)
 

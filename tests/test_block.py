@@ -11,7 +11,7 @@ import block
 import model as module
 import policies
 from cache import Cache
-from examples import ExampleQueue
+from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer, attend
 from sample import generate

@@ -12,13 +12,11 @@ import torch
 from conftest import run_script, train
 
 import checkpoint
-import codeeval
-import corpus
-import humaneval
-import mbpp
 import sandbox
+from data import corpus
+from data.tokenizer import Tokenizer, train_ranks
 from model import Transformer
-from tokenizer import Tokenizer, train_ranks
+from tasks import codeeval, humaneval, mbpp
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
 HUMANEVAL, MBPP = SHARED / "humaneval" / "HumanEval.jsonl", SHARED / "mbpp" / "mbpp.jsonl"
@@ -80,7 +78,7 @@ def evaluate(run, tmp_path):
 
     def evaluate(path, *flags, script="humaneval"):
         own = [f"--out_dir={tmp_path}", f"--file={path}", "--device=cpu"]
-        printed = run_script(f"{script}.py", *own, "--new_tokens=12", "--length=90", *flags)
+        printed = run_script(f"tasks/{script}.py", *own, "--new_tokens=12", "--length=90", *flags)
         records = codeeval.read_lines(tmp_path / f"{script}.jsonl")[1:]
         assert len({(each["task_id"], each["sample"]) for each in records}) == len(records)
         return printed, {(each["task_id"], each["sample"]): each for each in records}
@@ -253,7 +251,7 @@ def test_only_prompts_of_equal_length_share_a_batch():
 )
 def test_mistakes_are_named(flags, message, file):
     with pytest.raises(SystemExit, match=message):
-        run_script("humaneval.py", f"--file={file(PROBLEMS)}", "--device=cpu", *flags)
+        run_script("tasks/humaneval.py", f"--file={file(PROBLEMS)}", "--device=cpu", *flags)
 
 
 def test_files_of_another_form_are_named(file):
@@ -294,14 +292,14 @@ def test_problems_as_the_test_set_of_a_run(tmp_path):
 
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")
 def test_humanevals_solutions_pass():
-    printed = run_script("humaneval.py", "--reference", f"--file={HUMANEVAL}")
+    printed = run_script("tasks/humaneval.py", "--reference", f"--file={HUMANEVAL}")
     assert printed.startswith("164 problems") and "164 passed" in printed
 
 
 @pytest.mark.skipif(not MBPP.exists(), reason="MBPP is not here")
 def test_mbpps_solutions_pass_but_for_one():
     """Of ids 1 to 974 one fails: 123 is right, but tries all divisors, for about ten seconds."""
-    printed = run_script("mbpp.py", "--reference", f"--file={MBPP}")
+    printed = run_script("tasks/mbpp.py", "--reference", f"--file={MBPP}")
     assert printed.startswith("MBPP/123: timeout") and "499 passed" in printed
 
 

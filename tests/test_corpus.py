@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from corpus import Examples, Writer, encode, prompt_text, question_key
-from examples import ExampleQueue
-from tokenizer import Tokenizer, load, train_ranks
+from data.corpus import Examples, Writer, encode, prompt_text, question_key
+from data.tokenizer import Tokenizer, load, train_ranks
+from example_queue import ExampleQueue
 
 LENGTH = 37
 PAIRS = [

@@ -1,6 +1,5 @@
 """data/dream_coder/prepare.py and overlap.py. Oracle: each row's fate, decided here by hand."""
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -11,18 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import corpus
-import overlap
-import sources
-from tokenizer import load, save, train_ranks
+from data import corpus, sources
+from data.dream_coder import overlap, prepare
+from data.tokenizer import load, save, train_ranks
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 SCRIPT = ROOT / "data" / "dream_coder" / "prepare.py"
-
-spec = importlib.util.spec_from_file_location("prepare_dream_coder", SCRIPT)
-prepare = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(prepare)
 
 HUMANEVAL = {
     "task_id": "HumanEval/0",

@@ -10,8 +10,8 @@ from conftest import ONE_THREAD, ROOT, run_script
 from test_train import same
 
 import checkpoint
-import hf
 from model import Transformer
+from pretrained import hf
 
 transformers = pytest.importorskip("transformers")
 SHAPE = dict(
@@ -96,7 +96,7 @@ def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
 
 
 def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
-    run_script("export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
+    run_script("pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
     ours, _, _ = checkpoint.load_model(trained / "checkpoint.pt")
     theirs = transformers.Qwen2ForCausalLM.from_pretrained(
         tmp_path / "folder", attn_implementation="eager"
@@ -109,7 +109,9 @@ def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, t
     assert not args["causal"] and not args["shifted"]
     assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
     with pytest.raises(SystemExit, match="is there already"):
-        run_script("export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
+        run_script(
+            "pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}"
+        )
 
 
 def test_what_is_no_weight_is_kept(folder, tmp_path):
@@ -208,7 +210,8 @@ def test_qwen2_becomes_bidirectional_and_takes_the_mask_token_of_the_data(folder
 
 
 READ = """
-import pathlib, re, sys, torch, hf
+import pathlib, re, sys, torch
+from pretrained import hf
 def peak():  # KiB; the resource module would tell that of the parent process
     return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 args = hf.read_shape(sys.argv[1]) | {"length": 8}

@@ -10,12 +10,10 @@ from conftest import run_script, train
 from test_train import metrics, same
 
 import checkpoint
-import hf
-import lora
-import memory
 import policies
 from losses import ChunkedObjective, Objective
 from model import Transformer
+from pretrained import hf, lora, memory
 
 peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
@@ -68,8 +66,10 @@ def test_the_loss_falls_and_the_checkpoint_holds_adapters_only(tuned):
 
 
 def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tuned, dream, tmp_path):
-    run_script("export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'adapter'}")
-    run_script("export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'merged'}", "--merge")
+    run_script("pretrained/export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'adapter'}")
+    run_script(
+        "pretrained/export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'merged'}", "--merge"
+    )
     ours, config, _ = checkpoint.load_model(tuned / "checkpoint.pt")
     assert config["init_from"] == f"hf:{dream}"
     x = torch.randint(1510, (2, 100))
@@ -144,7 +144,7 @@ def test_without_adapters_all_weights_are_trained_and_kept(dream, tmp_path):
     saved = checkpoint.load(tmp_path / "checkpoint.pt")
     assert len(saved["model"]) == len(saved["ema"]) == 4 * 12 + 3
     train(tmp_path, *LORA, "--init_from=resume", "--lora_rank=0", "--ema=0.999", "--max_iters=2")
-    run_script("export.py", f"--out_dir={tmp_path}", f"--folder={tmp_path / 'folder'}")
+    run_script("pretrained/export.py", f"--out_dir={tmp_path}", f"--folder={tmp_path / 'folder'}")
     ours, _, _ = checkpoint.load_model(tmp_path / "checkpoint.pt")
     args = hf.read_shape(tmp_path / "folder") | {"length": 176}
     again = hf.load(tmp_path / "folder", args)

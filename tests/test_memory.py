@@ -4,12 +4,11 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import lora
 import losses
-import memory
 import policies
 from losses import ChunkedObjective
 from model import Transformer
+from pretrained import lora, memory
 
 ARGS = dict(
     vocab_size=6000, mask_token=5999, length=200, dim=192, layers=5, heads=6, kv_heads=2, mlp=512,

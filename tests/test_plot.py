@@ -8,9 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+from conftest import ROOT
 
-import comparison
-import plot
+from studies import comparison, plot
 
 
 @pytest.fixture
@@ -214,8 +214,10 @@ def test_the_same_seed_twice_is_refused(write, four):
 
 def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
     file = tmp_path / "curves.png"
-    command = [sys.executable, plot.__file__, *(run.folder for run in four), f"--out={file}"]
-    done = subprocess.run([*command, "--targets=0.25,0.5"], capture_output=True, text=True)
+    command = [sys.executable, "-m", "studies.plot", *(run.folder for run in four), f"--out={file}"]
+    done = subprocess.run(
+        [*command, "--targets=0.25,0.5"], capture_output=True, text=True, cwd=ROOT
+    )
     assert (done.stderr, done.returncode) == (f"wrote {file}\n", 0)
     assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
     assert file.read_bytes().startswith(b"\x89PNG")
@@ -354,11 +356,11 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
         (["--figure=ratio"], "--against"),
         (["--figure=ratio", "--against=clues", "--metric=val_loss"], "is of accuracies"),
         (["--figure=ratio", "--against=clue"], "--against=clue: no run has such a key"),
-        (["--out=curves.txt"], "curves.txt"),
+        (["--out=out/curves.txt"], "curves.txt"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path):
     (tmp_path / "puma-1/nelbo.json").write_text("{")
-    command = [sys.executable, plot.__file__, four[0].folder, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, "-m", "studies.plot", four[0].folder, *flags]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from data.corpus import Examples, Writer, question_key
+from data.tinygsm import prepare
+from data.tokenizer import load, save, train_ranks
+
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "data" / "tinygsm"
-sys.path.insert(0, str(FOLDER))
-
-import prepare  # noqa: E402
-
-from corpus import Examples, Writer, question_key  # noqa: E402
-from tokenizer import load, save, train_ranks  # noqa: E402
 
 ROWS = [
     {"question": f"Ann has {i} pens and buys {i % 7}. How many?", "code": f"result = {i} + {i % 7}"}

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from programs import equal, interval, judge, number
+from tasks.programs import equal, interval, judge, number
 
 
 @pytest.mark.parametrize(

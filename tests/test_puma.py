@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import policies
-from examples import ExampleQueue
+from example_queue import ExampleQueue
 from losses import Objective
 from model import Transformer, causal
 from puma import NextToken, ProgressiveUnmasking, RandomFirst, RandomMasking, random_masks

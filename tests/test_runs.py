@@ -10,15 +10,18 @@ import sys
 import pytest
 from conftest import ROOT
 
-import plot
 from configurator import read_flag, read_keys
+from studies import plot
 
 SCRIPTS = sorted(path.name for path in (ROOT / "runs").glob("*.sh") if path.name != "common.sh")
 STAND_IN = f"""#!{sys.executable}
 import json, os, sys
+call = sys.argv[1:]
+if call[0] == "-m":
+    call = [call[1].replace(".", "/") + ".py", *call[2:]]
 with open(os.environ["CALLS"], "a") as file:
-    file.write(json.dumps(sys.argv[1:]) + "\\n")
-if sys.argv[1] == "train.py":
+    file.write(json.dumps(call) + "\\n")
+if call[0] == "train.py":
     out = next(arg.split("=", 1)[1] for arg in sys.argv if arg.startswith("--out_dir="))
     open(out + "/checkpoint.pt", "w").close()
     print("the last words of", out)
@@ -57,12 +60,12 @@ def test_each_seed_is_trained_once_stopped_runs_go_on(execute, tmp_path):
     given = [dict(flag[2:].split("=", 1) for flag in call[1:]) for call in trainings(calls)]
     assert {(flags["method"], flags["seed"]) for flags in given} == wanted and len(given) == 4
     assert not any("init_from" in flags for flags in given)
-    assert not any(call[0] == "plot.py" for call in calls)
+    assert not any(call[0] == "studies/plot.py" for call in calls)
 
     calls, _, code = execute("sudoku_mini.sh", SEEDS="1 2")
     (again,) = trainings(calls)
     assert code == 0 and "--seed=2" in again and again[-1] == "--init_from=resume"
-    assert [call[0] for call in calls] == ["train.py", "plot.py", "plot.py"]
+    assert [call[0] for call in calls] == ["train.py", "studies/plot.py", "studies/plot.py"]
     folders = [f"{tmp_path}/out/{method}_{seed}" for method, seed in sorted(wanted, reverse=True)]
     assert sorted(calls[1][1:5]) == sorted(folders)
     assert trainings(execute("sudoku_mini.sh", SEEDS="1 2")[0]) == []
@@ -78,14 +81,14 @@ def test_scripts_give_keys_that_exist_and_plot_what_they_train(script, execute):
     keys = {}
     for call in calls:
         name, flags = call[0], [arg for arg in call[1:] if arg.startswith("--")]
-        if name == "plot.py":
+        if name == "studies/plot.py":
             plot.arguments(call[1:])
         else:
             keys[name] = keys.get(name) or read_keys((ROOT / name).read_text())
             for flag in flags:
                 read_flag(flag, keys[name])
     trained = {flag for call in trainings(calls) for flag in call if flag.startswith("--out_dir=")}
-    plotted = [call for call in calls if call[0] == "plot.py"]
+    plotted = [call for call in calls if call[0] == "studies/plot.py"]
     shown = {f"--out_dir={arg}" for call in plotted for arg in call[1:] if arg[:2] != "--"}
     assert plotted and shown <= trained
     assert len(trained) == len(trainings(calls)), "two trainings in one folder"

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 import sandbox
-import sandbox_child
+from sandbox import child as sandbox_child
 
 ROOT = Path(__file__).parent.parent
 TINYGSM = ROOT.parent / "shared/data/tinygsm/recoded.jsonl"

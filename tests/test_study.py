@@ -7,11 +7,10 @@ import pytest
 import torch
 from conftest import run_script, train
 
-import contexts
 import policies
 import sudoku
-import trajectories
-from sudoku_generator import generate, singles
+from data.sudoku.generate import generate, singles
+from studies import contexts, trajectories
 
 
 def slow_singles(solution, visible, box):
@@ -91,7 +90,7 @@ def test_distance_is_that_of_the_paper():
 
 def test_both_commands_on_a_run(tmp_path):
     train(tmp_path, "--keep_every=5", "--max_iters=10", "--tau=0.3")
-    run_script("trajectories.py", f"--out_dir={tmp_path}", "--puzzles=20")
+    run_script("studies/trajectories.py", f"--out_dir={tmp_path}", "--puzzles=20")
     found = json.loads((tmp_path / "trajectories.json").read_text())
     assert found["iterations"] == [0, 5, 10] and found["d_abs"]["chain"][-1] == 0
     steps, chains = (np.array(found["steps"][name]) for name in ("sampler", "chain"))
@@ -99,7 +98,9 @@ def test_both_commands_on_a_run(tmp_path):
     blank = steps[0] > 0
     assert ((chains > 0) == blank).all() and not blank.all()
     assert (np.sort(steps[0][0][blank[0]]) == np.arange(blank[0].sum()) // 2 + 1).all()  # 2 a step
-    printed = run_script("contexts.py", f"--out_dir={tmp_path}", "--contexts=32", "--batch_size=16")
+    printed = run_script(
+        "studies/contexts.py", f"--out_dir={tmp_path}", "--contexts=32", "--batch_size=16"
+    )
     rows = json.loads((tmp_path / "contexts.json").read_text())["rows"]
     assert [(row["iteration"], row["contexts"]) for row in rows] == [
         (i, name) for i in (0, 5, 10) for name in ("chains", "random")
@@ -108,12 +109,15 @@ def test_both_commands_on_a_run(tmp_path):
 
 
 def test_numbers_that_cannot_be_are_named(trained):
-    for script, flag in (("trajectories.py", "--puzzles=0"), ("contexts.py", "--contexts=300")):
+    for script, flag in (
+        ("studies/trajectories.py", "--puzzles=0"),
+        ("studies/contexts.py", "--contexts=300"),
+    ):
         with pytest.raises(SystemExit, match=flag[2:]):
             run_script(script, f"--out_dir={trained}", flag)
 
 
-@pytest.mark.parametrize("script", ["trajectories.py", "contexts.py"])
+@pytest.mark.parametrize("script", ["studies/trajectories.py", "studies/contexts.py"])
 def test_a_folder_without_a_run_is_named(script, tmp_path):
     with pytest.raises(SystemExit, match="no checkpoint"):
         run_script(script, f"--out_dir={tmp_path}")

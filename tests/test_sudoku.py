@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sudoku
-import sudoku_generator as generator
+from data.sudoku import generate as generator
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data" / "sudoku"

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from conftest import run_script, train
 
-import corpus
-import text
 from checkpoint import load
+from data import corpus
+from tasks import text
 
 TEXT = [
     "--dataset=text", "--train_examples=300", "--k_schedule=[(0,48)]", "--batch_size=4",
@@ -125,7 +125,7 @@ def test_training_resumes_exactly(run, tmp_path):
 
 def test_evaluation_writes_a_record_per_question(run):
     printed = run_script(
-        "gsm8k.py", f"--out_dir={run}", "--examples=5", "--reveal=40", "--split=transfer"
+        "tasks/gsm8k.py", f"--out_dir={run}", "--examples=5", "--reveal=40", "--split=transfer"
     )
     rows = [json.loads(line) for line in (run / "gsm8k.jsonl").read_text().splitlines()]
     assert len(rows) == 5 and "of 5 questions solved" in printed
@@ -136,7 +136,7 @@ def test_evaluation_writes_a_record_per_question(run):
 
 
 def test_policy_table(run):
-    printed = run_script("gsm8k.py", f"--out_dir={run}", "--examples=2", "--policy_table")
+    printed = run_script("tasks/gsm8k.py", f"--out_dir={run}", "--examples=2", "--policy_table")
     rows = json.loads((run / "policy_table.json").read_text())
     assert [row["tau"] for row in rows[:3]] == [0.8, 0.9, 0.95]
     assert [row["reveal"] for row in rows[3:7]] == [2, 5, 10, 20]
@@ -164,15 +164,15 @@ def test_grid_and_nelbo_of_a_text_run(run):
 
 
 def test_reference_programs(folder, run):
-    printed = run_script("gsm8k.py", f"--file={folder / 'test.jsonl'}", "--reference")
+    printed = run_script("tasks/gsm8k.py", f"--file={folder / 'test.jsonl'}", "--reference")
     assert "100.0% [99.6%, 100.0%] of 1000 questions solved" in printed
-    own = run_script("gsm8k.py", f"--out_dir={run}", "--reference", "--examples=10")
+    own = run_script("tasks/gsm8k.py", f"--out_dir={run}", "--reference", "--examples=10")
     assert "of 10 questions solved" in own and "10 correct" in own
 
 
 def test_a_question_of_ones_own(run):
     ask = "--question=Tom has 3 pens. How many pens does he have?"
-    assert "# no_function" in run_script("gsm8k.py", f"--out_dir={run}", ask, "--reveal=99")
+    assert "# no_function" in run_script("tasks/gsm8k.py", f"--out_dir={run}", ask, "--reveal=99")
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_question_of_ones_own(run):
 )
 def test_mistakes_are_named(flags, message):
     with pytest.raises(SystemExit, match=message):
-        run_script("gsm8k.py", *flags)
+        run_script("tasks/gsm8k.py", *flags)
 
 
 def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):

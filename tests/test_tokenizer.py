@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import regex
 
-import tokenizer
-from tokenizer import Tokenizer, load, save, train_ranks
+from data import tokenizer
+from data.tokenizer import Tokenizer, load, save, train_ranks
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen2"
 TEXTS = [

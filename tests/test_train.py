@@ -12,9 +12,9 @@ from conftest import run_script, start_training, train
 
 import policies
 from checkpoint import load
-from files import write_lines
 from losses import Objective
 from model import Transformer
+from record import write_lines
 
 
 def metrics(out):

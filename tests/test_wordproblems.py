@@ -6,8 +6,17 @@ import re
 import pytest
 from conftest import run_script
 
-import wordproblems
-from wordproblems import HELD_OUT, SEEN, SPLITS, Source, generate, make, numbers, split_of
+from data.wordproblems import generate as wordproblems
+from data.wordproblems.generate import (
+    HELD_OUT,
+    SEEN,
+    SPLITS,
+    Source,
+    generate,
+    make,
+    numbers,
+    split_of,
+)
 
 FORM = re.compile(
     r'def simple_math_problem\(\) -> int:\n    """\n(?P<doc>(    \S.*[.?]\n)+)    """\n'
@@ -196,7 +205,7 @@ def test_problems_are_short(problems):
 
 
 def test_command_line():
-    printed = run_script("wordproblems.py", "--count=2", "--split=test", "--seed=1")
+    printed = run_script("data/wordproblems/generate.py", "--count=2", "--split=test", "--seed=1")
     for problem in generate(2, "test", seed=1):
         assert f"{problem.question}\n{problem.code}\n" in printed
 

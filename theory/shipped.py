@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import losses
 import policies
 import puma
-from examples import ExampleQueue
+from example_queue import ExampleQueue
 
 torch.set_num_threads(1)  # tensors here are small
 

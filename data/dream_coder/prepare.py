@@ -32,12 +32,11 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import corpus
-import overlap
-import sources
 from configurator import configure
-from files import write_json
-from tokenizer import QWEN2, download, load
+from data import corpus, sources
+from data.dream_coder import overlap
+from data.tokenizer import QWEN2, download, load
+from record import write_json
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # .jsonl or .parquet files, patterns, with commas; "" = the data sets on the hub

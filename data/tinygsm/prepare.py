@@ -22,11 +22,11 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import sources
 from configurator import configure
-from corpus import Writer, encode, question_key
-from sources import by_hand
-from tokenizer import QWEN2, download, load
+from data import sources
+from data.corpus import Writer, encode, question_key
+from data.sources import by_hand
+from data.tokenizer import QWEN2, download, load
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # .jsonl or .parquet files, patterns, with commas; "" = the hub's TinyGSM/TinyGSM

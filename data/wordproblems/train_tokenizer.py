@@ -8,15 +8,17 @@ The file is part of the repository: only a change of wordproblems.py calls for a
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import tokenizer  # noqa: E402
-import wordproblems  # noqa: E402
-from configurator import configure  # noqa: E402
+from configurator import configure
+from data import tokenizer
+from data.wordproblems import generate as wordproblems
 
 size = 1500  # ranks; end of text and mask come on top
 problems = 20_000  # to count the words of
+
+
+HERE = Path(__file__).resolve().parent
 
 
 def main():

@@ -5,7 +5,7 @@ answer. The numbers of a program decide its split: a stable hash of (template, s
 gives 96% to train, 2% to validation, 2% to test, so no two of them share a template with its
 numbers, whatever the seed and the count. The templates HELD_OUT occur in `transfer` alone.
 
-    python wordproblems.py --count=3 --split=test --seed=1
+    python -m data.wordproblems.generate --count=3 --split=test --seed=1
 
 What this file does not do: run the programs (the tests do), or cut text into tokens.
 """
@@ -16,7 +16,7 @@ import zlib
 from typing import NamedTuple
 
 from configurator import configure
-from wordproblem_templates import HELD_OUT, PEOPLE, SEEN, SHARES
+from data.wordproblems.templates import HELD_OUT, PEOPLE, SEEN, SHARES
 
 count = 5  # problems to print
 split = "train"  # train, validation, test, transfer

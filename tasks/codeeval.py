@@ -28,14 +28,13 @@ from tqdm import tqdm
 
 import backend
 import checkpoint
-import corpus
-import metrics
 import policies
-import programs
+import record as metrics
 import sandbox
-import text
-from files import read_lines, write_json, write_lines
+from data import corpus
+from record import read_lines, write_json, write_lines
 from sample import generate
+from tasks import programs, text
 
 SETTINGS = (
     "file", "samples", "policy", "reveal", "temperature", "top_p", "new_tokens", "length", "seed",

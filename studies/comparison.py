@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from files import read_lines, table
+from record import read_lines, table
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
 # makes the interval slightly too wide

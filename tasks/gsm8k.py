@@ -1,12 +1,12 @@
 """Evaluate a trained model on word problems: generate programs, run them, compare the numbers.
 
-    python gsm8k.py --out_dir=out/gsm_mini_puma_1                 its test questions
-    python gsm8k.py --out_dir=... --split=transfer                of templates never trained on
-    python gsm8k.py --out_dir=... --file=QUESTIONS.jsonl          others; GSM8K's own files are read
-    python gsm8k.py --out_dir=... --question="Ann has 3 ..."      one, its program shown
-    python gsm8k.py --out_dir=... --policy_table                  the paper's table of samplers
-    python gsm8k.py --file=QUESTIONS.jsonl --reference            judge the file's own programs
-    torchrun --nproc_per_node=8 gsm8k.py --out_dir=...            questions shared out
+    python -m tasks.gsm8k --out_dir=out/gsm_mini_puma_1           its test questions
+    python -m tasks.gsm8k --out_dir=... --split=transfer          of templates never trained on
+    python -m tasks.gsm8k --out_dir=... --file=QUESTIONS.jsonl    others; GSM8K's own files are read
+    python -m tasks.gsm8k --out_dir=... --question="Ann has 3 ..." one, its program shown
+    python -m tasks.gsm8k --out_dir=... --policy_table            the paper's table of samplers
+    python -m tasks.gsm8k --file=QUESTIONS.jsonl --reference      judge the file's own programs
+    torchrun --nproc_per_node=8 -m tasks.gsm8k --out_dir=...      questions shared out
 
 Writes out_dir/gsm8k.json (accuracy with its 95 % interval, cost, failures by kind, origin) and
 gsm8k.jsonl (one object per question: question, answer, program, kind, value, detail), or the same
@@ -20,13 +20,12 @@ import numpy as np
 
 import backend
 import checkpoint
-import corpus
-import metrics
-import programs
-import text
+import record as metrics
 from configurator import configure
+from data import corpus
 from evaluation import Sampler, markdown, on_device, share, solve
-from files import write, write_json, write_lines
+from record import write, write_json, write_lines
+from tasks import programs, text
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/gsm_mini_puma_1"  # the run whose averaged weights are used

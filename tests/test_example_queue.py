@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from examples import ExampleQueue
+from example_queue import ExampleQueue
 
 
 class Numbers:

@@ -1,8 +1,8 @@
 """Figures and tables of runs, from their metrics.jsonl and result files. One figure, one function.
 
-    python plot.py out/puma-1 out/puma-2 out/mdm-1 out/mdm-2 --out=curves.png
-    python plot.py out/clues*_* --figure=ratio --against=clues --targets=0.9
-    python plot.py out/puma-* --figure=distance
+    python -m studies.plot out/puma-1 out/puma-2 out/mdm-1 out/mdm-2 --out=curves.png
+    python -m studies.plot out/clues*_* --figure=ratio --against=clues --targets=0.9
+    python -m studies.plot out/puma-* --figure=distance
 
 A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t.
 Tables go to the terminal, in markdown; comparison.py says what they compare.
@@ -14,7 +14,7 @@ import math
 import sys
 from pathlib import Path
 
-from comparison import (
+from studies.comparison import (
     ERRORS,
     NOTE,
     band,

@@ -1,8 +1,8 @@
 """Evaluate a trained model on MBPP (arXiv 2108.07732): 500 short tasks, ids 11 to 510, three tests.
 
-    python mbpp.py --out_dir=out/dream_coder_puma_1             pass@1 of one sample each
-    python mbpp.py --reference                                  the solutions that come along
-    torchrun --nproc_per_node=8 mbpp.py --out_dir=...           problems shared out
+    python -m tasks.mbpp --out_dir=out/dream_coder_puma_1             pass@1 of one sample each
+    python -m tasks.mbpp --reference                                  the solutions that come along
+    torchrun --nproc_per_node=8 -m tasks.mbpp --out_dir=...           problems shared out
 
 As lm-evaluation-harness does for base models: the prompt shows tasks 2, 3 and 4 with their
 solutions, then the task with its tests; the answer ends at `[DONE]`. Two things differ: line ends
@@ -17,9 +17,9 @@ Writes out_dir/mbpp.json and mbpp.jsonl; codeeval.py says what is in them, and d
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import codeeval
-import sources
 from configurator import configure
+from data import sources
+from tasks import codeeval
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/dream_coder_puma_1"  # the run whose averaged weights are used

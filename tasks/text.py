@@ -2,9 +2,9 @@
 
 A row is question, newline, program, end of text, then end of text up to the full length; all that
 follows the prompt is trained on (paper, section 4.2). A folder holds a data set: token files
-(corpus.py), and the questions of the test set in `test.jsonl`, one object a line: question, answer,
-and the reference program `code` where there is one. A question counts as solved if the generated
-program returns the right number (programs.py).
+(data/corpus.py), and the questions of the test set in `test.jsonl`, one object a line: question,
+answer, and the reference program `code` where there is one. A question counts as solved if the
+generated program returns the right number (tasks/programs.py).
 """
 
 import hashlib
@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-import corpus
-import programs
-import tokenizer
-import wordproblems
-from files import write_lines
+from data import corpus, tokenizer
+from data.wordproblems import generate as wordproblems
+from data.wordproblems import templates as wordproblem_templates
+from record import write_lines
+from tasks import programs
 
-EMBEDDED = Path(__file__).parent / "data/wordproblems"  # where generated data sets are kept
+EMBEDDED = Path(wordproblems.__file__).parent  # where generated data sets are kept
 VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
 HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
 
@@ -161,8 +161,8 @@ def embedded(count, templates, length):
     Rows have `length` tokens, longer problems are dropped; templates: see wordproblems.generate.
     Raises ValueError where these have too few problems.
     """
-    sources = [VOCABULARY, *Path(__file__).parent.glob("wordproblem*.py")]
-    content = repr((templates, length)).encode(), *(path.read_bytes() for path in sorted(sources))
+    sources = [VOCABULARY, wordproblems.__file__, wordproblem_templates.__file__]
+    content = repr((templates, length)).encode(), *(Path(path).read_bytes() for path in sources)
     folder = EMBEDDED / f"{count}-{hashlib.sha256(b''.join(content)).hexdigest()[:12]}"
     if folder.exists():
         return folder

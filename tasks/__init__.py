@@ -3,8 +3,7 @@
 What it gives has train, validation, test, length, vocab_size, mask and padding(x0).
 """
 
-import humaneval
 import sudoku
-import text
+from tasks import humaneval, text
 
 TASKS = {"sudoku": sudoku, "text": text, "humaneval": humaneval}

@@ -2,7 +2,7 @@
 
     run(["def f(): return 6 * 7"], "f") -> [Outcome(kind="ok", value=42, detail="", output="")]
 
-The caller is never forked: each worker is a small clean interpreter (`sandbox_child.py`) that forks
+The caller is never forked: each worker is a small clean interpreter (`child.py`) that forks
 one child per program. On every system a child has its own session and process group, an empty
 environment, an empty standard input, a temporary directory that is emptied after it, no other
 descriptors, and limits on CPU time, memory, file size, descriptors and processes. It is killed with
@@ -41,7 +41,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox_child import (
+from sandbox.child import (
     HEADER,
     MAX_DETAIL,
     MAX_OUTPUT,
@@ -51,7 +51,7 @@ from sandbox_child import (
     clear,
 )
 
-CHILD = Path(__file__).with_name("sandbox_child.py")
+CHILD = Path(__file__).with_name("child.py")
 PATIENCE = 30.0  # seconds beyond the program's for a worker to answer
 
 

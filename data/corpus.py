@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from files import write_json
-from tokenizer import IM_END, IM_START, load, save
+from data.tokenizer import IM_END, IM_START, load, save
+from record import write_json
 
 FORMAT = 1
 COLUMNS = ("tokens", "starts", "prompts", "keys")

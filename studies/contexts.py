@@ -1,6 +1,6 @@
 """What training contexts are (Sudoku): how many hidden cells are one deduction away.
 
-    python contexts.py --out_dir=out/sudoku_mini_puma_1     along its kept weights (--keep_every)
+    python -m studies.contexts --out_dir=out/sudoku_mini_puma_1    best with --keep_every
 
 A cell is one deduction away if a naked or a hidden single of the visible cells gives it. For each
 kept weight file, or else the run's checkpoint, contexts of held-out puzzles are drawn from two
@@ -21,18 +21,18 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-import ablations
 import backend
 import checkpoint
-import metrics
 import policies
+import record as metrics
 import sudoku
 from configurator import configure
-from examples import ExampleQueue
-from files import table, write_json
+from data.sudoku.generate import singles
+from example_queue import ExampleQueue
 from losses import row_shares, score_all
 from puma import RandomMasking
-from sudoku_generator import singles
+from record import table, write_json
+from studies import ablations
 
 out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
 contexts = 2048  # to look at per weights and stream

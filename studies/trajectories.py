@@ -1,6 +1,6 @@
 """In which order a run reveals the cells of Sudoku puzzles, along its training.
 
-    python trajectories.py --out_dir=out/sudoku_mini_puma_1     a run made with --keep_every=N
+    python -m studies.trajectories --out_dir=out/sudoku_mini_puma_1   a run made with --keep_every=N
 
 For a fixed set of held-out puzzles and the averaged weights that the run kept: the step u_i at
 which each cell is revealed, 0 for a clue, in
@@ -21,12 +21,12 @@ from tqdm import tqdm
 
 import backend
 import checkpoint
-import metrics
 import policies
+import record as metrics
 import sudoku
 from configurator import configure
 from evaluation import on_device
-from files import table, write_json
+from record import table, write_json
 from sample import generate, predict
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every

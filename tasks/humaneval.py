@@ -1,9 +1,9 @@
 """Evaluate a trained model on HumanEval (arXiv 2107.03374): 164 functions to complete, with tests.
 
-    python humaneval.py --out_dir=out/dream_coder_puma_1               pass@1 of one sample each
-    python humaneval.py --out_dir=... --samples=20 --temperature=0.8   pass@1 and pass@10
-    python humaneval.py --reference                                    the solutions that come along
-    torchrun --nproc_per_node=8 humaneval.py --out_dir=...             problems shared out
+    python -m tasks.humaneval --out_dir=out/dream_coder_puma_1         pass@1 of one sample each
+    python -m tasks.humaneval --out_dir=... --samples=20 --temperature=0.8 pass@1 and pass@10
+    python -m tasks.humaneval --reference                              the solutions that come along
+    torchrun --nproc_per_node=8 -m tasks.humaneval --out_dir=...       problems shared out
 
 As lm-evaluation-harness does for base models: the prompt is the signature and docstring as they
 stand, no examples; the answer ends where a line begins with something that is not of the function
@@ -17,10 +17,9 @@ Writes out_dir/humaneval.json and humaneval.jsonl; codeeval.py says what is in t
 from pathlib import Path
 from types import SimpleNamespace
 
-import codeeval
-import sources
-import text
 from configurator import configure
+from data import sources
+from tasks import codeeval, text
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/dream_coder_puma_1"  # the run whose averaged weights are used

@@ -1,8 +1,9 @@
 """The inside of the sandbox: a small clean interpreter that forks one child per program.
 
-`sandbox.py` starts this file as a process of its own; its docstring says what is protected. A
-request is a line of JSON on the standard input. The answer is a header (exit status, two lengths),
-the report that the program's process left, and what the program printed; both are cut to a cap.
+`sandbox/__init__.py` starts this file as a process of its own; its docstring says what is
+protected. A request is a line of JSON on the standard input. The answer is a header (exit status,
+two lengths), the report that the program's process left, and what the program printed; both are cut
+to a cap.
 The report is that process's own word: bytes that may be anything, and that are not looked at here.
 
 A layer of protection is a function that the worker calls once, and that returns what each child is

@@ -16,7 +16,7 @@ from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-import tokenizer
+from data import tokenizer
 
 load_once = functools.cache(tokenizer.load)  # of a worker
 BATCH = 2048  # rows that are read at once from the hub

@@ -1,7 +1,7 @@
 """How much memory a training step takes, found without weights or a GPU: a step on shapes alone.
 
-    python memory.py                                  config/dream_coder.py, on Dream's 7B shape
-    python memory.py --checkpoint=FOLDER --rank=16    another; config.json is all that is read
+    python -m pretrained.memory                           config/dream_coder.py, Dream's 7B shape
+    python -m pretrained.memory --checkpoint=FOLDER       another; it reads config.json alone
 
 A step is run on fake tensors, which have shapes but no contents, and what is alive is counted. All
 positions are hidden, as when all chains start. The CPU's kernels are taken for those of a GPU. Not
@@ -17,12 +17,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import backend
-import hf
-import lora
 import policies
 from configurator import configure
 from losses import HeadLoss, states
 from model import Transformer
+from pretrained import hf, lora
 
 # -- what ----------------------------------------------------------------------------------------
 checkpoint = ""  # a Hugging Face folder; "" = Dream's 7B shape

@@ -8,7 +8,7 @@ import zlib
 
 import torch
 
-import hf
+from pretrained import hf
 
 LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 

@@ -1,8 +1,8 @@
 """Write the weights of a run as a Hugging Face folder, which `transformers` or peft loads.
 
-    python export.py --out_dir=out/x --folder=FOLDER            the averaged weights
-    python export.py --out_dir=out/x --folder=FOLDER            of a run with LoRA: its adapter
-    python export.py --out_dir=out/x --folder=FOLDER --merge    ... base and adapter in one
+    python -m pretrained.export --out_dir=out/x --folder=FOLDER      the averaged weights
+    python -m pretrained.export --out_dir=out/x --folder=FOLDER      of a run with LoRA: its adapter
+    python -m pretrained.export --out_dir=out/x --folder=FOLDER --merge ... base and adapter in one
 
 A bidirectional model that is written as Qwen2 needs a 4-D attention mask of zeros in
 transformers 4. The base of an adapter is where `init_from` of the run says: it must still be there.
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import backend
 import checkpoint
-import hf
-import lora
 from configurator import configure
+from pretrained import hf, lora
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = ""  # the run
