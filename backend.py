@@ -21,8 +21,8 @@ PATIENCE = datetime.timedelta(hours=3)  # the first process may have a large dat
 def start(device=""):
     """(number of processes, own rank, device); joins the process group under torchrun.
 
-    On a CPU what is computed twice is the same to the bit from then on. (Else a compiled step on
-    several threads sums the gradient of the embedding in the order in which they happen to come.)
+    On a CPU, turns on deterministic algorithms: repeated computations give identical bits.
+    (Otherwise a compiled step on several threads sums the embedding's gradient in arrival order.)
     CUDA is left as it is: what this costs there has not been measured.
 
     Raises ValueError for a device that is not there.
@@ -44,15 +44,6 @@ def start(device=""):
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(transport, timeout=PATIENCE)
     return world, rank, device
-
-
-@contextlib.contextmanager
-def mistakes_named():
-    """For set-up: what a wrong setting or file raises is shown as a message, not a traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{type(error).__name__}: {error}") from None
 
 
 def best_device():
@@ -82,7 +73,7 @@ def has_bfloat16(device):
 
 
 def compiles(device, wish, iterations):
-    """Whether to compile: as wished, else where it works and the run repays the minute it takes."""
+    """Whether to compile; wish None: if there is a compiler, and a run long enough to repay it."""
     if wish is not None or iterations < 500:
         return bool(wish)
     if device.type == "cuda":

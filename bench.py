@@ -33,9 +33,9 @@ from data.sudoku.generate import generate as make_puzzles
 from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer
-from puma import ProgressiveUnmasking, RandomMasking, choose_random
+from puma import ProgressiveUnmasking, RandomMasking, choose_random, stages_of
 from record import commit
-from sample import generate
+from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
 parts = ["step", "sample", "attention", "text_step"]
@@ -48,7 +48,8 @@ compile: bool | None = None  # True or False; None = where there is a compiler
 
 BOX, BATCH = (3, 3), 32
 TEXT_WORDS, TEXT_LENGTH, TEXT_PROMPT, TEXT_BATCH = 151_645, 512, 100, 2
-STAGES = 12  # of the text's chains
+K = 42  # of the text's chains: the first of the paper's schedule
+STAGES = stages_of(TEXT_LENGTH, K)
 
 
 class Puzzles:
@@ -140,15 +141,15 @@ class Trainer:
         return statistics.median(timed(self.step) for _ in range(steps))
 
     def step(self):
-        x0, x, hidden = self.stream.batch(0)
+        batch = self.stream.batch(0)
         with self.autocast:
-            loss, score, confidence = self.objective(x, x0, hidden)
+            loss, score, confidence = self.objective(*batch)
         loss.backward()
         self.stream.advance(score, confidence)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.counts = hidden.sum(1)
+        self.counts = batch.hidden.sum(1)
 
 
 def sudoku_trainer(method, where):
@@ -156,7 +157,7 @@ def sudoku_trainer(method, where):
     model = sudoku_model().to(where)
     queue, generator = ExampleQueue(Puzzles(), BATCH, where), torch.Generator(where)
     if method == "puma":
-        stream = ProgressiveUnmasking(queue, 9, generator, [(0, 10)], tau=0.9, batches=8)
+        stream = ProgressiveUnmasking(queue, 9, generator, [(0, 10)], tau=0.9, buffer=8)
     else:
         stream = RandomMasking(queue, 9, generator)
     return Trainer(model, Objective(model, policies.top_k), stream)
@@ -169,7 +170,7 @@ def text_trainer(method, where):
     queue, generator = ExampleQueue(Noise(), TEXT_BATCH, where), torch.Generator(where)
     if method == "puma":
         batches = STAGES // TEXT_BATCH  # one chain for each stage
-        stream = ProgressiveUnmasking(queue, TEXT_WORDS - 1, generator, [(0, 42)], 0.9, batches)
+        stream = ProgressiveUnmasking(queue, TEXT_WORDS - 1, generator, [(0, K)], 0.9, batches)
     else:
         stream = GivenCounts(queue, TEXT_WORDS - 1, generator)
     return Trainer(model, ChunkedObjective(model, policies.top_k), stream)
@@ -178,7 +179,7 @@ def text_trainer(method, where):
 class GivenCounts(RandomMasking):
     """The baseline with as many hidden tokens per row as `count` says."""
 
-    def hide(self, prompt, iteration):
+    def hide(self, prompt, block):
         return choose_random(~prompt, self.count, self.generator)
 
 
@@ -202,7 +203,7 @@ def sample(where):
 
     def solve():
         with backend.autocast(where, dtype):
-            generate(model, x0.long(), ~prompt, policies.top_k, 2, batch_size=128)
+            generate(model, x0.long(), ~prompt, Sampler(), batch_size=128)
 
     for _ in range(rounds if reference else 0):
         theirs = run(reference, "sample", "--shape", "sudoku", "--reveal", "2")

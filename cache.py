@@ -12,13 +12,13 @@ from model import attend
 
 
 class Cache:
-    """Finished tokens of B rows: `start` of them, in whole blocks; model.block is their size.
+    """Finished tokens of B rows, `start` of them: whole blocks of `block` tokens, 1 if causal.
 
     Keys and values of all layers take 2 * layers * B * length * kv_heads * head width numbers.
     """
 
-    def __init__(self, model, length):
-        self.model, self.length = model, length
+    def __init__(self, model, length, block):
+        self.model, self.length, self.block = model, length, block
         self.start, self.passes, self.kept, self.before = 0, 0, {}, None
 
     def states(self, x):
@@ -51,7 +51,7 @@ class Cache:
         for store, new in zip(self.kept[layer], (k, v), strict=True):
             store[:, :, self.start : end] = new
         keys, values = (store[:, :, :end] for store in self.kept[layer])
-        if k.shape[2] == self.model.block:  # sees all that is there
+        if k.shape[2] == self.block:  # sees all that is there
             return attend(q, keys, values)
-        block = torch.arange(end, device=q.device) // self.model.block
+        block = torch.arange(end, device=q.device) // self.block
         return attend(q, keys, values, visible=block <= block[self.start :, None])

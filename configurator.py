@@ -7,15 +7,19 @@ or class; names in capitals are constants. Config files (`python train.py config
 import *` builds one on another. Later wins. A value has the type of its default or, where there is
 one, of its annotation, as in `tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a
 bool, a list as a tuple and back; strings take the text as it stands; `--key` alone sets a bool.
-Unknown keys and wrong types fail, in files too. The elements of a list and the range of a number
-are not checked.
+Unknown keys and wrong types fail, in files too. The elements of a list are not checked; the range
+of a number is the business of the code that takes it (`at_least` for the commonest).
+Fields of a NamedTuple with defaults can be settings, too: `configure(globals(), fields=Sampler)`.
 """
 
 import ast
+import contextlib
 import difflib
+import inspect
 import io
 import itertools
 import sys
+import textwrap
 import tokenize
 import traceback
 from pathlib import Path
@@ -40,22 +44,43 @@ class Key(NamedTuple):
     section: str
 
 
-def configure(settings, argv=None):
-    """Override the globals `settings` of a script by its arguments; return the final values."""
+@contextlib.contextmanager
+def errors_as_messages():
+    """For set-up: what a wrong setting or file raises is shown as one line, not a traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"{type(error).__name__}: {error}") from None
+
+
+def at_least(least, **settings):
+    """Raise ValueError that names a setting that is smaller."""
+    for name, value in settings.items():
+        if value < least:
+            raise ValueError(f"{name} {value}: expected at least {least}")
+
+
+def configure(settings, argv=None, fields=None, lists=False):
+    """Override the globals `settings` of a script by its arguments; return the final values.
+
+    fields: a NamedTuple class whose fields are settings as well, in the values returned alone;
+    lists: each of them may be given as a list of values.
+    """
     argv = sys.argv[1:] if argv is None else argv
-    script = Path(settings["__file__"])
-    keys = read_keys(script.read_text(encoding="utf-8"))
+    keys = read_keys(Path(settings["__file__"]).read_text(encoding="utf-8"))
+    more = read_fields(fields, lists) if fields else {}
+    values = {name: settings[name] for name in keys} | {name: more[name].default for name in more}
+    keys |= more
     if "-h" in argv or "--help" in argv:
         print(help_text(command(settings), settings["__doc__"], keys))
         raise SystemExit(0)
-    values = {name: settings[name] for name in keys}
     try:
         for arg in argv:
             values |= read_flag(arg, keys) if arg.startswith("-") else read_file(arg, keys)
     except ConfigError as error:
         print(f"{error}\n`python {command(settings)} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
-    settings.update(values)
+    settings.update({name: value for name, value in values.items() if name not in more})
     return values
 
 
@@ -67,11 +92,24 @@ def command(settings):
 
 def read_keys(source):
     """The keys of a script, {name: Key}, in the order of its source."""
+    return keys_in(ast.parse(source).body, source)
+
+
+def read_fields(fields, lists):
+    """The fields of a NamedTuple class as keys."""
+    source = textwrap.dedent(inspect.getsource(fields))
+    keys = keys_in(ast.parse(source).body[0].body, source)
+    section = fields.__name__.lower() + (" (each may be a list)" if lists else "")
+    also = (list, tuple) if lists else ()
+    return {n: key._replace(kinds=key.kinds + also, section=section) for n, key in keys.items()}
+
+
+def keys_in(statements, source):
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     headings = {line: text.strip("- ") for line, text in comments.items() if text[:3] == "-- "}
     keys = {}
-    for node in ast.parse(source).body:
+    for node in statements:
         section = [""] + [text for line, text in headings.items() if line < node.lineno]
         beside = [comments.get(line, "") for line in range(node.lineno, node.end_lineno + 1)]
         match node:

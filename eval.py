@@ -1,105 +1,249 @@
-"""Evaluate a checkpoint: under a grid of samplers, or by its likelihood bound.
+"""Evaluate a run: accuracy of samplers on held-out problems, or its likelihood bound.
 
-    python eval.py --out_dir=out/sudoku_mini_puma_1 --grid        all settings in the lists below
-    python eval.py --out_dir=out/sudoku_mini_puma_1 --nelbo       nats per token, see likelihood.py
-    torchrun --nproc_per_node=8 eval.py --out_dir=... --grid      examples shared out
+    python eval.py --out_dir=out/sudoku_mini_puma_1                   accuracy, failures by kind
+    python eval.py --reveal="[1,2,4]" --tau="[None,0.9]"              a grid of samplers
+    python eval.py --nelbo                                            nats per token (likelihood.py)
+    python eval.py --out_dir=out/gsm_mini_puma_1 --problems=transfer  another set of the task's
+    python eval.py --out_dir=... --file=QUESTIONS.jsonl               problems in a file
+    python eval.py --out_dir=... --reference                          judge the reference solutions
+    python eval.py config/humaneval.py --out_dir=... --samples=20     programs with tests, pass@k
+    torchrun --nproc_per_node=8 eval.py --out_dir=...                 problems shared out
 
-Takes the run's averaged weights and its held-out problems (grid) or validation examples (nelbo).
-Writes out_dir/grid.json and grid.md after each sampler, and does not run again what is there;
-or out_dir/nelbo.json, with standard errors: the bound per example, per token (all but the prompt),
-and per token without padding.
+Takes the run's averaged weights. Writes out_dir/eval.json, a row per sampler, and eval.md, the same
+as a table; eval.jsonl, a record per problem, as they come. Rows and records share an `id`, a
+checksum of all settings: the same command goes on where it was interrupted, and does not evaluate
+again what is there. --nelbo writes nelbo.json, with standard errors: the bound per example, per
+token (all but the prompt), and per token without padding.
 """
 
+import itertools
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 import backend
 import checkpoint
-import evaluation
-import likelihood
-import record as metrics
-from configurator import configure
-from record import write_json
-from tasks import TASKS
+import record
+import tasks
+from configurator import at_least, configure, errors_as_messages
+from losses import masked_nll, row_mean, states
+from puma import random_masks
+from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
-grid = False  # accuracy and cost of samplers
-nelbo = False  # the bound on the negative log-likelihood
-examples: int | None = None  # held-out ones at most; None = all
-# -- grid ----------------------------------------------------------------------------------------
-policies = ["top_k", "margin", "entropy"]  # also random, left_to_right, semi_ar_<block size>
-reveals = [1, 2, 4]  # tokens revealed per step
-taus = [None, 0.9]  # reveal all that is surer than this, else `reveal` tokens; None = off
-tau_entropies = []  # reveal all of less entropy than this (nats), else `reveal` tokens
-temperatures = [0.0]  # 0 = the likeliest token
-# -- nelbo ---------------------------------------------------------------------------------------
-masks = 16  # per example
+problems = ""  # "" = the run's held-out ones; transfer (word problems); humaneval, mbpp
+file = ""  # problems from a file, in the form of the run's task or of `problems`
+examples: int | None = None  # problems at most; None = all
+reference = False  # judge the solutions that come with the problems, in place of a model's
+nelbo = False  # the bound on the negative log-likelihood, in place of accuracy
+masks = 16  # of nelbo, per example
+# -- programs with tests (humaneval, mbpp) -----------------------------------------------------
+samples = 1  # programs per problem
+new_tokens = 512  # of an answer, with the ends of text that fill it up
+length = 2048  # tokens of prompt and answer at most; they may be more than in training
+seconds = 3.0  # for a program with its tests
 # -- system --------------------------------------------------------------------------------------
 seed = 1  # of the sampled tokens, the random policy and the masks
-batch_size = 256  # rows in work at a time
+batch_size = 64  # rows held at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
+CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
 
-def main():
-    with backend.mistakes_named():
-        check()
-        samplers = evaluation.grid(policies, reveals, taus, tau_entropies, temperatures)
+
+def main(settings):
+    with errors_as_messages():
+        at_least(1, masks=masks, batch_size=batch_size, samples=samples, new_tokens=new_tokens)
+        at_least(1, examples=1 if examples is None else examples)
+        samplers = grid(*(settings[field] for field in Sampler._fields))
         world, rank, where = backend.start(device)
+        if reference:
+            judge_references(rank)
+            return
         autocast = backend.autocast(where, dtype)
-        model, config, iteration = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
+        longest = length if problems in CODE else 0
+        saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
         with backend.first_process_first(rank):
-            task = TASKS[config["dataset"]].load(config)
-        if nelbo and (model.causal or 0 < model.block < task.length):
+            task = tasks.get(saved.config["dataset"]).load(saved.config)
+            test = problem_set(task)
+        if nelbo and (saved.model.causal or 0 < saved.block < task.length):
             raise ValueError("--nelbo is of bidirectional models without blocks")
-        if model.causal:  # it has one order
-            samplers = evaluation.grid(["left_to_right"], [1], [None], [], temperatures)
-    origin = {"iteration": iteration, "weights": checkpoint.checksum(model), "seed": seed}
-    origin |= {"device": where.type, "dtype": dtype, "processes": world, "batch_size": batch_size}
+        if saved.model.causal:  # it has one order
+            order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
+            samplers = [sampler._replace(**order) for sampler in samplers]
+        origin = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
+        origin |= {"seed": seed, "dtype": dtype, "device": where.type, "batch_size": batch_size}
+        if not nelbo:
+            form = [samples, new_tokens, length, seconds] if problems in CODE else None
+            origin |= {"problems": problems, "file": file, "limit": examples, "form": form}
+            results = record.Results(Path(out_dir), origin)
     with autocast:
         if nelbo:
-            measure_nelbo(model, task, origin, rank, world)
-        if grid:
-            measure_grid(model, task.test, samplers, origin, rank, world)
+            measure_nelbo(saved.model, task, origin, rank, world)
+        else:
+            measure_samplers(saved, test, dict.fromkeys(samplers), results, rank, world)
     backend.stop()
 
 
-def check():
-    """Raise ValueError for values that no evaluation can have."""
-    for key in ("masks", "batch_size", *(("examples",) if examples is not None else ())):
-        if globals()[key] < 1:
-            raise ValueError(f"{key} {globals()[key]}: expected at least 1")
-    if not (grid or nelbo):
-        raise ValueError("nothing to do: give --grid, --nelbo or both")
+def grid(policies, reveals, taus, tau_entropies, *rest):
+    """A Sampler for every combination of values; each argument is one value or a list of them.
+
+    The two thresholds exclude each other: a combination with both is left out, if others remain.
+    Raises ValueError for an invalid sampler or an empty grid.
+    """
+    values = policies, reveals, taus, tau_entropies, *rest
+    lists = [value if isinstance(value, list | tuple) else [value] for value in values]
+    samplers = [*map(Sampler._make, itertools.product(*lists))]
+    if None in (*lists[2], *lists[3]):
+        samplers = [s for s in samplers if None in (s.tau, s.tau_entropy)]
+    if not samplers:
+        raise ValueError("an empty grid: each list needs a value; --tau=[None] is no threshold")
+    for sampler in samplers:
+        sampler.check()
+    return samplers
 
 
-def measure_grid(model, test, samplers, origin, rank, world):
-    n = min(examples or len(test), len(test))
-    mine = np.arange(rank, n, world)
-    x0, prompt = evaluation.on_device(test[mine], model.lm_head.weight.device)
-    with backend.mistakes_named():
-        table = evaluation.Table(Path(out_dir) / "grid", origin | {"examples": n})
-    missing = [sampler for sampler in samplers if not table.find(sampler)]
-    for sampler in tqdm(missing, unit="sampler", disable=rank > 0):
-        tokens, cost = evaluation.solve(model, x0, prompt, sampler, seed, batch_size, rank)
-        (correct,) = backend.total([test.solved(tokens, mine).sum()])
-        if rank == 0:
-            result = evaluation.share(int(correct), n) | cost
-            table.add(sampler, result | {"commit": metrics.commit()})
+def problem_set(task):
+    """The problems that the settings ask for; `task` is that of the run, None to judge references.
+
+    Raises ValueError where they do not go with the run.
+    """
+    if problems in CODE:
+        from tasks import codeeval
+
+        encoding = task and codeeval.encoding_of(task)
+        chosen = codeeval.read(problems, file)[:examples]
+        return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
+    return task.problems(problems, file) if problems or file else task.test
+
+
+def judge_references(rank):
+    """Run the solutions that come with the problems; print how they end."""
+    task = None
+    if problems not in CODE:
+        config = checkpoint.load(Path(out_dir) / "checkpoint.pt")["config"]
+        task = tasks.get(config["dataset"]).load(config)
+    test = problem_set(task)
     if rank == 0:
-        print(table.markdown(), end="")
+        records = test.judge_references()
+        for failed in (each for each in records if each["kind"] != "correct"):
+            print(test.verdict(failed))
+        print(record.in_words(test.summary(records)))
+    backend.stop()
 
 
+# -- accuracy --------------------------------------------------------------------------------------
+def measure_samplers(saved, test, samplers, results, rank, world):
+    """Fill in what results lacks, and print it: one sampler in words, several as a table."""
+    missing = [sampler for sampler in samplers if not results.row(sampler)]
+    for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) == 1):
+        cost = solve_missing(saved, test, sampler, results, rank, world)
+        result = test.summary(results.records(sampler)) | cost
+        results.finish(sampler, result, rank)
+    if rank == 0:
+        rows = [results.row(sampler) for sampler in samplers]
+        print(record.in_words(rows[0]) if len(rows) == 1 else results.markdown())
+
+
+def solve_missing(saved, test, sampler, results, rank, world):
+    """Records of the problems that have none yet; what that cost over all processes."""
+    begin, passes = time.perf_counter(), 0
+    done = {each["index"] for each in results.records(sampler)}
+    count = min(examples or len(test), len(test))
+    shares = [test.batches(count, batch_size, each, world) for each in range(world)]
+    for batches in itertools.zip_longest(*shares, fillvalue=()):  # one for each process
+        indices, records = np.array(batches[rank], int), []
+        if not done.issuperset(indices.tolist()):  # a batch that was cut off is made again, whole
+            records, more = solve(saved, test, indices, sampler, rank)
+            passes += more
+        for part in backend.gather({"records": [r for r in records if r["index"] not in done]}):
+            results.add(sampler, part["records"], rank)
+    seconds = max(backend.gather(time.perf_counter() - begin))
+    return {"forward_passes": int(backend.total([passes])[0]), "seconds": seconds}
+
+
+def solve(saved, test, indices, sampler, rank):
+    """A record of each problem at `indices` (n,), and the number of forward passes.
+
+    Every batch has a random state of its own: where batches are small, neither an interruption
+    nor the number of processes changes a sample.
+    """
+    x, hidden = tasks.problems_on(saved.model.lm_head.weight.device, test, indices)
+    torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
+    tokens, revealed_at, passes = generate(
+        saved.model, x, hidden, sampler, saved.block, batch_size, progress=rank == 0
+    )
+    cost = zip(hidden.sum(1).tolist(), revealed_at.amax(1).tolist(), strict=True)
+    judged = test.judge(tokens.cpu().numpy(), indices)
+    records = [
+        {"index": int(i), "tokens": count, "steps": steps} | verdict
+        for i, (count, steps), verdict in zip(indices, cost, judged, strict=True)
+    ]
+    return records, passes
+
+
+# -- while training --------------------------------------------------------------------------------
+def evaluate(task, saved, samplers, most, size, rank, world):
+    """Accuracy by policy and validation loss on the held-out examples, shared out over processes.
+
+    saved: model, block; most: examples of the loss at most; size: rows held at a time. The random
+    state is its own: the same at every call, and training's is left as it was.
+    """
+    device = saved.model.lm_head.weight.device
+    mine = np.arange(rank, len(task.test), world)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        solved = []
+        for sampler in samplers:
+            torch.manual_seed(rank)
+            x, hidden = tasks.problems_on(device, task.test, mine)
+            tokens, _, _ = generate(
+                saved.model, x, hidden, sampler, saved.block, size, progress=rank == 0
+            )
+            judged = task.test.judge(tokens.cpu().numpy(), mine)
+            solved.append(sum(each["kind"] == "correct" for each in judged))
+        loss, rows = validation_loss(task.validation, saved, most, size, rank, world)
+    *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
+    accuracy = {s.policy: count / n for s, count in zip(samplers, solved, strict=True)}
+    return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
+
+
+@torch.no_grad()
+def validation_loss(examples, saved, most, size, rank, world):
+    """The baseline's loss summed over this process's rows, of `most` in all, and their number.
+
+    The masks are the same for both methods and every number of processes. The loss of a model with
+    blocks is that in blocks, a causal model's that of the next token: not to be compared.
+    """
+    model, block = saved.model, saved.block
+    device = model.lm_head.weight.device
+    x0, prompt = (torch.as_tensor(part) for part in examples[np.arange(min(len(examples), most))])
+    x0, prompt = x0.long().to(device), prompt.to(device)
+    hidden = random_masks(prompt, torch.Generator(device).manual_seed(0), block)
+    x = x0 if model.causal else x0.masked_fill(hidden, model.mask_token)
+    x, x0, hidden = (part[rank::world] for part in (x, x0, hidden))
+    total = 0.0
+    for row in range(0, len(x0), size):
+        rows = slice(row, row + size)
+        h = states(model, x[rows], x0[rows], block)
+        nll = masked_nll(model, h, x0[rows], hidden[rows])
+        total += row_mean(nll, hidden[rows], block).item() * len(nll)
+    return total, len(x0)
+
+
+# -- likelihood ------------------------------------------------------------------------------------
 def measure_nelbo(model, task, origin, rank, world):
+    import likelihood
+
     begin, n = time.perf_counter(), min(examples or len(task.validation), len(task.validation))
     nats, tokens = likelihood.nelbo(
         model, task.validation, n, task.padding, masks, batch_size, seed, rank, world
     )
-    result = origin | {"commit": metrics.commit(), "examples": n, "masks": masks}
+    result = origin | {"commit": record.commit(), "examples": n, "masks": masks}
     for key, column, unit in (
         ("per_example", 0, tokens[:, 0].new_ones(n)),
         ("per_token", 0, tokens[:, 0]),
@@ -112,9 +256,8 @@ def measure_nelbo(model, task, origin, rank, world):
             print(f"{value:.5g} {error}nats {key.replace('_', ' ')}")
     if rank == 0:
         result |= {"seconds": time.perf_counter() - begin}
-        write_json(Path(out_dir) / "nelbo.json", result)
+        record.write_json(Path(out_dir) / "nelbo.json", result)
 
 
 if __name__ == "__main__":
-    configure(globals())
-    main()
+    main(configure(globals(), fields=Sampler, lists=True))

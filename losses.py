@@ -17,6 +17,8 @@ more than the logits saved; with a large one only the hidden ones, a chunk at a 
 computes the gradient on the way (`ChunkedObjective`).
 """
 
+import math
+
 import torch
 import torch.nn as nn
 from torch.nn.functional import cross_entropy
@@ -37,9 +39,9 @@ def predictions(log_probs, x0, position, policy):
     return nll, policy(log_probs, confidence, position), confidence
 
 
-def score_all(model, x, x0, policy):
+def score_all(model, x, x0, policy, block=0):
     """`predictions` at all positions, (B, L) each: for a small vocabulary."""
-    log_probs = model.logits(states(model, x, x0)).log_softmax(-1)
+    log_probs = model.logits(states(model, x, x0, block)).log_softmax(-1)
     position = torch.arange(x.shape[1], device=x.device).expand_as(x)
     return predictions(log_probs, x0, position, policy)
 
@@ -76,9 +78,9 @@ def papl_weights(nll, hidden, alpha, block=0):
     return 1 + alpha * score.unflatten(1, (-1, block or nll.shape[1])).softmax(2).flatten(1)
 
 
-def states(model, x, x0):
+def states(model, x, x0, block=0):
     """What the model makes of x, (B, L, dim): with blocks, of x0 in the blocks before, too."""
-    return model(x, x0) if model.block else model(x)
+    return model(x, x0, block) if block else model(x)
 
 
 class Objective(nn.Module):
@@ -89,14 +91,16 @@ class Objective(nn.Module):
 
     def __init__(self, model, policy, papl=0.0):
         super().__init__()
+        if not 0 <= papl < math.inf:
+            raise ValueError(f"papl {papl}: expected a finite number, at least 0")
         self.model, self.policy, self.papl = model, policy, papl
 
-    def forward(self, x, x0, hidden):
+    def forward(self, x, x0, hidden, block=0):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
-        nll, score, confidence = score_all(self.model, x, x0, self.policy)
+        nll, score, confidence = score_all(self.model, x, x0, self.policy, block)
         if self.papl:
-            nll = nll * papl_weights(nll, hidden, self.papl, self.model.block)
-        return row_mean(nll, hidden, self.model.block), score, confidence
+            nll = nll * papl_weights(nll, hidden, self.papl, block)
+        return row_mean(nll, hidden, block), score, confidence
 
 
 class ChunkedObjective(Objective):
@@ -105,15 +109,15 @@ class ChunkedObjective(Objective):
     def compile(self):
         self.model.compile()  # the head is products of matrices and few passes between them
 
-    def forward(self, x, x0, hidden):
-        h = states(self.model, x, x0)
+    def forward(self, x, x0, hidden, block=0):
+        h = states(self.model, x, x0, block)
         where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
         weight = self.model.lm_head.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        share = row_shares(hidden, dtype, self.model.block)
+        share = row_shares(hidden, dtype, block)
         if self.papl:  # a pass over the logits of its own: a weight needs its whole row
             nll = masked_nll(self.model, h, x0, hidden)
-            share = share * papl_weights(nll, hidden, self.papl, self.model.block)
+            share = share * papl_weights(nll, hidden, self.papl, block)
         loss, *found = HeadLoss.apply(
             h[where], weight, x0[where], share[where], where[1], self.policy, self.model.mask_token
         )
@@ -133,13 +137,13 @@ class HeadLoss(torch.autograd.Function):
     def forward(ctx, h, weight, x0, share, position, policy, mask_token):
         kind = h.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
-        states, head, share = h.to(dtype), weight.to(dtype), share[:, None]
+        inputs, head, share = h.to(dtype), weight.to(dtype), share[:, None]
         grad_h = torch.empty_like(h)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         parts, results = chunks(len(h), len(weight)), []
         room = h.new_empty(parts[0].stop, len(weight), dtype=dtype)  # used again by each chunk
         for part in parts:
-            logits = torch.mm(states[part], head.T, out=room[: len(states[part])])
+            logits = torch.mm(inputs[part], head.T, out=room[: len(inputs[part])])
             logits[:, mask_token] = -torch.inf
             log_probs = log_softmax_(logits)
             results.append(predictions(log_probs, x0[part], position[part], policy))
@@ -169,9 +173,9 @@ def masked_nll(model, h, x0, hidden):
     For numbers alone: no gradient, and CHUNK logits at once.
     """
     where = hidden.nonzero(as_tuple=True)
-    states, target = h[where], x0[where]  # (n, dim), (n,)
+    rows, target = h[where], x0[where]  # (n, dim), (n,)
     nll = [
-        cross_entropy(model.logits(states[part]), target[part], reduction="none")
+        cross_entropy(model.logits(rows[part]), target[part], reduction="none")
         for part in chunks(len(target), model.vocab_size)
     ]
     return nll[0].new_zeros(x0.shape).index_put_(where, torch.cat(nll))

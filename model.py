@@ -1,7 +1,7 @@
 """A Qwen2-style transformer, bidirectional or causal.
 
     h = model(x)              (B, L) token ids, the mask token included -> (B, L, dim)
-    h = model(x, x0)          the same in blocks, each given the clean x0 of the blocks before it
+    h = model(x, x0, block)   the same in blocks of that size, each given the clean x0 before it
     logits = model.logits(h)  (..., dim) -> (..., vocab_size)
 
 The two calls are separate because a large output head should only be evaluated where it is needed.
@@ -29,16 +29,11 @@ class Transformer(nn.Module):
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
     shifted: the output at position i - 1 scores token i (a causal model must be, or it would see
     the token that it scores).
-
-    block: 0, or the size of the blocks that are filled in one after the other, each given the
-    tokens before it and no others (block diffusion, arXiv 2503.09573); 1 if causal. It may change
-    between calls.
     """
 
     def __init__(
         self, vocab_size, mask_token, length, dim, layers, heads, mlp,
         kv_heads=None, theta=1e4, eps=1e-6, tied=False, causal=False, shifted=False,
-        block=0,
     ):  # fmt: skip
         super().__init__()
         kv_heads = kv_heads or heads
@@ -48,7 +43,6 @@ class Transformer(nn.Module):
             raise ValueError("a causal model must be shifted: row i may only see tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token
         self.causal, self.shifted = causal, shifted
-        self.block = 1 if causal else block
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
@@ -65,14 +59,18 @@ class Transformer(nn.Module):
                 residual = name.endswith(("o_proj.weight", "down_proj.weight"))
                 p.normal_(std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
 
-    def forward(self, x, x0=None):
+    def forward(self, x, x0=None, block=0):
+        """(B, L) ids -> (B, L, dim). block: the size of block diffusion's blocks, 0 = none.
+
+        Each block is then given the clean tokens x0 before it and no others (arXiv 2503.09573).
+        """
         L = x.shape[1]
-        if not self.causal and 0 < self.block < L:
-            return self.blockwise(x, x0)
+        if not self.causal and 0 < block < L:
+            return self.blockwise(x, x0, block)
         h = self.model(x, slice(L), causal if self.causal else bidirectional)
         return self.aligned(h, self.first(h))
 
-    def blockwise(self, x, x0):
+    def blockwise(self, x, x0, block):
         """All blocks in one pass over [x ; x0], both (B, L) -> (B, L, dim).
 
         Row i sees x in its own block and x0 before it. Where the model is shifted, the first token
@@ -81,9 +79,9 @@ class Transformer(nn.Module):
         if x0 is None:
             raise ValueError("a model in blocks needs the clean tokens of the blocks before, too")
         places = torch.arange(x.shape[1], device=x.device)
-        attention = block_causal(len(places), self.block, x.device)
+        attention = block_causal(len(places), block, x.device)
         noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)
-        first_of_block = places[1:, None] % self.block == 0
+        first_of_block = places[1:, None] % block == 0
         before = torch.where(first_of_block, clean[:, :-1], noisy[:, :-1])
         return torch.cat((self.first(noisy), before), 1) if self.shifted else noisy
 
@@ -97,7 +95,7 @@ class Transformer(nn.Module):
         With bidirectional attention its own position stands in (as in Dream). In a causal model
         that would show the token to its own score: zeros, so that all tokens are equally likely.
         This only matters where no prompt comes first, as in a Sudoku whose first cell is blank:
-        there, with digits that are interchangeable, it is the truth.
+        there it is exact, because digits are interchangeable.
         """
         return torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
 

@@ -49,7 +49,12 @@ POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_righ
 
 
 def get(name):
-    """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32."""
+    """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32.
+
+    A policy of your own may be given as the function itself.
+    """
+    if callable(name):
+        return name
     prefix, _, block = str(name).rpartition("_")
     if prefix == "semi_ar" and block.isdigit() and int(block) > 0:
         return semi_autoregressive(int(block))
@@ -70,6 +75,12 @@ def reveal(score, hidden, count):
     return hidden & (rank < count[:, None])
 
 
+def check_tau(tau):
+    """Raise ValueError unless tau is a probability, or None."""
+    if tau is not None and not (isinstance(tau, int | float) and 0 <= tau <= 1):
+        raise ValueError(f"{tau=}: expected a probability, or None")
+
+
 def threshold(tau, tau_entropy):
     """A sampler's threshold as (policy, tau): revealed is what that policy scores above tau.
 
@@ -78,8 +89,7 @@ def threshold(tau, tau_entropy):
     """
     if None not in (tau, tau_entropy):
         raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")
-    if tau is not None and not (isinstance(tau, int | float) and 0 <= tau <= 1):
-        raise ValueError(f"{tau=}: expected a probability, or None")
+    check_tau(tau)
     if tau_entropy is not None and not (isinstance(tau_entropy, int | float) and tau_entropy >= 0):
         raise ValueError(f"{tau_entropy=}: expected nats, at least 0, or None")
     return (top_k, tau) if tau_entropy is None else (entropy, -tau_entropy)
@@ -88,6 +98,6 @@ def threshold(tau, tau_entropy):
 def fast_forward(confidence, hidden, tau):
     """Hidden positions whose confidence exceeds tau, (B, L) bool (paper, section 3.2.1).
 
-    Wherever they are: a policy's order, of blocks for instance, does not hold them back.
+    Regardless of the policy: a sure position in a later block is revealed too.
     """
     return hidden & (confidence > tau)

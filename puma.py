@@ -1,39 +1,102 @@
-"""Where training contexts come from: random masks (the baseline) or teacher-forced chains (PUMA).
+"""Progressive Unmasking (PUMA, arXiv 2602.10314): Algorithm 1, and the buffer that streams it.
 
-    x0, x, hidden = stream.batch(iteration)   (B, L) clean ids, masked ids, bool: what to predict
-    stream.advance(score, confidence)         (B, L) of the same forward pass: to the next states
+Ordinary masked diffusion trains on random masks. PUMA trains on the states of *chains*: a chain
+starts fully masked; at each step the current model chooses which positions come next and the *true*
+tokens are revealed there. The choice uses score and confidence of the training step itself, so it
+costs no forward pass, and it sees x only, never a hidden token of x0, so the minimiser of the loss
+stays what it is (Proposition 2). A chain passes through `stages` stages; at stage n a share of
 
-All streams present these two methods to the training loop and differ in nothing else; NextToken is
-that of autoregressive pretraining, RandomFirst begins with random masks and goes on with chains.
-ProgressiveUnmasking is Algorithm 1 and appendix B.1 of the paper (arXiv 2602.10314): each row is a
-chain that starts fully masked, and each step reveals the *true* tokens at the positions which the
-current model would reveal next. The choice sees x only, never the hidden tokens of x0, so the
-minimiser of the loss stays what it is (Proposition 2).
+    I_n = [n, n + 1] / stages      of its L_eff tokens that are not prompt
 
-Every row of every batch has a hidden position: a finished chain is replaced at once. `advance`
-never copies to the host and its shapes are static, so that a step can be captured in a graph.
+is revealed. `step` is Algorithm 1. The classes are streams of training contexts, all alike to the
+training loop: random masks (the baseline), next tokens, and the buffer of chains.
+
+    batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
+    stream.advance(score, confidence)    (B, L) each, from the forward pass on that batch
+
+Not here: the policy, which turned logits into the score in losses.predictions; chains per block
+(block.py). `advance` never copies to the host and its shapes are static.
 """
+
+import math
+from typing import NamedTuple
 
 import torch
 
 import policies
 
 
-class RandomMasking:
-    """Ordinary masked diffusion, the baseline: each batch is new, under random masks."""
+def step(hidden, stage, effective, score, confidence, r, stages, tau):
+    """Algorithm 1 (and appendix B.1): reveal the next tokens of each chain.
 
-    def __init__(self, queue, mask_token, generator):
+    hidden (B, L) bool, stage (B,), effective (B,) = L_eff; score, confidence (B, L): larger score
+    = revealed sooner, confidence = probability of the likeliest token; both must depend on x alone.
+    r (B,) uniform in [0, 1); stages: how many a chain has; tau: inf turns fast-forward off.
+
+    Returns hidden and stage after the step, and which chains have ended, (B,) bool.
+    """
+    target = tokens_at((stage + 1 + r) / stages, effective)  # Unif(I_{n+1}), as a number of tokens
+    # At least one: where L_eff is smaller than the number of stages, the target may be reached
+    # already, and a chain that reveals nothing would stay in the buffer for ever.
+    count = (target - (effective - hidden.sum(1))).clamp(min=1)
+    chosen = policies.reveal(score, hidden, count)
+    chosen |= policies.fast_forward(confidence, hidden, tau)
+    hidden = hidden & ~chosen
+    revealed = effective - hidden.sum(1)
+    # The last stage has no successor, and a row with nothing hidden would train on nothing.
+    ended = (stage + 1 >= stages) | ~hidden.any(1)
+    # Fast-forward may reveal more than the next stage's share: the chain jumps to where it is.
+    stage = torch.where(revealed > target, stage_of(revealed, effective, stages), stage + 1)
+    return hidden, stage, ended
+
+
+def tokens_at(share, effective):
+    """How many of L_eff tokens a share < 1 is, (B,): rounded, but never all of them.
+
+    A state without a hidden token would have nothing to predict.
+    """
+    return (share * effective).round().long().clamp(max=effective - 1)
+
+
+def stage_of(revealed, effective, stages):
+    """The stage n of a row with that many tokens revealed: revealed / L_eff lies in I_n."""
+    return revealed * stages // effective.clamp(min=1)  # 0 where all is prompt (a block may be)
+
+
+def stages_of(length, K):
+    """How many stages a chain of `length` tokens has that reveals K of them per stage."""
+    return max(2, round(length / K)) if length > 1 else 1
+
+
+class Batch(NamedTuple):
+    """What the objective is given, in its order."""
+
+    x: torch.Tensor  # (B, L) ids: x0 with the mask token wherever hidden
+    x0: torch.Tensor  # (B, L) clean ids
+    hidden: torch.Tensor  # (B, L) bool: the positions to predict
+    block: int = 0  # size of the blocks of block diffusion; 0: the row is one block
+
+
+class RandomMasking:
+    """Ordinary masked diffusion, the baseline: each batch is new, under random masks.
+
+    block_schedule: (iteration, size) pairs; each block of a row then has a mask of its own.
+    """
+
+    def __init__(self, queue, mask_token, generator, block_schedule=()):
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
+        self.block_schedule = block_schedule
         self.every_row = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
 
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
-        hidden = self.hide(prompt, iteration)
-        return x0, x0.masked_fill(hidden, self.mask_token), hidden
+        block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
+        hidden = self.hide(prompt, block)
+        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
 
-    def hide(self, prompt, iteration):
-        return random_masks(prompt, self.generator)
+    def hide(self, prompt, block):
+        return random_masks(prompt, self.generator, block)
 
     def advance(self, score, confidence):
         """Random masks do not depend on the model: the next batch is drawn afresh."""
@@ -52,14 +115,15 @@ class NextToken(RandomMasking):
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
-        return x0, x0, ~prompt
+        return Batch(x0, x0, ~prompt, block=1)
 
 
 class RandomFirst:
     """Random masks until an iteration, chains from there on; both draw from one queue.
 
-    A chain hides what does not follow yet. That teaches little while the model cannot use what is
-    visible, to copy a word for instance; random masks, which leave easy tokens hidden, teach that.
+    A chain hides the hard tokens: those that the visible ones do not determine yet. A model that
+    cannot use its context learns little from them. Random masks hide easy tokens too, which teach
+    it, for instance, to copy a word.
     """
 
     def __init__(self, masks, chains, until):
@@ -81,127 +145,49 @@ class RandomFirst:
         self.chains.load_state_dict(state["chains"])
 
 
-class ProgressiveUnmasking:
-    """A streaming buffer of teacher-forced chains.
+class Buffer:
+    """Holds chains, as several batches of B, and visits one batch at a time, in turn.
 
-    queue          ExampleQueue; its `rows` is B
-    k_schedule     (iteration, K) pairs: from that iteration on, K tokens are revealed per stage of
-                   a full-length row; a chain has round(L / K) stages, at least 2
-    tau            also reveal what the model is surer of than this (fast-forward); None = off
-    batches        the buffer holds this many batches of chains and visits them in turn, so that
-                   consecutive batches share no sequence
-
-    State, each (batches, B, ...): x0, prompt, hidden (.., L) and stage, where stage n means that a
-    share of I_n = [n, n + 1] / stages of the row's L_eff tokens is revealed.
+    Consecutive batches then share no sequence, although a chain stays for several visits.
+    Its state, each (batches, B, ...): x0, prompt, hidden (.., L) and stage; `turn` (1,) is the
+    batch visited now.
     """
 
     STATE = "x0", "prompt", "hidden", "stage", "turn"
 
-    def __init__(self, queue, mask_token, generator, k_schedule, tau=None, batches=1):
+    def __init__(self, queue, mask_token, generator, batches):
+        if batches < 1:
+            raise ValueError(f"buffer {batches}: expected at least 1")
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
-        self.k_schedule, self.tau = check_schedule(k_schedule), tau
-        self.stages = self.stages_at(0)
-        self.turn = torch.zeros(1, dtype=torch.long, device=queue.x0.device)  # the batch in use
-        self.x0, self.prompt, self.hidden, self.stage = self.new_buffer(batches)
+        self.turn = torch.zeros(1, dtype=torch.long, device=queue.x0.device)
+        self.x0, self.prompt = self.new_examples(batches)
 
-    def new_buffer(self, batches):
-        """First chains for that many batches: x0, prompt, hidden, stage, (batches, B, ...) each."""
-        B = self.queue.rows
-        first = [self.first_chains(B, place) for place in range(0, batches * B, B)]
-        return map(torch.stack, zip(*first, strict=True))
+    def new_examples(self, batches):
+        every_row = torch.ones(self.queue.rows, dtype=torch.bool, device=self.queue.x0.device)
+        taken = []
+        for _ in range(batches):
+            self.queue.top_up()
+            taken.append(self.queue.take(every_row))
+        return map(torch.stack, zip(*taken, strict=True))
 
-    def first_chains(self, B, place):
-        """Chains for one batch, from `place` in the buffer; spread over the stages."""
-        self.queue.top_up()
-        every_row = torch.ones(B, dtype=torch.bool, device=self.queue.x0.device)
-        x0, prompt = self.queue.take(every_row)
-        stage = (place + torch.arange(B, device=x0.device)) % self.stages
-        return x0, prompt, self.first_state(prompt, stage), stage
+    def visited(self, name):
+        """The part of the state `name` that belongs to the batch visited now, (B, ...)."""
+        return getattr(self, name).index_select(0, self.turn)[0]
 
-    def batch(self, iteration):
-        self.queue.top_up()
-        if (stages := self.stages_at(iteration)) != self.stages:
-            self.switch(stages)
-        x0, hidden = self.visited("x0"), self.visited("hidden")
-        return x0, x0.masked_fill(hidden, self.mask_token), hidden
-
-    def switch(self, stages):
-        """K switches: chains go on."""
-        self.stages = stages
-        effective = (~self.prompt).sum(-1)
-        self.stage.copy_(self.stage_of(effective - self.hidden.sum(-1), effective))
-
-    def advance(self, score, confidence):
-        """Reveal true tokens, replace finished chains, turn to the next batch of the buffer.
-
-        score (B, L): larger = revealed sooner; confidence (B, L): probability of the likeliest
-        token. Both must depend on x alone.
-        """
-        x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
-        hidden, stage, finished = self.reveal(prompt, hidden, stage, score, confidence)
-        self.replace(finished, x0, prompt, hidden, stage)
-
-    def reveal(self, prompt, hidden, stage, score, confidence):
-        """One step of each chain: hidden (B, L), stage (B,) and whether it is finished (B,)."""
-        effective = (~prompt).sum(1)
-        revealed = effective - hidden.sum(1)
-
-        r = (stage + 1 + uniform(len(stage), self.generator)) / self.stages  # Unif(I_{n+1})
-        target = self.tokens_at(r, effective)
-        count = (target - revealed).clamp(min=1)  # short rows must not stall
-        chosen = policies.reveal(score, hidden, count)
-        if self.tau is not None:
-            chosen |= policies.fast_forward(confidence, hidden, self.tau)
-        hidden = hidden & ~chosen
-        revealed = effective - hidden.sum(1)
-
-        finished = (stage + 1 >= self.stages) | ~hidden.any(1)
-        stage = torch.where(revealed > target, self.stage_of(revealed, effective), stage + 1)
-        return hidden, stage, finished
-
-    def replace(self, finished, x0, prompt, hidden, stage):
-        """Write the visited batch back, with a new chain in every finished row."""
-        new_x0, new_prompt = self.queue.take(finished)
-        row = finished[:, None]
-        prompt = torch.where(row, new_prompt, prompt)
-        after = {
-            "x0": torch.where(row, new_x0, x0),
-            "prompt": prompt,
-            "hidden": torch.where(row, self.start(prompt), hidden),
-            "stage": stage.masked_fill(row if stage.dim() > 1 else finished, 0),  # of blocks, too
-        }
-        for name, value in after.items():
+    def leave(self, **state):
+        """Put the visited batch back as `state` has it, and turn to the next one."""
+        for name, value in state.items():
             getattr(self, name).index_copy_(0, self.turn, value[None])
         self.turn.copy_((self.turn + 1) % len(self.x0))
 
-    def first_state(self, prompt, stage):
-        """Hidden positions of the first chains, which begin at any stage (B,)."""
-        return torch.where(stage[:, None] > 0, self.random_state(prompt, stage), self.start(prompt))
-
-    def start(self, prompt):
-        """The hidden positions of new chains, (B, L)."""
-        return ~prompt
-
-    def random_state(self, prompt, stage):
-        """Hidden positions of rows that are at `stage` with random positions revealed, (B, L)."""
-        effective = (~prompt).sum(1)
-        r = (stage + uniform(len(prompt), self.generator)) / self.stages
-        count = self.tokens_at(r, effective)
-        return ~prompt & ~choose_random(~prompt, count, self.generator)
-
-    @staticmethod
-    def tokens_at(r, effective):
-        """Tokens revealed at the share r < 1: rounded, and never all of them."""
-        return (r * effective).round().long().clamp(max=effective - 1)
-
-    def stage_of(self, revealed, effective):
-        return revealed * self.stages // effective
-
-    def stages_at(self, iteration):
-        return max(2, round(self.queue.x0.shape[1] / value_at(self.k_schedule, iteration)))
-
-    def visited(self, name):
-        return getattr(self, name).index_select(0, self.turn)[0]
+    def refill(self, ended, x0, prompt, hidden, stage):
+        """The batch with a new chain, fully masked, in every row whose chain has ended (B,)."""
+        new_x0, new_prompt = self.queue.take(ended)
+        row = ended[:, None]
+        prompt = torch.where(row, new_prompt, prompt)
+        hidden = torch.where(row, ~prompt, hidden)
+        stage = stage.masked_fill(row if stage.dim() > 1 else ended, 0)  # (B, blocks) or (B,)
+        return dict(x0=torch.where(row, new_x0, x0), prompt=prompt, hidden=hidden, stage=stage)
 
     def state_dict(self):
         state = {name: getattr(self, name).clone() for name in self.STATE}
@@ -209,6 +195,7 @@ class ProgressiveUnmasking:
         return state | {"queue": self.queue.state_dict()}
 
     def load_state_dict(self, state):
+        """Raises ValueError where the saved buffer has another shape."""
         for name in self.STATE:
             if getattr(self, name).shape != state[name].shape:
                 raise ValueError(
@@ -221,6 +208,61 @@ class ProgressiveUnmasking:
         self.queue.load_state_dict(state["queue"])
 
 
+class ProgressiveUnmasking(Buffer):
+    """PUMA's stream: a buffer in which every row is a chain, replaced as soon as it ends.
+
+    queue          ExampleQueue; its `rows` is B
+    k_schedule     (iteration, K) pairs: from that iteration on, K tokens are revealed per stage of
+                   a full-length row, so that a chain has round(L / K) stages, at least 2
+    tau            also reveal what the model is surer of than this (fast-forward); None = off
+    buffer         how many batches of chains are held
+    """
+
+    def __init__(self, queue, mask_token, generator, k_schedule, tau=None, buffer=1):
+        super().__init__(queue, mask_token, generator, buffer)
+        self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
+        self.stages = self.stages_at(0)
+        self.start_chains()
+
+    def start_chains(self):
+        """The first chains begin at all stages alike, or all of them would end together."""
+        place = torch.arange(self.prompt[..., 0].numel(), device=self.prompt.device)
+        self.stage = (place % self.stages).view(self.prompt.shape[:2])
+        pairs = zip(self.prompt, self.stage, strict=True)
+        self.hidden = torch.stack([self.first_state(*pair) for pair in pairs])
+
+    def first_state(self, prompt, stage):
+        """The hidden positions of chains that begin at any stage (B,): at 0 all are hidden."""
+        later = random_states(prompt, stage, self.stages, self.generator)
+        return torch.where(stage[:, None] > 0, later, ~prompt)
+
+    def batch(self, iteration):
+        self.queue.top_up()
+        if (stages := self.stages_at(iteration)) != self.stages:
+            self.switch(stages)
+        x0, hidden = self.visited("x0"), self.visited("hidden")
+        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
+
+    def switch(self, stages):
+        """K changes: every chain goes on, at the stage that it has by what is revealed."""
+        self.stages = stages
+        effective = (~self.prompt).sum(-1)
+        self.stage.copy_(stage_of(effective - self.hidden.sum(-1), effective, stages))
+
+    def advance(self, score, confidence):
+        """Reveal true tokens, replace the chains that ended, turn to the next batch."""
+        x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
+        r = uniform(len(stage), self.generator)
+        hidden, stage, ended = step(
+            hidden, stage, (~prompt).sum(1), score, confidence, r, self.stages, self.tau
+        )
+        self.leave(**self.refill(ended, x0, prompt, hidden, stage))
+
+    def stages_at(self, iteration):
+        return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))
+
+
+# -- schedules -------------------------------------------------------------------------------------
 def check_schedule(pairs, name="k_schedule"):
     whole = [
         pair for pair in pairs if isinstance(pair, tuple | list) and [*map(type, pair)] == [int] * 2
@@ -232,7 +274,10 @@ def check_schedule(pairs, name="k_schedule"):
         or starts != sorted(set(starts))
         or min(value for _, value in whole) < 1
     ):
-        raise ValueError(f"{name} {pairs}: (iteration, value) pairs from iteration 0 on, from 1 up")
+        raise ValueError(
+            f"{name} {pairs}: expected (iteration, value) pairs of whole numbers; iterations start "
+            "at 0 and rise, values are at least 1"
+        )
     return pairs
 
 
@@ -240,11 +285,29 @@ def value_at(schedule, iteration):
     return [value for start, value in schedule if start <= iteration][-1]
 
 
-def random_masks(prompt, generator):
-    """A count uniform in 1..L_eff, then that many random positions; hidden (B, L) bool."""
+def tau_or_inf(tau):
+    """tau as `step` takes it: inf for None. Raises ValueError for what is no probability."""
+    policies.check_tau(tau)
+    return math.inf if tau is None else tau
+
+
+# -- chance ----------------------------------------------------------------------------------------
+def random_masks(prompt, generator, block=0):
+    """A count uniform in 1..L_eff, then that many random positions; hidden (B, L) bool.
+
+    In blocks, if `block` is their size: each is a row of its own.
+    """
+    rows = prompt.view(-1, block or prompt.shape[1])
+    effective = (~rows).sum(1)
+    count = 1 + (uniform(len(rows), generator) * effective).long().clamp(max=effective - 1)
+    return choose_random(~rows, count, generator).view_as(prompt)
+
+
+def random_states(prompt, stage, stages, generator):
+    """Hidden positions (B, L) of rows at `stage` (B,) whose revealed positions are random."""
     effective = (~prompt).sum(1)
-    count = 1 + (uniform(len(prompt), generator) * effective).long().clamp(max=effective - 1)
-    return choose_random(~prompt, count, generator)
+    count = tokens_at((stage + uniform(len(prompt), generator)) / stages, effective)
+    return ~prompt & ~choose_random(~prompt, count, generator)
 
 
 def uniform(n, generator):

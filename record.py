@@ -1,4 +1,6 @@
-"""The record of a run: metrics.jsonl, one JSON object per line.
+"""The record of a run: files that a script writes beside the checkpoint, and how they are written.
+
+metrics.jsonl, one JSON object per line:
 
     {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first, at each resume
     {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "examples_per_second"}
@@ -10,33 +12,71 @@ the averaged weights.
 """
 
 import json
+import math
 import os
 import platform
 import subprocess
+import time
+import zlib
 from pathlib import Path
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 
-class Metrics:
-    """Appends to the file; a run resumed at iteration `start` first drops what lies beyond it.
+class Log:
+    """What a run reports while it trains, on its first process: metrics.jsonl and a progress bar.
 
-    evaluated: whether it holds an evaluation at `start`. Raises ValueError for a damaged file.
+    A run resumed at iteration `start` first drops the lines beyond it. evaluated: whether the file
+    holds an evaluation at `start` already. Raises ValueError for a damaged file.
     """
 
-    def __init__(self, path, config, start):
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        old = read_lines(path) if start else []
-        kept = [line for line in old if line.get("iter", 0) <= start]
-        header = {"type": "config", "config": config, "versions": versions(), "commit": commit()}
-        write_lines(path, [*kept, header])
-        self.evaluated = any(line["type"] == "eval" and line["iter"] == start for line in kept)
+    def __init__(self, path, config, start, total, rank):
+        self.path, self.rank, self.evaluated = path, rank, True
+        self.losses, self.shown = [], {}
+        if rank == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            kept = [line for line in read_lines(path) if line.get("iter", 0) <= start > 0]
+            write_lines(path, [*kept, {"type": "config", "config": config} | origin()])
+            at_start = [line for line in kept if line["type"] == "eval" and line["iter"] == start]
+            self.evaluated = bool(at_start)
+        self.bar = tqdm(total=total, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
+        self.since = time.perf_counter()
 
-    def write(self, **line):
-        with open(self.path, "a") as file:
-            file.write(json.dumps(line) + "\n")
+    def add(self, loss):
+        self.losses.append(loss.detach())  # it stays on the device until it is reported
+
+    def report_training(self, iteration, rows, **values):
+        """The mean loss since the last report, and examples per second; rows: of one forward pass.
+
+        Raises SystemExit where the loss is not finite: on every process that has such a loss.
+        """
+        rate = rows * len(self.losses) / (time.perf_counter() - self.since)
+        loss = torch.stack(self.losses).mean().item()
+        if not math.isfinite(loss):
+            raise SystemExit(f"the loss is {loss} at iteration {iteration}; try a smaller --lr")
+        values = {"iter": iteration, "loss": loss} | values | {"examples_per_second": rate}
+        self.write({"type": "train"} | values)
+        self.shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
+        self.bar.set_postfix(self.shown)
+        self.losses, self.since = [], time.perf_counter()
+
+    def report_evaluation(self, iteration, result, seconds):
+        """A result of eval.evaluate; the seconds that it took do not count as training."""
+        self.write({"type": "eval", "iter": iteration} | result)
+        self.shown["val_loss"] = f"{result['val_loss']:.3f}"
+        self.shown["accuracy"] = f"{next(iter(result['accuracy'].values())):.3f}"
+        self.since += seconds
+
+    def write(self, line):
+        if self.rank == 0:
+            append_lines(self.path, [line])
+
+
+def origin():
+    """Where a result comes from: versions of what it was computed with, and the commit."""
+    return {"versions": versions(), "commit": commit()}
 
 
 def versions():
@@ -56,6 +96,87 @@ def commit():
         return None
 
 
+class Results:
+    """Rows of samplers in eval.json (and eval.md), records of problems in eval.jsonl.
+
+    Every process reads them, the first one writes. Raises ValueError for a damaged file.
+    """
+
+    def __init__(self, folder, origin):
+        self.folder, self.origin = folder, origin
+        file = folder / "eval.json"
+        try:
+            rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+            self.rows = {row["id"]: row for row in rows}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{file} is damaged, move it away: {error!r}") from None
+        self.all = read_lines(folder / "eval.jsonl")
+
+    def key(self, sampler):
+        """The checksum of all settings that a result depends on."""
+        text = json.dumps(self.origin | sampler._asdict(), sort_keys=True)
+        return f"{zlib.crc32(text.encode()):08x}"
+
+    def row(self, sampler):
+        return self.rows.get(self.key(sampler))
+
+    def records(self, sampler):
+        return [each for each in self.all if each["id"] == self.key(sampler)]
+
+    def add(self, sampler, records, rank):
+        records = [{"id": self.key(sampler)} | each for each in records]
+        self.all += records
+        if rank == 0:
+            append_lines(self.folder / "eval.jsonl", records)
+
+    def finish(self, sampler, result, rank):
+        records = self.records(sampler)
+        hidden, steps = (sum(each[key] for each in records) for key in ("tokens", "steps"))
+        row = {"id": self.key(sampler), "sampler": str(sampler)} | self.origin
+        row |= sampler._asdict() | result
+        row |= {"examples": len(records), "tokens_per_step": hidden / max(1, steps)}
+        self.rows[row["id"]] = row | {"commit": commit()}
+        if rank == 0:
+            write_json(self.folder / "eval.json", [*self.rows.values()])
+            write(self.folder / "eval.md", self.markdown() + "\n")
+
+    def markdown(self):
+        """The rows of this origin as a table."""
+        lines = []
+        for row in self.rows.values():
+            if self.origin.items() <= row.items():
+                (_, score, (low, high)), *_ = scores(row)
+                cost = f"{row['tokens_per_step']:.2f}", f"{row['forward_passes']}"
+                share = f"{score:.1%} [{low:.1%}, {high:.1%}]"
+                lines.append([row["sampler"], share, *cost, f"{row['seconds']:.1f}"])
+        head = ["sampler", "solved [95 %]", "tokens per step", "forward passes", "seconds"]
+        return table(head, lines)
+
+
+def scores(row):
+    """[(name, score, interval)] of a summary: accuracy, or pass@k for each k."""
+    if "accuracy" in row:
+        return [("solved", row["accuracy"], row["interval"])]
+    names = [name for name in row if name.startswith("pass@")]
+    return [(name, row[name]["score"], row[name]["interval"]) for name in names]
+
+
+def in_words(row):
+    """A row of results for a reader."""
+    total = sum(row["kinds"].values())
+    lines = [
+        f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
+        for name, score, (low, high) in scores(row)
+    ]
+    if "tokens_per_step" in row:
+        lines.append(
+            f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']}), "
+            f"{row['forward_passes']} forward passes, {row['seconds']:.1f} s"
+        )
+    return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
+
+
+# -- files -----------------------------------------------------------------------------------------
 def write(path, text):
     partial = Path(f"{path}.tmp")
     partial.write_text(text, encoding="utf-8")
@@ -69,6 +190,11 @@ def write_json(path, data):
 def write_lines(path, rows):
     """JSON lines."""
     write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def append_lines(path, rows):
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def read_lines(path):
@@ -91,3 +217,14 @@ def table(head, rows):
     """Lists of strings as markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def wilson_interval(correct, n):
+    """95 % interval of a share, by Wilson's score; (0, 1) if n is 0."""
+    if n == 0:
+        return 0.0, 1.0
+    z, share = 1.959964, correct / n
+    centre = share + z * z / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2)
+    low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)  # but for rounding, they are in there

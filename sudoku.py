@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from data.sudoku.generate import generate
+from tasks import Problems
 
 SLAB = 1 << 14  # rows worked on at once: a file may have millions
 DATA_SEED = 0  # the same puzzles, and the same held out, for runs of every seed
@@ -370,9 +371,35 @@ class Examples:
         """Digits, 0 = blank, uint8 (B, L)."""
         return self.pairs[self.rows[indices], 0]
 
-    def solved(self, tokens, indices):
-        """Which rows of tokens (B, L) solve the puzzles at `indices` (B,), bool (B,)."""
-        return check(np.asarray(tokens).astype(np.int64) + 1, self.puzzles(indices), self.box)
+
+class Puzzles(Problems):
+    """Puzzles (N, L), digits with 0 = blank, to be solved; their solutions are not needed."""
+
+    def __init__(self, puzzles, box):
+        validate(puzzles, box)
+        self.puzzles, self.box = np.asarray(puzzles), tuple(box)
+
+    def __len__(self):
+        return len(self.puzzles)
+
+    def __getitem__(self, indices):
+        puzzles = self.puzzles[indices].astype(np.int64)
+        return np.where(puzzles > 0, puzzles - 1, side(self.box)), puzzles == 0
+
+    def judge(self, tokens, indices):
+        puzzles, grids = self.puzzles[indices], np.asarray(tokens).astype(np.int64) + 1
+        correct = check(grids, puzzles, self.box)
+        return [
+            {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
+            for ok, puzzle, grid in zip(correct, puzzles, grids, strict=True)
+        ]
+
+    def show(self, tokens, seen=None):
+        grid = np.asarray(tokens) + 1
+        return render(grid if seen is None else np.where(seen, grid, 0), self.box)
+
+    def verdict(self, record):
+        return f"{record['grid']} {'solved' if record['kind'] == 'correct' else 'wrong'}"
 
 
 class Sudoku:
@@ -382,8 +409,8 @@ class Sudoku:
     """
 
     def __init__(self, box, train, test):
-        self.box, self.train, self.test = tuple(box), train, test
-        self.validation = test
+        self.box, self.train, self.validation = tuple(box), train, test
+        self.test = Puzzles(test.puzzles(np.arange(len(test))), box)
         self.length = side(box) ** 2
         self.mask = side(box)
         self.vocab_size = side(box) + 1
@@ -391,6 +418,16 @@ class Sudoku:
     def padding(self, x0):
         """Cells without content, bool (n, L): there are none."""
         return np.zeros(x0.shape, bool)
+
+    def prompts(self, texts):
+        """Puzzles that a user writes, row by row."""
+        return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
+
+    def problems(self, name, file):
+        """The puzzles in a file: one per line, or a CSV file with a column `puzzle`."""
+        if name or not file:
+            raise ValueError(f"problems {name!r}: Sudoku has none; give --file")
+        return Puzzles(read_puzzles(file, self.box), self.box)
 
     @classmethod
     def generated(cls, box, clues, train, test, seed, cache_dir="data/sudoku", workers=1):
@@ -430,6 +467,27 @@ class Sudoku:
         train_rows = first[~np.isin(keys, test_keys)]
         test_rows = np.random.default_rng(seed).permutation(test_rows)[:held_out]
         return cls(box, Examples(train, np.sort(train_rows), box), Examples(test, test_rows, box))
+
+
+def read_puzzles(path, box):
+    """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
+
+    Raises ValueError that names the line.
+    """
+    with open(path, newline="", encoding="utf-8-sig") as lines:
+        rows = [(reader.line_num, row) for reader in [csv.reader(lines)] for row in reader if row]
+    column = rows[0][1].index("puzzle") if rows and "puzzle" in rows[0][1] else None
+    rows = rows if column is None else rows[1:]
+    if not rows:
+        raise ValueError(f"{path} has no puzzle: expected one per line")
+    puzzles = []
+    for line, row in rows:
+        try:
+            puzzles.append(parse(row[column or 0], box))
+            validate(puzzles[-1][None], box, name="puzzle".format)
+        except (ValueError, IndexError) as error:
+            raise ValueError(f"{path}, line {line}: {error}") from None
+    return np.stack(puzzles)
 
 
 def load(config):

@@ -10,9 +10,8 @@ transformers 4. The base of an adapter is where `init_from` of the run says: it 
 
 from pathlib import Path
 
-import backend
 import checkpoint
-from configurator import configure
+from configurator import configure, errors_as_messages
 from pretrained import hf, lora
 
 # -- what ----------------------------------------------------------------------------------------
@@ -22,7 +21,7 @@ merge = False  # of a run with LoRA: add the adapter to the base weights
 
 
 def main():
-    with backend.mistakes_named():
+    with errors_as_messages():
         if not (out_dir and folder):
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
         path = Path(out_dir) / "checkpoint.pt"
@@ -30,7 +29,7 @@ def main():
         origin = state["config"]["init_from"]
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
         if not state["config"].get("lora_rank"):
-            model, _, _ = checkpoint.load_model(path)
+            model = checkpoint.load_model(path).model
         else:
             model, adapters = lora.restore(state)
             if not merge:

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 import backend
 import policies
-from configurator import configure
+from configurator import configure, errors_as_messages
 from losses import HeadLoss, states
 from model import Transformer
 from pretrained import hf, lora
@@ -138,7 +138,7 @@ def table(sizes, numbers):
 
 
 def main():
-    with backend.mistakes_named():
+    with errors_as_messages():
         shape = hf.read_shape(checkpoint) if checkpoint else DREAM
         args = shape | {"length": length}
         precision = backend.precision(torch.device("cpu"), dtype)

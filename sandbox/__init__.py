@@ -108,6 +108,13 @@ def protections():
     return worker.layers
 
 
+def report_missing_layers():
+    """Start a worker, and say which of the layers above are missing on this system."""
+    known = {"namespaces", "capabilities", "landlock", "seccomp"}
+    if missing := known - set(protections()):
+        print(f"generated programs run without {', '.join(sorted(missing))}: see sandbox/")
+
+
 class Worker:
     def __init__(self):
         self.process = None

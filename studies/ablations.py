@@ -1,31 +1,37 @@
 """Variants of PUMA that exist only to be compared with it: `train.py --method=puma_<variant>`.
 
-Each overrides one step of puma.ProgressiveUnmasking and keeps its state, so that runs resume
+Each changes one thing of puma.ProgressiveUnmasking and keeps its state, so that runs resume
 exactly. Where the choice of contexts sees x only, and never a hidden token of x0, the minimiser of
 the loss stays what it is (Proposition 2 of the paper): that holds for all of these.
 """
 
 import torch
 
-from puma import ProgressiveUnmasking, random_masks, uniform
+from puma import ProgressiveUnmasking, random_masks, random_states, uniform
 
 
 class RandomStart(ProgressiveUnmasking):
     """A new chain starts with a random reveal of stage 0's share, as in the authors' code."""
 
-    def start(self, prompt):
-        return self.random_state(prompt, 0)
+    def first_state(self, prompt, stage):
+        return random_states(prompt, stage, self.stages, self.generator)
+
+    def refill(self, ended, x0, prompt, hidden, stage):
+        batch = super().refill(ended, x0, prompt, hidden, stage)
+        start = self.first_state(batch["prompt"], batch["stage"])
+        return batch | {"hidden": torch.where(ended[:, None], start, batch["hidden"])}
 
 
 class LateRefill(ProgressiveUnmasking):
-    """What to replace is decided before the reveal: a chain that tau completes stays a step longer.
+    """Decides which chains to replace before revealing, as in the authors' code.
 
-    As in the authors' code. Its row then has nothing hidden, and no weight in the loss.
+    A chain that tau has just completed then stays for one more step, with nothing hidden and no
+    weight in the loss.
     """
 
-    def replace(self, finished, x0, prompt, hidden, stage):
+    def refill(self, ended, x0, prompt, hidden, stage):
         was_at_the_end = self.visited("stage") + 1 >= self.stages  # a complete one was past it
-        super().replace(was_at_the_end, x0, prompt, hidden, stage)
+        return super().refill(was_at_the_end, x0, prompt, hidden, stage)
 
 
 class DropChains(ProgressiveUnmasking):
@@ -34,13 +40,10 @@ class DropChains(ProgressiveUnmasking):
     Their data order starts again too; here it goes on.
     """
 
-    def batch(self, iteration):
-        if (stages := self.stages_at(iteration)) != self.stages:
-            self.stages = stages
-            fresh = self.new_buffer(len(self.x0))
-            for name, value in zip(self.STATE[:4], fresh, strict=True):
-                getattr(self, name).copy_(value)
-        return super().batch(iteration)
+    def switch(self, stages):
+        self.stages = stages
+        self.x0, self.prompt = self.new_examples(len(self.x0))
+        self.start_chains()
 
 
 class Mixed(ProgressiveUnmasking):
@@ -52,17 +55,11 @@ class Mixed(ProgressiveUnmasking):
 
     SHARE = 0.5
 
-    def start(self, prompt):
-        masks = random_masks(prompt, self.generator)
-        return torch.where(self.is_random(prompt)[:, None], masks, ~prompt)
-
-    def replace(self, finished, x0, prompt, hidden, stage):
-        super().replace(finished | self.is_random(prompt), x0, prompt, hidden, stage)
-
-    def is_random(self, prompt):
-        """The rows of a batch that are no chains, (B,) bool."""
-        row = torch.arange(len(prompt), device=prompt.device)
-        return row < self.SHARE * len(prompt)
+    def refill(self, ended, x0, prompt, hidden, stage):
+        is_random = torch.arange(len(ended), device=ended.device) < self.SHARE * len(ended)
+        batch = super().refill(ended | is_random, x0, prompt, hidden, stage)
+        masks = random_masks(batch["prompt"], self.generator)
+        return batch | {"hidden": torch.where(is_random[:, None], masks, batch["hidden"])}
 
 
 class Explore(ProgressiveUnmasking):
@@ -83,7 +80,7 @@ class Explore(ProgressiveUnmasking):
 class Reverse(ProgressiveUnmasking):
     """The least sure first, and no fast-forward: the order that inference never takes.
 
-    What helps here too is not the agreement with inference.
+    A control: any gain that survives here cannot come from matching inference.
     """
 
     def advance(self, score, confidence):
@@ -91,7 +88,6 @@ class Reverse(ProgressiveUnmasking):
 
 
 CHAINS = {
-    "puma": ProgressiveUnmasking,
     "puma_random_start": RandomStart,
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,

@@ -4,8 +4,8 @@
 
 A cell is one deduction away if a naked or a hidden single of the visible cells gives it. For each
 kept weight file, or else the run's checkpoint, contexts of held-out puzzles are drawn from two
-streams: `chains`, the run's own with the model as it was (those of PUMA where the run has none, or
-none yet), and `random`, random masks. All shares are means over a row's hidden cells, then over
+streams: `chains`: the run's chains, driven by these weights (PUMA's chains if the run had
+none), and `random`: random masks. All shares are means over a row's hidden cells, then over
 rows, which is how the loss weighs them. Writes out_dir/contexts.json: one object per weights and
 stream with
 
@@ -24,14 +24,13 @@ from tqdm import tqdm
 import backend
 import checkpoint
 import policies
-import record as metrics
 import sudoku
-from configurator import configure
+from configurator import configure, errors_as_messages
 from data.sudoku.generate import singles
 from example_queue import ExampleQueue
 from losses import row_shares, score_all
-from puma import RandomMasking
-from record import table, write_json
+from puma import ProgressiveUnmasking, RandomMasking
+from record import commit, table, write_json
 from studies import ablations
 
 out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
@@ -43,38 +42,39 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 
 
 def main():
-    with backend.mistakes_named():
+    with errors_as_messages():
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
-        model, config, _ = checkpoint.load_model(files[0])
+        saved = checkpoint.load_model(files[0])
+        config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(
                 f"{out_dir} was trained on {config['dataset']}: deductions need Sudoku"
             )
-        if model.block:
+        if saved.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has other contexts")
         task = sudoku.load(config)
         if batch_size < 1 or contexts < 1 or contexts % batch_size:
             raise ValueError(f"{contexts=}: expected a multiple of {batch_size=}, both at least 1")
     rows = []
     for file in tqdm(files, "weights"):
-        model, _, iteration = checkpoint.load_model(file, where)
+        model, _, iteration, _ = checkpoint.load_model(file, where)
         for name in ("chains", "random"):
             seen = examine(model, stream(name, task, config, where), config, iteration)
             found = summary(*seen, task.box)
             rows.append({"iteration": iteration, "contexts": name} | found)
     origin = {"config": config, "contexts": contexts, "sure": sure, "seed": seed}
-    origin["commit"] = metrics.commit()
+    origin["commit"] = commit()
     write_json(Path(out_dir, "contexts.json"), {"origin": origin, "rows": rows})
     print(markdown(rows))
 
 
 def stream(name, task, config, where):
-    queue = ExampleQueue(task.test, batch_size, where, seed)
+    queue = ExampleQueue(task.validation, batch_size, where, seed)
     generator = torch.Generator(where).manual_seed(seed)
     if name == "random":
         return RandomMasking(queue, task.mask, generator)
-    kind = ablations.CHAINS.get(config["method"], ablations.CHAINS["puma"])
+    kind = ablations.CHAINS.get(config["method"], ProgressiveUnmasking)
     return kind(queue, task.mask, generator, config["k_schedule"], config["tau"])
 
 
@@ -86,7 +86,7 @@ def examine(model, stream, config, iteration):
     stream.batch(iteration)  # for the number of stages there
     settle = getattr(stream, "stages", 0)  # by then every first chain has been replaced
     for turn in range(settle + contexts // batch_size):
-        x0, x, hidden = stream.batch(iteration)
+        x, x0, hidden, _ = stream.batch(iteration)
         nll, score, confidence = score_all(model, x, x0, policy)
         stream.advance(score, confidence)
         if turn >= settle:

@@ -5,8 +5,8 @@
 For a fixed set of held-out puzzles and the averaged weights that the run kept: the step u_i at
 which each cell is revealed, 0 for a clue, in
 
-    chain      the training chain: the true token is revealed, K tokens a step at full length and
-               all that is surer than tau (training draws the number of tokens at random)
+    chain      the training chain (puma.step): the true token is revealed, K tokens a step at full
+               length and all with confidence above tau (training draws the number at random)
     sampler    inference, with the run's eval_reveal and eval_tau: the model's own token
 
 and the distance to the last weights, d_abs = E[1/L sum_i |u_i - u_i(last)|] (eq. traj-dist in the
@@ -21,13 +21,14 @@ from tqdm import tqdm
 
 import backend
 import checkpoint
+import losses
 import policies
-import record as metrics
+import puma
 import sudoku
-from configurator import configure
-from evaluation import on_device
-from record import table, write_json
-from sample import generate, predict
+import tasks
+from configurator import at_least, configure, errors_as_messages
+from record import commit, table, write_json
+from sample import Sampler, generate
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
 puzzles = 100  # held-out puzzles, the same for all runs on the same data
@@ -35,38 +36,41 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 
 
 def main():
-    with backend.mistakes_named():
-        if puzzles < 1:
-            raise ValueError(f"{puzzles=}: expected at least 1")
+    with errors_as_messages():
+        at_least(1, puzzles=puzzles)
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
-        model, config, _ = checkpoint.load_model(files[0])
+        saved = checkpoint.load_model(files[0])
+        config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(f"{out_dir} was trained on {config['dataset']}: expected sudoku")
-        if model.block:
+        if saved.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such chain")
         if len(files) < 2:
             raise ValueError(f"{out_dir} has no weights to compare: train it with --keep_every")
-        test = sudoku.load(config).test
+        task = sudoku.load(config)
+        test = task.test
         rows = np.arange(min(puzzles, len(test)))
-    (x0, prompt), policy = on_device(test[rows], where), policies.get(config["policy"])
+    x0 = torch.as_tensor(task.validation[rows][0]).long().to(where)
+    x, hidden = tasks.problems_on(where, test, rows)
+    policy = policies.get(config["policy"])
+    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
     K, tau = config["k_schedule"][-1][1], config["tau"]
     steps, iterations, solved = {"chain": [], "sampler": []}, [], []
     for file in tqdm(files, "weights"):
-        model, _, iteration = checkpoint.load_model(file, where)
+        saved = checkpoint.load_model(file, where)
         torch.manual_seed(0)
-        steps["chain"].append(chain(model, x0, ~prompt, policy, K, tau))
-        tokens, revealed_at, _ = generate(
-            model, x0, ~prompt, policy, config["eval_reveal"], config["eval_tau"]
-        )
+        steps["chain"].append(chain(saved.model, x0, hidden, policy, K, tau))
+        tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)
         steps["sampler"].append(revealed_at)
-        solved.append(test.solved(tokens.cpu().numpy(), rows).mean())
-        iterations.append(iteration)
+        judged = test.judge(tokens.cpu().numpy(), rows)
+        solved.append(sum(each["kind"] == "correct" for each in judged) / len(rows))
+        iterations.append(saved.iteration)
     steps = {name: torch.stack(each).cpu() for name, each in steps.items()}  # (T, N, L)
     distance = {name: distances(each).tolist() for name, each in steps.items()}
     write_json(
         Path(out_dir, "trajectories.json"),
-        {"config": config, "commit": metrics.commit(), "iterations": iterations}
+        {"config": config, "commit": commit(), "iterations": iterations}
         | {"solved": solved, "d_abs": distance}
         | {"steps": {name: each.tolist() for name, each in steps.items()}},
     )
@@ -77,23 +81,22 @@ def main():
 
 @torch.no_grad()
 def chain(model, x0, hidden, policy, K, tau):
-    """The step at which a teacher-forced chain reveals each cell, from 1, 0 = given; (N, L)."""
-    revealed_at, step = torch.zeros_like(x0), 0
-    stages = max(2, round(x0.shape[1] / K))
-    count = (hidden.sum(1) / stages).round().long().clamp(min=1)
-    while hidden.any():
-        step += 1
-        where = hidden.nonzero(as_tuple=True)
-        h = model(x0.masked_fill(hidden, model.mask_token))[where]
-        _, confidence, score = (
-            found.new_zeros(x0.shape).index_put_(where, found)
-            for found in predict(model, h, where[1], policy)
+    """The step at which a teacher-forced chain reveals each cell, from 1, 0 = given; (N, L).
+
+    puma.step at r = 0, the least share of each stage; what is hidden when a chain ends comes last.
+    """
+    tau = puma.tau_or_inf(tau)
+    stages, effective = puma.stages_of(x0.shape[1], K), hidden.sum(1)
+    revealed_at, stage = torch.zeros_like(x0), torch.zeros_like(effective)
+    r = torch.zeros(len(x0), device=x0.device)
+    for number in range(1, stages + 1):
+        revealed_at[hidden] = number  # of those that stay hidden it is put off
+        x = x0.masked_fill(hidden, model.mask_token)
+        _, score, confidence = losses.score_all(model, x, x0, policy)
+        hidden, stage, ended = puma.step(
+            hidden, stage, effective, score, confidence, r, stages, tau
         )
-        chosen = policies.reveal(score, hidden, count)
-        if tau is not None:
-            chosen |= policies.fast_forward(confidence, hidden, tau)
-        revealed_at[chosen] = step
-        hidden = hidden & ~chosen
+        hidden &= ~ended[:, None]
     return revealed_at
 
 

@@ -1,9 +1,69 @@
-"""What a run can be trained on: modules whose load(config) gives the data (keys as in train.py).
+"""What a run can be trained on. A task is one module with `load(config)`, named here.
 
-What it gives has train, validation, test, length, vocab_size, mask and padding(x0).
+`load` takes the configuration of a run (keys as in train.py) and returns an object that has
+
+    length, vocab_size, mask    of a row: tokens, ids (the mask token's included), the mask's id
+    train, validation           data[indices (n,)] -> x0 (n, L) ids, prompt (n, L) bool; len(data)
+    padding(x0)                 (n, L) bool: positions without content
+    test                        Problems to solve
+    problems(name, file)        others: a named set, or those in a file (eval.py)
+    prompts(texts)              others: those that a user types (sample.py)
+
+with numpy arrays.
 """
 
-import sudoku
-from tasks import humaneval, text
+import importlib
+from collections import Counter
 
-TASKS = {"sudoku": sudoku, "text": text, "humaneval": humaneval}
+import numpy as np
+import torch
+
+from record import wilson_interval
+
+TASKS = {"sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval"}
+
+
+def get(name):
+    """The module of a task, imported when it is asked for. Raises ValueError for another name."""
+    if name not in TASKS:
+        raise ValueError(f"dataset {name!r}: expected {', '.join(TASKS)}")
+    return importlib.import_module(TASKS[name])
+
+
+class Problems:
+    """A test set: it never puts answers into x, so no mistake in a mask can leak one.
+
+    A task gives __len__ and
+        [indices (n,)]          -> x (n, L) ids, the mask token wherever hidden; hidden (n, L) bool
+        judge(tokens, indices)  -> a dictionary for each row of tokens (n, L): "kind" is "correct"
+                                or why not; the rest is what a reader wants to see
+        show(tokens, seen)      -> text of one row (L,); seen (L,) bool: show these, None = all
+    """
+
+    def batches(self, size, rank, world):
+        """Index arrays of equally long problems to generate together, for one of the processes.
+
+        Here the whole share at once: `generate` fills the places of finished rows.
+        """
+        return [np.arange(rank, len(self), world)]
+
+    def summary(self, records):
+        """The part of a row of results that says how many are solved, and how the others fail."""
+        kinds = Counter(record["kind"] for record in records)
+        share = kinds["correct"] / len(records)
+        interval = wilson_interval(kinds["correct"], len(records))
+        return {"accuracy": share, "interval": interval, "kinds": dict(kinds.most_common())}
+
+    def verdict(self, record):
+        """One line on a record of `judge`."""
+        return record["kind"].replace("_", " ")
+
+    def judge_references(self):
+        """Records of the solutions that come with the problems."""
+        raise ValueError("these problems come without reference solutions")
+
+
+def problems_on(device, test, indices):
+    """x ids and hidden bool, (n, L), of a test set, as tensors on a device."""
+    x, hidden = (torch.as_tensor(part).to(device) for part in test[indices])
+    return x.long(), hidden

@@ -1,45 +1,18 @@
-"""Evaluate a trained model on MBPP (arXiv 2108.07732): 500 short tasks, ids 11 to 510, three tests.
-
-    python -m tasks.mbpp --out_dir=out/dream_coder_puma_1             pass@1 of one sample each
-    python -m tasks.mbpp --reference                                  the solutions that come along
-    torchrun --nproc_per_node=8 -m tasks.mbpp --out_dir=...           problems shared out
+"""MBPP (arXiv 2108.07732): 500 short tasks, 11 to 510, each with three tests.
 
 As lm-evaluation-harness does for base models: the prompt shows tasks 2, 3 and 4 with their
 solutions, then the task with its tests; the answer ends at `[DONE]`. Two things differ: line ends
 are \\n, where the data has \\r\\n (in the three examples too), and the set-up code of a test
-(task 367) is run, between the program, whose classes it uses, and the tests. Sampling as in
-Dream-Coder's published evaluation, which the paper follows (section 4.5); that one asks without
+(task 367) is run, between the program, whose classes it uses, and the tests. config/mbpp.py samples
+as Dream-Coder's published evaluation, which the paper follows (section 4.5); that one asks without
 examples, for the 378 tasks of MBPP+.
-Of the solutions that come along, 499 of 500 pass: that of task 123 is right but needs 10 seconds.
-Writes out_dir/mbpp.json and mbpp.jsonl; codeeval.py says what is in them, and does it.
+Of the reference solutions, 499 of 500 pass: that of task 123 is right but needs 10 seconds.
 """
 
-from types import SimpleNamespace
 from typing import NamedTuple
 
-from configurator import configure
 from data import sources
 from tasks import codeeval
-
-# -- what ----------------------------------------------------------------------------------------
-out_dir = "out/dream_coder_puma_1"  # the run whose averaged weights are used
-file = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
-examples: int | None = None  # problems at most; None = all
-samples = 1  # programs per problem
-reference = False  # judge the solutions in the file, in place of a model's
-seconds = 3.0  # for a program with its tests
-# -- how -----------------------------------------------------------------------------------------
-policy = "entropy"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
-reveal = 1  # tokens revealed per step
-temperature = 0.1  # 0 = the likeliest token
-top_p = 0.9  # sample from the likeliest tokens that have this share of the probability
-new_tokens = 512  # of an answer, with the ends of text that fill it up
-length = 2048  # tokens of prompt and answer at most; they may be more than in training
-seed = 1  # of the sampled tokens and of the random policy
-batch_size = 16  # rows in work at a time
-# -- system --------------------------------------------------------------------------------------
-device = ""  # cpu, cuda, mps; "" = the best there is
-dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
 
 class Task(NamedTuple):
@@ -62,9 +35,9 @@ def read(file):
     tasks = {row[0]: Task(*map(unix, row[1:])) for row in rows}
     if missing := [number for number in SHOWN if number not in tasks]:
         raise ValueError(f"{file or HUB}: no task {missing[0]}, which the prompt shows")
-    shown = [tasks[number] for number in SHOWN]
-    shown = "".join(f"{question(task)}{task.code}\n[DONE]\n\n" for task in shown)
-    return [problem(number, shown, tasks[number]) for number in TEST if number in tasks]
+    examples = [tasks[number] for number in SHOWN]
+    examples = "".join(f"{question(task)}{task.code}\n[DONE]\n\n" for task in examples)
+    return [make_problem(number, examples, tasks[number]) for number in TEST if number in tasks]
 
 
 def unix(text):
@@ -81,10 +54,8 @@ def question(task):
     )
 
 
-def problem(number, shown, task):
+def make_problem(number, examples, task):
     after = "\n".join(["", task.setup, *task.tests, ""])
-    return codeeval.Problem(f"MBPP/{number}", shown + question(task), task.code, "", after)
-
-
-if __name__ == "__main__":
-    codeeval.run("mbpp", read, STOPS, SimpleNamespace(**configure(globals())))
+    return codeeval.Problem(
+        f"MBPP/{number}", examples + question(task), task.code, "", after, STOPS
+    )

@@ -4,12 +4,12 @@ A row is question, newline, program, end of text, then end of text up to the ful
 follows the prompt is trained on (paper, section 4.2). A folder holds a data set: token files
 (data/corpus.py), and the questions of the test set in `test.jsonl`, one object a line: question,
 answer, and the reference program `code` where there is one. A question counts as solved if the
-generated program returns the right number (tasks/programs.py).
+generated program returns the right number (tasks/gsm8k.py).
 """
 
+import functools
 import hashlib
 import itertools
-import json
 import os
 import shutil
 from pathlib import Path
@@ -18,60 +18,93 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+import sandbox
 from data import corpus, tokenizer
 from data.wordproblems import generate as wordproblems
 from data.wordproblems import templates as wordproblem_templates
 from record import write_lines
-from tasks import programs
+from tasks import Problems, gsm8k
 
 EMBEDDED = Path(wordproblems.__file__).parent  # where generated data sets are kept
 VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
 HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
 
 
-class Problem(NamedTuple):
-    question: str
-    answer: object  # a number, or a text that programs.number reads
-    code: str | None = None
+class Prompts(Problems):
+    """Prompts of rows of `length` tokens; all that follows is to be generated.
 
-
-class Prompts:
-    """The questions of a test set as prompts of rows (n, L); all that follows is to be generated.
-
-    `too_long` (n,) bool: those that leave no room for a program. Their programs are empty.
+    A subclass says what the prompt of a problem is (`ids`) and judges texts (`judge_texts`). What
+    leaves no room for an answer is `too_long` (n,) bool: nothing is generated for it.
     """
 
     def __init__(self, problems, encoding, length):
-        self.problems, self.encoding = problems, encoding
-        prompts = [self.ids(problem) for problem in problems]
-        sizes = np.array([len(ids) for ids in prompts], int)
-        self.too_long = sizes >= length
-        self.prompt = np.arange(length) < sizes[:, None]
-        self.x0 = np.full(self.prompt.shape, encoding.end)
-        self.x0[self.prompt] = [i for ids in prompts for i in ids[:length]]
-
-    def ids(self, problem):
-        return self.encoding.encode(corpus.prompt_text(problem.question))
+        self.problems, self.encoding, self.length = problems, encoding, length
 
     def __len__(self):
         return len(self.problems)
 
     def __getitem__(self, indices):
-        return self.x0[indices], self.prompt[indices]
+        return self.rows[0][indices], self.rows[1][indices]
 
-    def programs(self, tokens, indices):
-        """The texts up to the end, in rows of tokens (n, L) that answer the questions `indices`."""
-        answers = zip(np.asarray(tokens), self.prompt[indices], strict=True)
-        return [program(self.encoding, row[~prompt].tolist()) for row, prompt in answers]
+    @functools.cached_property
+    def rows(self):
+        """x and hidden (N, L) of all problems."""
+        prompts = [self.ids(problem) for problem in self.problems]
+        sizes = np.array([len(ids) for ids in prompts], int)
+        hidden = np.arange(self.length) >= sizes[:, None]
+        x = np.full(hidden.shape, self.encoding.mask)
+        x[~hidden] = [i for ids in prompts for i in ids[: self.length]]
+        return x, hidden
 
-    def solved(self, tokens, indices):
-        """Which rows of tokens (n, L) solve the questions at `indices` (n,), bool (n,)."""
-        answers = [self.problems[i].answer for i in indices]
-        verdicts = programs.judge(self.programs(tokens, indices), answers)
-        return np.array([verdict.kind == "correct" for verdict in verdicts], bool)
+    @property
+    def too_long(self):
+        return ~self.rows[1].any(1)
+
+    def judge(self, tokens, indices):
+        answers = zip(np.asarray(tokens), self[indices][1], strict=True)
+        texts = [answer_text(self.encoding, row[hidden].tolist()) for row, hidden in answers]
+        return self.judge_texts(texts, indices)
+
+    def show(self, tokens, seen=None):
+        """The text of a row up to the end, with a box for each token that is not seen yet."""
+        seen = np.ones(len(tokens), bool) if seen is None else seen
+        pieces = [
+            self.encoding.decode(ids) if now else "\N{LIGHT SHADE}" * len(ids)
+            for now, ids in runs(tokens, seen)
+        ]
+        return "".join(pieces).split(self.encoding.decode([self.encoding.end]))[0]
 
 
-def program(encoding, ids):
+class Questions(Prompts):
+    """Word problems, answered by programs."""
+
+    def ids(self, problem):
+        return self.encoding.encode(corpus.prompt_text(problem.question))
+
+    def judge_texts(self, texts, indices):
+        return gsm8k.judge(texts, [self.problems[i] for i in indices])
+
+    def judge_references(self):
+        codes = [problem.code for problem in self.problems]
+        if None in codes:
+            raise ValueError(f"question {codes.index(None)} has no code to judge")
+        return self.judge_texts(codes, range(len(codes)))
+
+    def verdict(self, record):
+        known = record["kind"] if record["answer"] is not None else "returned"
+        kind = "returned" if known == "wrong_number" and record["answer"] is None else known
+        value = record["value"] if record["kind"] in ("correct", "wrong_number") else ""
+        return f"# {kind.replace('_', ' ')} {value} {record['detail']}".rstrip()
+
+
+def runs(tokens, seen):
+    """(seen, ids) of neighbours that are alike in seen."""
+    pairs = zip(seen.tolist(), tokens.tolist(), strict=True)
+    for now, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
+        yield now, [token for _, token in group]
+
+
+def answer_text(encoding, ids):
     """The text of generated ids up to the first end of an answer.
 
     A pretrained model may have ids beyond those of the tokenizer: they show as its last one.
@@ -81,8 +114,9 @@ def program(encoding, ids):
 
 
 class Text(NamedTuple):
-    """A data set to train on, one to validate the loss, and questions to solve."""
+    """A data set to train on, one to validate the loss, and problems to solve."""
 
+    folder: Path
     train: corpus.Examples
     validation: corpus.Examples
     test: Prompts
@@ -104,25 +138,39 @@ class Text(NamedTuple):
         """What follows the first end of text in rows x0 (n, L), bool."""
         return (x0 == self.encoding.end).cumsum(1) > 1
 
+    def problems(self, name, file):
+        """The questions in a file, or of a set of the folder: transfer, to unseen templates."""
+        if not file and name != "transfer":
+            raise ValueError(f"problems {name!r}: expected transfer, humaneval, mbpp, or --file")
+        path = file or self.folder / f"{name}.jsonl"
+        return Questions(gsm8k.read_problems(path), self.encoding, self.length)
+
+    def prompts(self, texts):
+        problems = [gsm8k.Problem(text, None) for text in texts]
+        return Questions(problems, self.encoding, self.length)
+
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    folder, count = folder_of(config), config["test_examples"]
-    return of_folder(
-        folder, lambda *form: Prompts(read_problems(folder / "test.jsonl")[:count], *form)
-    )
+    folder = folder_of(config)
+    train, validation, encoding = read_folder(folder)
+    problems = gsm8k.read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    test = Questions(problems, encoding, train.length)
+    return Text(folder, train, validation, test, encoding)
 
 
-def of_folder(folder, prompts):
-    """The data set in a folder, with the test set prompts(encoding, length)."""
+def read_folder(folder):
+    """Training and validation examples and the tokenizer of a folder; says what the sandbox lacks.
+
+    Raises FileNotFoundError or ValueError for a folder that is none.
+    """
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
-    encoding = corpus.load_tokenizer(folder)
-    programs.report_sandbox()
     if not len(validation):
         raise ValueError(
             f"{folder} has no validation examples: prepare more or longer rows, or a larger --val"
         )
-    return Text(train, validation, prompts(encoding, train.length), encoding)
+    sandbox.report_missing_layers()
+    return train, validation, corpus.load_tokenizer(folder)
 
 
 def folder_of(config):
@@ -130,29 +178,6 @@ def folder_of(config):
     if config["data_dir"]:
         return Path(config["data_dir"])
     return embedded(config["train_examples"], config["templates"], config["text_length"])
-
-
-def read_problems(path):
-    """The problems in a file of JSON lines; a textual answer may lead up to `#### NUMBER` (GSM8K).
-
-    Raises ValueError that names the line.
-    """
-    problems = []
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                question, answer = row["question"], row["answer"]
-                if isinstance(answer, str):
-                    answer = answer.rpartition("####")[2].strip()
-                if programs.number(answer) is None or not isinstance(question, str):
-                    raise ValueError("question must be text and answer a number")
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: no problem: {error!r}") from None
-            problems.append(Problem(question, answer, row.get("code")))
-    if not problems:
-        raise ValueError(f"{path} is empty: expected lines with question and answer")
-    return problems
 
 
 def embedded(count, templates, length):

@@ -20,7 +20,7 @@ def visits(stream, steps, sharpness=0.1):
     """Batches of a stream under noise in place of a model: (x0, hidden, stage)."""
     noise = torch.Generator().manual_seed(1)
     for iteration in range(steps):
-        x0, _, hidden = stream.batch(iteration)
+        _, x0, hidden, _ = stream.batch(iteration)
         yield x0, hidden, stream.visited("stage")
         score = torch.rand(hidden.shape, generator=noise)
         stream.advance(score, score**sharpness)
@@ -38,7 +38,7 @@ def test_the_choice_sees_x_only(kind):
     first, second = (make(kind=kind, tau=0.95, k=[(0, 3), (1, 2)]) for _ in range(2))
     second.x0 = torch.where(first.hidden, (second.x0 + 1) % 9, second.x0)
     for stream in (first, second):
-        _, x, _ = stream.batch(0)
+        x, _, _, _ = stream.batch(0)
         stream.advance(sure_of(x), sure_of(x))
     assert first.hidden.equal(second.hidden) and first.stage.equal(second.stage)
 
@@ -46,12 +46,12 @@ def test_the_choice_sees_x_only(kind):
 @EVERY
 def test_a_resumed_stream_goes_on_bit_for_bit(kind):
     def stream():
-        return make(kind=kind, effective=[24, 5], tau=0.9, batches=3, k=[(0, 6), (30, 3)])
+        return make(kind=kind, effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
 
     def steps(stream, start):
         seen = []
         for i in range(start, start + 25):
-            seen += [t.clone() for t in stream.batch(i)]
+            seen += [t.clone() for t in stream.batch(i)[:3]]
             score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
             stream.advance(score, score)
         return seen
@@ -80,7 +80,7 @@ def test_late_refill_is_puma_but_for_chains_that_tau_completes():
     late, completed = make(kind=LateRefill, tau=0.9, n=10**6), 0
     torch.manual_seed(0)
     for iteration in range(100):
-        x0, _, hidden = late.batch(iteration)
+        _, x0, hidden, _ = late.batch(iteration)
         stage = late.stage[0].clone()
         twin = copy.deepcopy(late)
         twin.__class__ = ProgressiveUnmasking
@@ -104,11 +104,11 @@ def test_late_refill_is_puma_but_for_chains_that_tau_completes():
 def test_late_refill_leaves_half_of_the_slots_empty_where_the_model_is_sure_of_all():
     stream = make(kind=LateRefill, tau=0.0)
     for _ in range(10):
-        _, _, hidden = stream.batch(0)
+        _, _, hidden, _ = stream.batch(0)
         stream.advance(torch.rand(16, 24), torch.ones(16, 24))
     taken = int(stream.queue.taken)
     for _ in range(10):
-        _, _, hidden = stream.batch(0)
+        _, _, hidden, _ = stream.batch(0)
         stream.advance(torch.rand(16, 24), torch.ones(16, 24))
         assert (hidden.all(1) | ~hidden.any(1)).all()
     assert int(stream.queue.taken) - taken == 16 * 10 / 2
@@ -132,7 +132,7 @@ def test_a_row_with_nothing_hidden_weighs_nothing(kind):
 
 def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
     dropping, keeping = (
-        make(kind=kind, k=[(0, 12), (5, 3)], batches=2, n=10**6, tau=0.9)
+        make(kind=kind, k=[(0, 12), (5, 3)], buffer=2, n=10**6, tau=0.9)
         for kind in (DropChains, ProgressiveUnmasking)
     )
     for ours, theirs in zip(visits(dropping, 5), visits(keeping, 5), strict=True):
@@ -167,7 +167,7 @@ def test_explore_reveals_a_share_of_the_steps_at_random():
     stream = Explore(queue, MASK, torch.Generator().manual_seed(0), [(0, 12)], tau=0.9)
     stream.hidden.fill_(True)
     stream.stage.fill_(0)
-    x0 = stream.batch(0)[0]
+    x0 = stream.batch(0).x0
     best = torch.arange(24).expand(2000, 24) / 24 + 1  # the last position is the surest
     stream.advance(best, torch.ones(2000, 24))
     explored = (stream.x0[0] == x0).all(1)
@@ -179,7 +179,7 @@ def test_explore_reveals_a_share_of_the_steps_at_random():
 
 def test_reverse_reveals_the_least_sure_first_whatever_tau_is():
     stream = make(kind=Reverse, tau=0.5)
-    hidden, stage = stream.batch(0)[2].clone(), stream.stage[0].clone()
+    hidden, stage = stream.batch(0).hidden.clone(), stream.stage[0].clone()
     score = torch.rand(16, 24)
     stream.advance(score, torch.ones(16, 24))
     for b in (stage < 7).nonzero()[:, 0]:
@@ -193,7 +193,7 @@ def test_a_variant_trains_and_keeps_its_averaged_weights(tmp_path):
     train(tmp_path, *flags, "--max_iters=10")
     names = [f"{n:06d}.pt" for n in (0, 5, 10)]
     assert sorted(p.name for p in (tmp_path / "weights").iterdir()) == names
-    model, config, iteration = load_model(tmp_path / "weights/000010.pt")
+    model, config, iteration = load_model(tmp_path / "weights/000010.pt")[:3]
     final = load(tmp_path / "checkpoint.pt")
     assert iteration == 10 and config["method"] == "puma_late_refill"
     assert all(weight.equal(final["ema"][name]) for name, weight in model.state_dict().items())

@@ -182,7 +182,7 @@ def test_flex_attention_sees_what_the_boolean_mask_sees(monkeypatch):
 # -- chains ------------------------------------------------------------------------------------
 
 
-def chains(size=6, B=16, effective=None, k=3, tau=None, batches=1, n=500, seed=0, **options):
+def chains(size=6, B=16, effective=None, k=3, tau=None, buffer=1, n=500, seed=0, **options):
     queue = ExampleQueue(Rows(n, 24, effective or [24]), B, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     schedule = size if isinstance(size, list) else [(0, size)]
@@ -193,7 +193,7 @@ def chains(size=6, B=16, effective=None, k=3, tau=None, batches=1, n=500, seed=0
 
 def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
     for iteration in range(steps):
-        x0, x, hidden = stream.batch(iteration)
+        x, x0, hidden, _ = stream.batch(iteration)
         yield x0, x, hidden
         stream.advance(torch.rand(16, 24), confidence())
 
@@ -202,8 +202,8 @@ def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
 @pytest.mark.parametrize("tau", [None, 0.8])
 def test_a_single_block_is_the_chain_of_full_diffusion(tau, effective):
     """The same batches, bit for bit."""
-    one = chains(24, effective=effective, tau=tau, batches=2)
-    full = make_chains(effective=effective, tau=tau, batches=2)
+    one = chains(24, effective=effective, tau=tau, buffer=2)
+    full = make_chains(effective=effective, tau=tau, buffer=2)
     for i in range(100):
         batch, expected = one.batch(i), full.batch(i)
         assert batch[0].equal(expected[0]) and batch[2].equal(expected[2])
@@ -218,7 +218,7 @@ def test_a_single_block_is_the_chain_of_full_diffusion(tau, effective):
 def test_every_block_has_something_hidden_and_finishes_before_its_example_goes(
     size, tau, effective
 ):
-    stream = chains(size, effective=effective, tau=tau, batches=2)
+    stream = chains(size, effective=effective, tau=tau, buffer=2)
     taken, visits = int(stream.queue.taken), 0
     for x0, _, hidden in run(stream, 60):
         turn = int(stream.turn)
@@ -265,7 +265,7 @@ def test_how_long_an_example_stays_tells_nothing_of_its_tokens():
     last, stays = stream.x0.clone(), [[] for _ in range(16)]
     since = [None] * 16
     for iteration in range(60):
-        x0, _, _ = stream.batch(iteration)
+        _, x0, _, _ = stream.batch(iteration)
         seen = x0.roll(6, 1).view(16, 4, 6).sum(2, keepdim=True).repeat(1, 1, 6).view(16, 24)
         stream.advance(torch.rand(16, 24), (seen % 3) / 2.0)
         for b in range(16):
@@ -278,7 +278,7 @@ def test_how_long_an_example_stays_tells_nothing_of_its_tokens():
 
 
 def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():
-    stream = chains([(0, 1), (4, 6), (9, 24)], k=2, batches=2, tau=0.9)
+    stream = chains([(0, 1), (4, 6), (9, 24)], k=2, buffer=2, tau=0.9)
     for i in range(12):
         x0, age = stream.x0.clone(), stream.age.clone()
         stream.batch(i)
@@ -323,7 +323,7 @@ def test_resumed_stream_goes_on_bit_for_bit(kind):
 
     def stream():
         if kind == "puma":
-            return chains(schedule, effective=[24, 5], tau=0.9, batches=3)
+            return chains(schedule, effective=[24, 5], tau=0.9, buffer=3)
         queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
         return block.RandomMasking(queue, 9, torch.Generator().manual_seed(0), schedule)
 

@@ -27,12 +27,12 @@ class Rows:
 
 
 def make(
-    B=16, L=24, effective=None, k=3, n=500, tau=None, batches=1, seed=0, kind=ProgressiveUnmasking
+    B=16, L=24, effective=None, k=3, n=500, tau=None, buffer=1, seed=0, kind=ProgressiveUnmasking
 ):  # fmt: skip
     queue = ExampleQueue(Rows(n, L, effective or [L]), B, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     schedule = k if isinstance(k, list) else [(0, k)]
-    return kind(queue, MASK, generator, schedule, tau, batches)
+    return kind(queue, MASK, generator, schedule, tau, buffer)
 
 
 def slow_advance(stream, score, confidence, r):
@@ -63,10 +63,10 @@ def slow_advance(stream, score, confidence, r):
 @pytest.mark.parametrize("tau", [None, 0.8])
 @pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 3, 5, 8, 9]])
 def test_advance_equals_a_slow_loop(tau, effective):
-    stream = make(effective=effective, tau=tau, batches=2)
+    stream = make(effective=effective, tau=tau, buffer=2)
     torch.manual_seed(0)
     for _ in range(120):
-        x0, x, hidden = stream.batch(0)
+        x, x0, hidden, _ = stream.batch(0)
         assert x.equal(torch.where(hidden, MASK, x0))
         score, confidence = torch.rand(16, 24), torch.rand(16, 24) ** 0.3
         turn = int(stream.turn)
@@ -87,7 +87,7 @@ def test_advance_equals_a_slow_loop(tau, effective):
 
 def run(stream, steps, confidence_of=lambda: torch.rand(16, 24)):
     for iteration in range(steps):
-        x0, x, hidden = stream.batch(iteration)
+        x, x0, hidden, _ = stream.batch(iteration)
         assert hidden.any(1).all(), "a slot without a training signal"
         yield x0, x, hidden
         stream.advance(torch.rand(16, 24), confidence_of())
@@ -124,7 +124,7 @@ def test_revealed_tokens_lie_in_their_stage():
 
 
 def test_first_batch_is_spread_over_the_stages_and_later_chains_start_masked():
-    stream = make(batches=3)
+    stream = make(buffer=3)
     for turn in range(3):
         assert stream.stage[turn].bincount().tolist() == [2] * 8
         revealed = 24 - stream.hidden[turn].sum(1)
@@ -145,7 +145,7 @@ def test_policy_sees_x_only():
         return torch.sin(x.float() * 12.9898 + torch.arange(24) * 78.233 + x.sum(1, keepdim=True))
 
     for stream in (first, second):
-        _, x, _ = stream.batch(0)
+        x, _, _, _ = stream.batch(0)
         stream.advance(model(x), model(x).abs())
     kept = first.stage[0] > 0
     assert kept.any() and first.hidden[0][kept].equal(second.hidden[0][kept])
@@ -153,7 +153,7 @@ def test_policy_sees_x_only():
 
 
 def test_consecutive_batches_share_no_sequence():
-    stream = make(batches=4, n=10**6)
+    stream = make(buffer=4, n=10**6)
     batches = [set(map(tuple, x0.tolist())) for x0, *_ in run(stream, 40)]
     for i, batch in enumerate(batches):
         for other in batches[i + 1 : i + 4]:
@@ -162,7 +162,7 @@ def test_consecutive_batches_share_no_sequence():
 
 
 def test_k_switch_keeps_every_chain_and_recomputes_its_stage():
-    stream = make(k=[(0, 12), (5, 3)], batches=2)
+    stream = make(k=[(0, 12), (5, 3)], buffer=2)
     steps = run(stream, 6)
     for _ in range(5):
         next(steps)
@@ -189,14 +189,14 @@ def test_stages_are_those_of_the_paper():
 def test_resumed_stream_goes_on_bit_for_bit(method):
     def stream():
         if method == "puma":
-            return make(effective=[24, 5], tau=0.9, batches=3, k=[(0, 6), (30, 3)])
+            return make(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
         queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
         return RandomMasking(queue, MASK, torch.Generator().manual_seed(0))
 
     def steps(stream, start, n):
         seen = []
         for i in range(start, start + n):
-            seen.append([t.clone() for t in stream.batch(i)])
+            seen.append([t.clone() for t in stream.batch(i)[:3]])
             noise = torch.Generator().manual_seed(i)
             score = torch.rand(16, 24, generator=noise)
             stream.advance(score, score)
@@ -215,7 +215,7 @@ def test_resumed_stream_goes_on_bit_for_bit(method):
 
 def test_resume_with_another_buffer_is_refused():
     with pytest.raises(ValueError, match="batch size and buffer"):
-        make(batches=2).load_state_dict(make(batches=3).state_dict())
+        make(buffer=2).load_state_dict(make(buffer=3).state_dict())
 
 
 def test_random_masks_have_a_uniform_count_and_uniform_positions():
@@ -230,7 +230,7 @@ def test_random_masks_have_a_uniform_count_and_uniform_positions():
 
 def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
     """It runs on tensors without storage, where any copy to the host or mask lookup would raise."""
-    stream = make(batches=2, tau=0.9)
+    stream = make(buffer=2, tau=0.9)
     stream.batch(0)
     for name in (*stream.STATE, "queue"):
         part = stream.queue.__dict__ if name == "queue" else {name: getattr(stream, name)}
@@ -253,7 +253,7 @@ def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
 
 def test_top_k_chain_reveals_what_the_model_is_surest_of():
     stream = make(k=3)
-    hidden = stream.batch(0)[2]
+    hidden = stream.batch(0).hidden
     logits = torch.zeros(16, 24, 10)
     logits[:, 4, 2] = 5.0  # sure of position 4
     confidence = logits.softmax(-1).amax(-1)
@@ -271,7 +271,7 @@ def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
     states = torch.zeros(16, 24, 32)
     states[:, 3] = 2000 * model.lm_head.weight[2].detach()
     model.model.forward = lambda *_: states
-    x0, x, hidden = stream.batch(0)
+    x, x0, hidden, _ = stream.batch(0)
     _, score, confidence = Objective(model, policies.top_k)(x, x0, hidden)
     assert confidence[0, 4] > 0.99 > 0.2 > confidence[0, 3]
     stream.advance(score, confidence)
@@ -280,12 +280,12 @@ def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
 
 
 def test_random_masks_first_then_chains_and_no_example_twice():
-    chains = make(B=8, n=100, k=6, batches=2)
+    chains = make(B=8, n=100, k=6, buffer=2)
     stream = RandomFirst(RandomMasking(chains.queue, MASK, chains.generator), chains, until=3)
     waiting = chains.hidden.clone()
     seen = []
     for iteration in range(3):
-        x0, x, hidden = stream.batch(iteration)
+        x, x0, hidden, _ = stream.batch(iteration)
         assert x.equal(torch.where(hidden, MASK, x0)) and hidden.any(1).all()
         seen += map(tuple, x0.tolist())
         stream.advance(torch.rand(8, 24), torch.zeros(8, 24))
@@ -293,7 +293,7 @@ def test_random_masks_first_then_chains_and_no_example_twice():
     seen += map(tuple, chains.x0.flatten(0, 1).tolist())
     assert len(set(seen)) == len(seen) == 8 * (3 + 2)
     for iteration in range(3, 5):
-        x0, x, hidden = stream.batch(iteration)
+        x, x0, hidden, _ = stream.batch(iteration)
         assert x0.equal(chains.x0[iteration - 3]) and hidden.equal(waiting[iteration - 3])
         stream.advance(torch.rand(8, 24), torch.zeros(8, 24))
     assert not chains.hidden.equal(waiting)
@@ -303,7 +303,7 @@ def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
     """The loss is the cross-entropy of the output at i - 1 against token i."""
     queue = ExampleQueue(Rows(500, 24, [20, 5]), 4)
     stream = NextToken(queue, MASK, torch.Generator().manual_seed(0))
-    x0, x, hidden = stream.batch(0)
+    x, x0, hidden, _ = stream.batch(0)
     assert x.equal(x0) and set(hidden.sum(1).tolist()) == {5, 20}
     torch.manual_seed(0)
     model = Transformer(10, MASK, 24, 32, 2, 2, 48, causal=True, shifted=True)

@@ -1,0 +1,10 @@
+# MBPP, for any run on text: settings of eval.py.
+#
+#     python eval.py config/mbpp.py --out_dir=out/dream_coder_puma_1           pass@1 of one sample
+#     python eval.py config/mbpp.py --file=mbpp.jsonl --reference              the file's solutions
+problems = "mbpp"
+policy = "entropy"
+reveal = 1
+temperature = 0.1
+top_p = 0.9
+batch_size = 16
