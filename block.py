@@ -22,7 +22,6 @@ from puma import (
     Batch,
     Buffer,
     check_schedule,
-    random_states,
     stage_of,
     stages_of,
     step,
@@ -54,14 +53,14 @@ class BlockUnmasking(Buffer):
         self.start_chains()
 
     def start_chains(self):
-        """Chains of the present size in random states, spread evenly over the stages."""
-        place = torch.arange(self.prompt[..., 0].numel(), device=self.prompt.device)
-        self.age = (place % self.stages).view(self.prompt.shape[:2])
-        blocks = self.prompt.shape[-1] // self.block
-        self.stage = self.age[..., None].repeat_interleave(blocks, -1)
-        prompt, stage = self.rows(self.prompt), self.stage.flatten()
-        later = random_states(prompt, stage, self.stages, self.generator)
-        self.hidden = torch.where(stage[:, None] > 0, later, ~prompt).view_as(self.prompt)
+        """Chains of the present size, spread evenly over the stages."""
+        self.age, self.hidden = self.first_states()
+        self.stage = self.of_blocks(self.age)
+
+    def first_state(self, prompt, stage):
+        return (
+            super().first_state(self.rows(prompt), self.of_blocks(stage).flatten()).view_as(prompt)
+        )
 
     def batch(self, iteration):
         self.queue.top_up()
@@ -105,6 +104,10 @@ class BlockUnmasking(Buffer):
         """(..., L) -> (rows, block): every block a row."""
         return t.reshape(-1, self.block)
 
+    def of_blocks(self, counts):
+        """Counts of rows (...) -> of their blocks (..., blocks)."""
+        return counts[..., None].repeat_interleave(self.x0.shape[-1] // self.block, -1)
+
     def sizes_at(self, iteration):
         """Tokens of a block, and stages of its chain."""
         block = value_at(self.block_schedule, iteration)
@@ -114,9 +117,8 @@ class BlockUnmasking(Buffer):
         return super().state_dict() | {"block": self.block}
 
     def load_state_dict(self, state):
-        if state["block"] != self.block:
-            self.block = state["block"]
-            self.stage = self.age[..., None].repeat_interleave(len(state["stage"][0, 0]), -1)
+        self.block = state["block"]
+        self.stage = self.of_blocks(self.age)  # its shape
         super().load_state_dict(state)
 
 

@@ -150,7 +150,8 @@ def read_flag(arg, keys):
         raise ConfigError(f"cannot read {arg}: write --key=value, with two dashes and no space")
     if name not in keys:
         raise ConfigError(unknown("--", name, keys))
-    value = text if isinstance(keys[name].default, str) else parse(text)
+    is_list = list in keys[name].kinds and text[:1] in ("[", "(")
+    value = text if isinstance(keys[name].default, str) and not is_list else parse(text)
     return {name: checked(arg, keys[name], value)}
 
 

@@ -69,9 +69,8 @@ def main(settings):
         longest = length if problems in CODE else 0
         saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
         with backend.first_process_first(rank):
-            task = tasks.get(saved.config["dataset"]).load(saved.config)
-            test = problem_set(task)
-        if nelbo and (saved.model.causal or 0 < saved.block < task.length):
+            source = load_data(saved) if nelbo else problem_set(saved)
+        if nelbo and (saved.model.causal or 0 < saved.block < source.length):
             raise ValueError("--nelbo is of bidirectional models without blocks")
         if saved.model.causal:  # it has one order
             order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
@@ -81,12 +80,12 @@ def main(settings):
         if not nelbo:
             form = [samples, new_tokens, length, seconds] if problems in CODE else None
             origin |= {"problems": problems, "file": file, "limit": examples, "form": form}
-            results = record.Results(Path(out_dir), origin)
+            results = record.Results(Path(out_dir), origin, rank)
     with autocast:
         if nelbo:
-            measure_nelbo(saved.model, task, origin, rank, world)
+            measure_nelbo(saved.model, source, origin, rank, world)
         else:
-            measure_samplers(saved, test, dict.fromkeys(samplers), results, rank, world)
+            measure_samplers(saved, source, dict.fromkeys(samplers), results, rank, world)
     backend.stop()
 
 
@@ -108,29 +107,31 @@ def grid(policies, reveals, taus, tau_entropies, *rest):
     return samplers
 
 
-def problem_set(task):
-    """The problems that the settings ask for; `task` is that of the run, None to judge references.
+def load_data(saved):
+    return tasks.get(saved.config["dataset"]).load(saved.config)
 
-    Raises ValueError where they do not go with the run.
+
+def problem_set(saved):
+    """The problems that the settings ask for. Raises ValueError where they do not suit the run.
+
+    saved: the run; None to judge the reference solutions of programs with tests, without one.
     """
     if problems in CODE:
         from tasks import codeeval
 
-        encoding = task and codeeval.encoding_of(task)
+        encoding = saved and codeeval.encoding_of(saved)
         chosen = codeeval.read(problems, file)[:examples]
         return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
+    task = load_data(saved)
     return task.problems(problems, file) if problems or file else task.test
 
 
 def judge_references(rank):
     """Run the solutions that come with the problems; print how they end."""
-    task = None
-    if problems not in CODE:
-        config = checkpoint.load(Path(out_dir) / "checkpoint.pt")["config"]
-        task = tasks.get(config["dataset"]).load(config)
-    test = problem_set(task)
+    path = Path(out_dir) / "checkpoint.pt"
+    test = problem_set(None if problems in CODE else checkpoint.load_model(path))
     if rank == 0:
-        records = test.judge_references()
+        records = test.judge_references(examples)
         for failed in (each for each in records if each["kind"] != "correct"):
             print(test.verdict(failed))
         print(record.in_words(test.summary(records)))
@@ -144,7 +145,7 @@ def measure_samplers(saved, test, samplers, results, rank, world):
     for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) == 1):
         cost = solve_missing(saved, test, sampler, results, rank, world)
         result = test.summary(results.records(sampler)) | cost
-        results.finish(sampler, result, rank)
+        results.finish(sampler, result)
     if rank == 0:
         rows = [results.row(sampler) for sampler in samplers]
         print(record.in_words(rows[0]) if len(rows) == 1 else results.markdown())
@@ -162,7 +163,7 @@ def solve_missing(saved, test, sampler, results, rank, world):
             records, more = solve(saved, test, indices, sampler, rank)
             passes += more
         for part in backend.gather({"records": [r for r in records if r["index"] not in done]}):
-            results.add(sampler, part["records"], rank)
+            results.add(sampler, part["records"])
     seconds = max(backend.gather(time.perf_counter() - begin))
     return {"forward_passes": int(backend.total([passes])[0]), "seconds": seconds}
 

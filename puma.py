@@ -170,6 +170,21 @@ class Buffer:
             taken.append(self.queue.take(every_row))
         return map(torch.stack, zip(*taken, strict=True))
 
+    def first_states(self):
+        """Stage (batches, B) and hidden positions of first chains, spread evenly over the stages.
+
+        If all began at stage 0, they would all end together.
+        """
+        place = torch.arange(self.prompt[..., 0].numel(), device=self.prompt.device)
+        stage = (place % self.stages).view(self.prompt.shape[:2])
+        pairs = zip(self.prompt, stage, strict=True)
+        return stage, torch.stack([self.first_state(*pair) for pair in pairs])
+
+    def first_state(self, prompt, stage):
+        """The hidden positions of chains that begin at any stage (B,): at 0 all are hidden."""
+        later = random_states(prompt, stage, self.stages, self.generator)
+        return torch.where(stage[:, None] > 0, later, ~prompt)
+
     def visited(self, name):
         """The part of the state `name` that belongs to the batch visited now, (B, ...)."""
         return getattr(self, name).index_select(0, self.turn)[0]
@@ -222,19 +237,7 @@ class ProgressiveUnmasking(Buffer):
         super().__init__(queue, mask_token, generator, buffer)
         self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
         self.stages = self.stages_at(0)
-        self.start_chains()
-
-    def start_chains(self):
-        """The first chains begin at all stages alike, or all of them would end together."""
-        place = torch.arange(self.prompt[..., 0].numel(), device=self.prompt.device)
-        self.stage = (place % self.stages).view(self.prompt.shape[:2])
-        pairs = zip(self.prompt, self.stage, strict=True)
-        self.hidden = torch.stack([self.first_state(*pair) for pair in pairs])
-
-    def first_state(self, prompt, stage):
-        """The hidden positions of chains that begin at any stage (B,): at 0 all are hidden."""
-        later = random_states(prompt, stage, self.stages, self.generator)
-        return torch.where(stage[:, None] > 0, later, ~prompt)
+        self.stage, self.hidden = self.first_states()
 
     def batch(self, iteration):
         self.queue.top_up()

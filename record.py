@@ -102,8 +102,8 @@ class Results:
     Every process reads them, the first one writes. Raises ValueError for a damaged file.
     """
 
-    def __init__(self, folder, origin):
-        self.folder, self.origin = folder, origin
+    def __init__(self, folder, origin, rank):
+        self.folder, self.origin, self.rank = folder, origin, rank
         file = folder / "eval.json"
         try:
             rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
@@ -111,6 +111,8 @@ class Results:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{file} is damaged, move it away: {error!r}") from None
         self.all = read_lines(folder / "eval.jsonl")
+        if rank == 0 and self.all:
+            write_lines(folder / "eval.jsonl", self.all)  # without a line that a kill cut off
 
     def key(self, sampler):
         """The checksum of all settings that a result depends on."""
@@ -123,20 +125,20 @@ class Results:
     def records(self, sampler):
         return [each for each in self.all if each["id"] == self.key(sampler)]
 
-    def add(self, sampler, records, rank):
+    def add(self, sampler, records):
         records = [{"id": self.key(sampler)} | each for each in records]
         self.all += records
-        if rank == 0:
+        if self.rank == 0:
             append_lines(self.folder / "eval.jsonl", records)
 
-    def finish(self, sampler, result, rank):
+    def finish(self, sampler, result):
         records = self.records(sampler)
         hidden, steps = (sum(each[key] for each in records) for key in ("tokens", "steps"))
         row = {"id": self.key(sampler), "sampler": str(sampler)} | self.origin
         row |= sampler._asdict() | result
         row |= {"examples": len(records), "tokens_per_step": hidden / max(1, steps)}
         self.rows[row["id"]] = row | {"commit": commit()}
-        if rank == 0:
+        if self.rank == 0:
             write_json(self.folder / "eval.json", [*self.rows.values()])
             write(self.folder / "eval.md", self.markdown() + "\n")
 

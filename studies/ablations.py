@@ -43,7 +43,7 @@ class DropChains(ProgressiveUnmasking):
     def switch(self, stages):
         self.stages = stages
         self.x0, self.prompt = self.new_examples(len(self.x0))
-        self.start_chains()
+        self.stage, self.hidden = self.first_states()
 
 
 class Mixed(ProgressiveUnmasking):

@@ -40,12 +40,12 @@ class Problems:
         show(tokens, seen)      -> text of one row (L,); seen (L,) bool: show these, None = all
     """
 
-    def batches(self, size, rank, world):
+    def batches(self, count, size, rank, world):
         """Index arrays of equally long problems to generate together, for one of the processes.
 
-        Here the whole share at once: `generate` fills the places of finished rows.
+        Of the first `count`. Here the whole share at once: `generate` holds `size` rows at a time.
         """
-        return [np.arange(rank, len(self), world)]
+        return [np.arange(rank, count, world)]
 
     def summary(self, records):
         """The part of a row of results that says how many are solved, and how the others fail."""
@@ -58,8 +58,8 @@ class Problems:
         """One line on a record of `judge`."""
         return record["kind"].replace("_", " ")
 
-    def judge_references(self):
-        """Records of the solutions that come with the problems."""
+    def judge_references(self, most=None):
+        """Records of the solutions that come with the problems, of the first `most`; None = all."""
         raise ValueError("these problems come without reference solutions")
 
 

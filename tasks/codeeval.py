@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 import sandbox
+from data import corpus
 from record import wilson_interval
 from tasks import text
 
@@ -60,9 +61,9 @@ class Programs(text.Prompts):
         rows = zip(indices, texts, completions, outcomes, strict=True)
         return [self.record(i, answer, completion, *how) for i, answer, completion, how in rows]
 
-    def judge_references(self):
-        texts = [self.problem(i).reference for i in range(len(self))]
-        return self.judge_texts(texts, range(len(self)))
+    def judge_references(self, most=None):
+        indices = range(0, len(self), self.samples)[:most]
+        return self.judge_texts([self.problem(i).reference for i in indices], indices)
 
     def record(self, index, answer, completion, kind, detail):
         about = {"task_id": self.problem(index).name, "sample": int(index % self.samples)}
@@ -126,11 +127,20 @@ def read(name, file):
     return importlib.import_module(f"tasks.{name}").read(file)
 
 
-def encoding_of(task):
-    """The tokenizer of a run on text. Raises ValueError for another run."""
-    if not hasattr(task, "encoding"):
-        raise ValueError("programs need a run that was trained on text or instructions")
-    return task.encoding
+def encoding_of(saved):
+    """The tokenizer of the data that a run was trained on. Raises ValueError where it has none."""
+    if saved.config["dataset"] not in ("text", "instructions"):
+        raise ValueError(
+            f"the run was trained on {saved.config['dataset']}, expected text or instructions"
+        )
+    folder = text.folder_of(saved.config)
+    encoding, model = corpus.load_tokenizer(folder), saved.model
+    own_mask = model.mask_token >= encoding.vocab_size  # a pretrained model may have more ids
+    if encoding.vocab_size > model.vocab_size or not (
+        own_mask or model.mask_token == encoding.mask
+    ):
+        raise ValueError(f"{folder} has another vocabulary than the model: prepare it anew")
+    return encoding
 
 
 def cut(answer, problem):

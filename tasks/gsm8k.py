@@ -37,7 +37,7 @@ def read_problems(path):
     """
     problems = []
     with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
+        for place, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
                 question, answer = row["question"], row["answer"]
@@ -46,7 +46,7 @@ def read_problems(path):
                 if number(answer) is None or not isinstance(question, str):
                     raise ValueError("question must be text and answer a number")
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {number}: no problem: {error!r}") from None
+                raise ValueError(f"{path}, line {place}: no problem: {error!r}") from None
             problems.append(Problem(question, answer, row.get("code")))
     if not problems:
         raise ValueError(f"{path} is empty: expected lines with question and answer")

@@ -84,17 +84,19 @@ class Questions(Prompts):
     def judge_texts(self, texts, indices):
         return gsm8k.judge(texts, [self.problems[i] for i in indices])
 
-    def judge_references(self):
-        codes = [problem.code for problem in self.problems]
+    def judge_references(self, most=None):
+        codes = [problem.code for problem in self.problems[:most]]
         if None in codes:
             raise ValueError(f"question {codes.index(None)} has no code to judge")
         return self.judge_texts(codes, range(len(codes)))
 
     def verdict(self, record):
-        known = record["kind"] if record["answer"] is not None else "returned"
-        kind = "returned" if known == "wrong_number" and record["answer"] is None else known
-        value = record["value"] if record["kind"] in ("correct", "wrong_number") else ""
-        return f"# {kind.replace('_', ' ')} {value} {record['detail']}".rstrip()
+        kind, value = record["kind"], record["value"]
+        if kind not in ("correct", "wrong_number"):
+            return f"# {kind.replace('_', ' ')} {record['detail']}".rstrip()
+        if record["answer"] is None:  # not known: a question that a user typed
+            return f"# returned {value}"
+        return f"# {kind.replace('_', ' ')} {value}"
 
 
 def runs(tokens, seen):

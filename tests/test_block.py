@@ -14,7 +14,8 @@ from cache import Cache
 from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer, attend
-from sample import generate
+from puma import RandomMasking, random_masks
+from sample import Sampler, generate
 
 SIZES = [1, 2, 3, 4, 6]
 
@@ -30,9 +31,9 @@ def noisy():
 @pytest.mark.parametrize("size", SIZES)
 def test_states_in_one_pass_equal_a_pass_per_block_over_its_own_tokens(size, shifted):
     """Oracle: block b alone, after clean blocks, none of which sees a later one."""
-    model = make(size, shifted=shifted, kv_heads=2)
+    model = make(shifted=shifted, kv_heads=2)
     x0, x, _ = noisy()
-    found = model(x, x0)
+    found = model(x, x0, size)
     for start in range(0, L, size):
         end = start + size
         row = torch.cat((x0[:, :start], x[:, start:end]), 1)
@@ -49,8 +50,8 @@ def test_one_block_is_full_diffusion(shifted):
     for kind in (Objective, ChunkedObjective):
         results = []
         for size in (0, L):
-            model = make(size, shifted=shifted)
-            loss, *found = kind(model, policies.top_k)(x, x0, hidden)
+            model = make(shifted=shifted)
+            loss, *found = kind(model, policies.top_k)(x, x0, hidden, size)
             loss.backward()
             results.append(
                 [loss, *(f[hidden] for f in found), *(p.grad for p in model.parameters())]
@@ -62,25 +63,25 @@ def test_blocks_of_one_are_the_causal_model():
     """Loss and logits of a shifted one, but for position 0, equal next-token training."""
     x0, hidden = prompts()
     hidden[:, 0], hidden[:, 5] = False, True
-    ones, causal = make(1, shifted=True), make(causal=True, shifted=True)
+    ones, causal = make(shifted=True), make(causal=True, shifted=True)
     x = x0.masked_fill(hidden, MASK)
-    torch.testing.assert_close(ones(x, x0)[:, 1:], causal(x0)[:, 1:])
-    losses = [Objective(ones, policies.top_k)(x, x0, hidden)[0]]
-    losses.append(Objective(causal, policies.top_k)(x0, x0, hidden)[0])
+    torch.testing.assert_close(ones(x, x0, 1)[:, 1:], causal(x0)[:, 1:])
+    losses = [Objective(ones, policies.top_k)(x, x0, hidden, 1)[0]]
+    losses.append(Objective(causal, policies.top_k)(x0, x0, hidden, 1)[0])
     torch.testing.assert_close(*losses)
 
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_hidden_tokens_never_leak_into_their_own_or_earlier_blocks(size, shifted):
-    model = make(size, shifted=shifted)
+    model = make(shifted=shifted)
     x0, x, hidden = noisy()
-    before = model(x, x0)
+    before = model(x, x0, size)
     for start in range(0, L, size):
         inside = slice(start, start + size)
         changed = x0.clone()
         changed[:, inside] = torch.where(hidden, (x0 + 1) % MASK, x0)[:, inside]
-        after = model(x, changed)
+        after = model(x, changed, size)
         assert after[:, : start + size].equal(before[:, : start + size])
         rows = hidden[:, inside].any(1)
         if start + size < L and rows.any():  # and they are seen by later ones
@@ -89,10 +90,10 @@ def test_hidden_tokens_never_leak_into_their_own_or_earlier_blocks(size, shifted
 
 @pytest.mark.parametrize("size", SIZES)
 def test_loss_equals_a_slow_loop_over_rows_and_blocks(size):
-    model = make(size)
+    model = make()
     x0, x, hidden = noisy()
     hidden[3, : L - size] = False  # one block takes part
-    log_probs = model.logits(model(x, x0)).log_softmax(-1)
+    log_probs = model.logits(model(x, x0, size)).log_softmax(-1)
     total = 0.0
     for b in range(len(x)):
         means = []
@@ -102,16 +103,16 @@ def test_loss_equals_a_slow_loop_over_rows_and_blocks(size):
                 means.append(-sum(log_probs[b, i, x0[b, i]] for i in places) / len(places))
         total += sum(means) / len(means) / len(x)
     for kind in (Objective, ChunkedObjective):
-        loss, *_ = kind(model, policies.top_k)(x, x0, hidden)
+        loss, *_ = kind(model, policies.top_k)(x, x0, hidden, size)
         torch.testing.assert_close(loss, total)
 
 
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_sampler_sees_the_states_of_training(size, shifted):
-    model = make(size, shifted=shifted)
+    model = make(shifted=shifted)
     x0, x, _ = noisy()
-    trained, cache = model(x, x0), Cache(model, L)
+    trained, cache = model(x, x0, size), Cache(model, L, size)
     for start in range(0, L, size):
         inside = slice(start, start + size)
         cache.states(x0[:, inside])  # another state of the same block leaves no trace
@@ -124,9 +125,9 @@ def test_the_sampler_sees_the_states_of_training(size, shifted):
 @pytest.mark.parametrize("size", [1, 3, 6])
 def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted):
     """Oracle: each row by itself, block by block, every step from the whole sequence."""
-    model = make(size, shifted=shifted)
+    model = make(shifted=shifted)
     x, hidden = prompts()
-    tokens, at, passes = generate(model, x, hidden, policies.top_k, count, tau, batch_size=4)
+    tokens, at, passes = generate(model, x, hidden, Sampler("top_k", count, tau), size, 4)
     assert passes < 2 * (L + L // size)
     for b in (0, 1, 3, 6):
         row, now, step = x[b : b + 1].masked_fill(hidden[b], MASK), hidden[b].clone(), 0
@@ -135,7 +136,7 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
             inside = torch.arange(L) // size == start // size
             while (now & inside).any():
                 step += 1
-                probs = model.logits(model(row, row)).softmax(-1)[0]
+                probs = model.logits(model(row, row, size)).softmax(-1)[0]
                 best, token = probs.max(-1)
                 places = (now & inside).nonzero()[:, 0].tolist()
                 chosen = [i for i in places if tau is not None and best[i] > tau]
@@ -148,13 +149,13 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
 def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threads():
     backend.start("cpu")
     torch.manual_seed(0)
-    objective = Objective(Transformer(7, 6, 36, 96, 1, 2, 96, block=12), policies.top_k)
+    objective = Objective(Transformer(7, 6, 36, 96, 1, 2, 96), policies.top_k)
     x0, hidden = torch.randint(6, (32, 36)), torch.rand(32, 36) < 0.5
     x = x0.masked_fill(hidden, 6)
 
     def step():
         objective.zero_grad()
-        loss, *found = objective(x, x0, hidden)
+        loss, *found = objective(x, x0, hidden, 12)
         loss.backward()
         gradients = [p.grad.clone() for p in objective.parameters()]
         return [loss, *(f[hidden] for f in found), *gradients]
@@ -186,8 +187,8 @@ def chains(size=6, B=16, effective=None, k=3, tau=None, buffer=1, n=500, seed=0,
     queue = ExampleQueue(Rows(n, 24, effective or [24]), B, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     schedule = size if isinstance(size, list) else [(0, size)]
-    return block.ProgressiveUnmasking(
-        queue, MASK + 1, generator, schedule, [(0, k)], tau, batches, **options
+    return block.BlockUnmasking(
+        queue, MASK + 1, generator, schedule, [(0, k)], tau, buffer, **options
     )
 
 
@@ -206,7 +207,7 @@ def test_a_single_block_is_the_chain_of_full_diffusion(tau, effective):
     full = make_chains(effective=effective, tau=tau, buffer=2)
     for i in range(100):
         batch, expected = one.batch(i), full.batch(i)
-        assert batch[0].equal(expected[0]) and batch[2].equal(expected[2])
+        assert batch.x0.equal(expected.x0) and batch.hidden.equal(expected.hidden)
         score, confidence = torch.rand(16, 24), torch.rand(16, 24)
         for stream in (one, full):
             stream.advance(score, confidence)
@@ -296,7 +297,7 @@ def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():
 def test_k_switch_in_blocks_keeps_every_chain():
     queue = ExampleQueue(Rows(500, 24, [24]), 16)
     schedule = [(0, 3), (5, 1)]
-    stream = block.ProgressiveUnmasking(
+    stream = block.BlockUnmasking(
         queue, 9, torch.Generator().manual_seed(0), [(0, 6)], schedule, 0.9, 2
     )
     for _ in run(stream, 5):
@@ -311,7 +312,7 @@ def test_k_switch_in_blocks_keeps_every_chain():
 def test_random_masks_have_a_uniform_count_in_each_block():
     prompt = torch.zeros(20_000, 8, dtype=torch.bool)
     prompt[:, :5] = True
-    hidden = block.random_masks(prompt, 4, torch.Generator().manual_seed(0))
+    hidden = random_masks(prompt, torch.Generator().manual_seed(0), 4)
     assert not hidden[:, :5].any()
     counts = hidden[:, 4:].sum(1).bincount(minlength=4)
     assert counts[0] == 0 and (counts[1:] - 20_000 / 3).abs().max() < 340  # 5 standard deviations
@@ -325,12 +326,12 @@ def test_resumed_stream_goes_on_bit_for_bit(kind):
         if kind == "puma":
             return chains(schedule, effective=[24, 5], tau=0.9, buffer=3)
         queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
-        return block.RandomMasking(queue, 9, torch.Generator().manual_seed(0), schedule)
+        return RandomMasking(queue, 9, torch.Generator().manual_seed(0), schedule)
 
     def steps(stream, start, n):
         seen = []
         for i in range(start, start + n):
-            seen.append([t.clone() for t in stream.batch(i)])
+            seen.append([t.clone() for t in stream.batch(i)[:3]])
             score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
             stream.advance(score, score)
         return seen
@@ -368,10 +369,10 @@ def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
 
     generator = torch.Generator().manual_seed(0)
     queue = ExampleQueue(Coins(), 256)
-    stream = block.ProgressiveUnmasking(queue, 2, generator, [(0, 3)], [(0, 1)], tau, 1)
+    stream = block.BlockUnmasking(queue, 2, generator, [(0, 3)], [(0, 1)], tau, 1)
     ones, count = 0, 0
     for iteration in range(200):
-        x0, x, _ = stream.batch(iteration)
+        x, x0, _, _ = stream.batch(iteration)
         hidden = (x.view(-1, 3) == 2).all(1)
         if iteration > 20:
             ones, count = ones + x0.view(-1, 3)[hidden, 0].sum(), count + hidden.sum()

@@ -1,15 +1,14 @@
 import pytest
 import torch
 
-import policies
 from cache import Cache
 from model import Transformer
-from sample import generate
+from sample import Sampler, generate
 
 L, MASK = 12, 8
 
 
-def make(block=0, causal=False, shifted=False, kv_heads=None):
+def make(causal=False, shifted=False, kv_heads=None):
     torch.manual_seed(0)
     model = Transformer(
         9, MASK, L, dim=32, layers=3, heads=4, mlp=48, kv_heads=kv_heads,
@@ -17,7 +16,6 @@ def make(block=0, causal=False, shifted=False, kv_heads=None):
     )  # fmt: skip
     for p in model.parameters():  # biases too, and weights large enough to be sure of something
         p.data.add_(0.2 * torch.randn_like(p))
-    model.block = block or model.block
     return model.double()
 
 
@@ -37,7 +35,7 @@ def prompts(n=7):
 def test_cached_states_of_a_causal_model_equal_uncached_ones():
     model = make(causal=True, shifted=True, kv_heads=2)
     x, _ = prompts()
-    cache, whole = Cache(model, L), model(x)
+    cache, whole = Cache(model, L, 1), model(x)
     assert cache.states(x[:, :1]).eq(0).all()
     cache.keep(x[:, :4])
     for i in range(4, L):
@@ -49,7 +47,7 @@ def test_cached_states_of_a_causal_model_equal_uncached_ones():
 def test_a_causal_model_fills_in_from_left_to_right_as_without_a_cache(count, tau):
     model = make(causal=True, shifted=True)
     x, hidden = prompts()
-    tokens, at, passes = generate(model, x, hidden, policies.entropy, count, tau, batch_size=4)
+    tokens, at, passes = generate(model, x, hidden, Sampler("entropy", count, tau), batch_size=4)
 
     expected = x.masked_fill(hidden, MASK)
     for i in range(L):
@@ -74,7 +72,9 @@ def test_sampled_tokens_of_a_causal_model_follow_the_product_of_its_conditionals
 
     n = 40_000
     hidden = torch.tensor([False, False, True, True]).expand(n, 4)
-    tokens, *_ = generate(model, x.expand(n, 4), hidden, policies.top_k, 1, None, 1.0, n)
+    tokens, *_ = generate(
+        model, x.expand(n, 4), hidden, Sampler(reveal=1, temperature=1.0), batch_size=n
+    )
     shares = (4 * tokens[:, 2] + tokens[:, 3]).bincount(minlength=16) / n
     assert (shares - expected).abs().max() < 0.0125  # 5 standard deviations
     assert expected.max() - expected.min() > 0.05

@@ -97,7 +97,7 @@ def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
 
 def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
     run_script("pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
-    ours, _, _ = checkpoint.load_model(trained / "checkpoint.pt")
+    ours = checkpoint.load_model(trained / "checkpoint.pt").model
     theirs = transformers.Qwen2ForCausalLM.from_pretrained(
         tmp_path / "folder", attn_implementation="eager"
     )

@@ -70,7 +70,7 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
     run_script(
         "pretrained/export.py", f"--out_dir={tuned}", f"--folder={tmp_path / 'merged'}", "--merge"
     )
-    ours, config, _ = checkpoint.load_model(tuned / "checkpoint.pt")
+    ours, config, _, _ = checkpoint.load_model(tuned / "checkpoint.pt")
     assert config["init_from"] == f"hf:{dream}"
     x = torch.randint(1510, (2, 100))
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_a_resumed_run_ends_in_the_same_weights(dream, tmp_path):
 
 def test_the_base_is_kept_in_bfloat16_and_adapters_in_float32(tuned, dream, tmp_path):
     train(tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=1", "--dtype=bfloat16")
-    model, _, _ = checkpoint.load_model(tmp_path / "checkpoint.pt")
+    model = checkpoint.load_model(tmp_path / "checkpoint.pt").model
     kinds = {p.requires_grad: p.dtype for p in model.parameters()}
     assert kinds == {True: torch.float32, False: torch.bfloat16}
     half, single = (metrics(out)[1]["loss"] for out in (tmp_path, tuned))
@@ -145,7 +145,7 @@ def test_without_adapters_all_weights_are_trained_and_kept(dream, tmp_path):
     assert len(saved["model"]) == len(saved["ema"]) == 4 * 12 + 3
     train(tmp_path, *LORA, "--init_from=resume", "--lora_rank=0", "--ema=0.999", "--max_iters=2")
     run_script("pretrained/export.py", f"--out_dir={tmp_path}", f"--folder={tmp_path / 'folder'}")
-    ours, _, _ = checkpoint.load_model(tmp_path / "checkpoint.pt")
+    ours = checkpoint.load_model(tmp_path / "checkpoint.pt").model
     args = hf.read_shape(tmp_path / "folder") | {"length": 176}
     again = hf.load(tmp_path / "folder", args)
     assert same(ours.state_dict(), again.state_dict()) and not args["causal"]

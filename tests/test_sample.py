@@ -5,13 +5,13 @@ import torch
 from conftest import run_script
 
 import policies
-from sample import draw, generate, nucleus
+from sample import Sampler, draw, generate, nucleus
 
 
 class Table:
     """A "model" that is sure of the answer, the more the smaller its position's rank."""
 
-    mask_token, vocab_size, block = 4, 5, 0
+    mask_token, vocab_size, causal = 4, 5, False
 
     def __init__(self, answer, rank):
         self.answer, self.rank, self.batches = answer, rank, []
@@ -36,7 +36,7 @@ def test_reveals_in_the_order_of_confidence(table):
     x = torch.full((2, 6), 9)
     hidden = torch.ones(2, 6, dtype=torch.bool)
     hidden[1, 1] = False  # given: stays as it is
-    tokens, at, passes = generate(table, x, hidden, policies.top_k, 2)
+    tokens, at, passes = generate(table, x, hidden, Sampler())
     assert tokens.tolist() == [[2, 0, 3, 1, 1, 0], [2, 9, 3, 1, 1, 0]]
     assert at.tolist() == [[2, 1, 3, 1, 3, 2], [2, 0, 3, 1, 2, 1]]
     assert passes == 3 and x.eq(9).all() and hidden.sum() == 11  # the arguments are left alone
@@ -46,9 +46,7 @@ def test_finished_rows_leave_and_waiting_rows_take_their_places(table):
     hidden = torch.ones(5, 6, dtype=torch.bool)
     hidden[1, 2:] = False
     hidden[3] = False  # nothing to do
-    tokens, at, passes = generate(
-        table, torch.zeros(5, 6).long(), hidden, policies.top_k, 2, batch_size=2
-    )
+    tokens, at, passes = generate(table, torch.zeros(5, 6).long(), hidden, Sampler(), batch_size=2)
     assert table.batches == [2, 2, 2, 2, 1, 1] and passes == 6
     assert tokens[[0, 2, 4]].eq(table.answer).all() and at.amax(1).tolist() == [3, 1, 3, 0, 3]
 
@@ -57,11 +55,17 @@ def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
     confidence = table.logits(torch.arange(6)).softmax(-1).amax(-1)
     tau = confidence.sort(descending=True).values[1:3].mean().item()  # two positions are above
     _, at, passes = generate(
-        table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool), policies.top_k, 2, tau
+        table,
+        torch.zeros(1, 6).long(),
+        torch.ones(1, 6, dtype=torch.bool),
+        Sampler("top_k", 2, tau),
     )
     assert at.tolist() == [[2, 1, 3, 1, 3, 2]] and passes == 3
     _, at, _ = generate(
-        table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool), policies.top_k, 1, 0.0
+        table,
+        torch.zeros(1, 6).long(),
+        torch.ones(1, 6, dtype=torch.bool),
+        Sampler("top_k", 1, 0.0),
     )
     assert at.eq(1).all()
 
@@ -83,20 +87,20 @@ def test_tau_entropy_equals_a_slow_loop(policy):
                 left.remove(i)
                 expected[i] = step
         hidden = torch.ones(1, 6, dtype=torch.bool)
-        _, at, _ = generate(table, hidden.long(), hidden, policy, 2, tau_entropy=threshold)
+        _, at, _ = generate(table, hidden.long(), hidden, Sampler(policy, tau_entropy=threshold))
         assert at[0].tolist() == expected
 
 
 def test_one_threshold_at_a_time(table):
     hidden = torch.ones(1, 6, dtype=torch.bool)
     with pytest.raises(ValueError, match="give one of them"):
-        generate(table, hidden.long(), hidden, policies.top_k, 2, tau=0.9, tau_entropy=0.1)
+        generate(table, hidden.long(), hidden, Sampler(tau=0.9, tau_entropy=0.1))
 
 
 def test_left_to_right_one_at_a_time(table):
     _, at, _ = generate(
         table, torch.zeros(1, 6).long(), torch.ones(1, 6, dtype=torch.bool),
-        policies.left_to_right, 1,
+        Sampler("left_to_right", 1),
     )  # fmt: skip
     assert at.tolist() == [[1, 2, 3, 4, 5, 6]]
 
@@ -147,13 +151,13 @@ def test_nucleus_leaves_the_score_what_the_model_says(table):
 
     hidden = torch.ones(1, 6, dtype=torch.bool)
     tokens, *_ = generate(
-        table, torch.zeros(1, 6).long(), hidden, spy, 6, temperature=3.0, top_p=1e-6
+        table, torch.zeros(1, 6).long(), hidden, Sampler(spy, 6, temperature=3.0, top_p=1e-6)
     )
     assert tokens[0].equal(table.answer)
     sure = table.logits(torch.arange(6)).softmax(-1).amax(-1)
     assert seen[0].allclose(sure) and sure.max() < 1
-    with pytest.raises(ValueError, match="top_p=0"):
-        generate(table, tokens, hidden, spy, 6, top_p=0)
+    with pytest.raises(ValueError, match="top_p 0"):
+        generate(table, tokens, hidden, Sampler(spy, 6, top_p=0))
 
 
 def test_score_is_the_untempered_probability_of_the_sampled_token(table):
@@ -165,7 +169,7 @@ def test_score_is_the_untempered_probability_of_the_sampled_token(table):
 
     torch.manual_seed(0)
     hidden = torch.ones(1, 6, dtype=torch.bool)
-    tokens, *_ = generate(table, torch.zeros(1, 6).long(), hidden, spy, 6, temperature=3.0)
+    tokens, *_ = generate(table, torch.zeros(1, 6).long(), hidden, Sampler(spy, 6, temperature=3.0))
     assert tokens.ne(table.answer).any()
     assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[0, :, None])[:, 0])
 
@@ -176,26 +180,27 @@ def sample(run, *flags):
 
 def test_command_line(trained):
     """`trained` is the folder of a small 4x4 run; see conftest.py."""
-    printed = sample(trained, "--puzzle=1...3..........3", "--watch", "--delay=0")
-    assert "step 7" in printed and "revealed at step" in printed
-    assert printed.splitlines()[-1].startswith("solved")
+    printed = sample(trained, "--prompt=1...3..........3", "--watch", "--delay=0")
+    assert "step 0 of 7" in printed and "step 7 of 7" in printed and "1 . | . ." in printed
+    grid, verdict = printed.splitlines()[-2].split()
+    assert grid[0] + grid[4] + grid[15] == "133" and "0" not in grid
+    assert verdict == "solved" or verdict == "wrong"
     printed = sample(trained, "--policy=semi_ar_4", "--tau=0.9", "--temperature=0.5")
-    assert "of 40 (" in printed and "tokens per step" in printed
+    assert (
+        "tokens per step" in printed and "(semi_ar_4, confidence above 0.9, else 2 per" in printed
+    )
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--puzzle=11.............."], "the same clue twice"),
-        (["--puzzle=1..."], "4 characters, must be 16"),
-        (["--file=p.csv"], "row 1: no blank"),
+        (["--prompt=11.............."], "the same clue twice"),
+        (["--prompt=1..."], "4 characters, must be 16"),
         (["--policy=best"], "unknown policy 'best'"),
-        (["--file=nowhere.txt"], "nowhere.txt"),
+        (["--reveal=0"], "reveal 0: expected tokens per step"),
         (["--out_dir=nowhere"], "no checkpoint"),
     ],
 )
-def test_mistakes_are_named(flags, message, trained, tmp_path):
-    (tmp_path / "p.csv").write_text("id,puzzle\n0,1...3..........3\n1,1234341221434321\n")
-    flags = [flag.replace("p.csv", str(tmp_path / "p.csv")) for flag in flags]
+def test_mistakes_are_named(flags, message, trained):
     with pytest.raises(SystemExit, match=message):
         sample(trained, *flags)

@@ -68,7 +68,8 @@ class Table:
         return torch.nn.functional.one_hot(place, x.shape[1]).float()
 
     def logits(self, h):
-        return torch.stack([h.argmax(-1) * 0.5, *[torch.zeros(len(h))] * 3], -1)
+        sure = h.argmax(-1) * 0.5
+        return torch.stack([sure, *[torch.zeros_like(sure)] * 3], -1)
 
 
 def test_chain_reveals_in_the_order_of_the_policy():
@@ -79,7 +80,8 @@ def test_chain_reveals_in_the_order_of_the_policy():
     assert found.tolist() == [[4, 4, 3, 3, 2, 2, 1, 1], [0, 0, 0, 0, 0, 0, 2, 1]]  # 4 stages
     sure = torch.tensor(2.5).exp() / (torch.tensor(2.5).exp() + 3)  # of place 5
     found = trajectories.chain(Table(), x0, hidden, policies.top_k, 2, sure.item() - 1e-4)
-    assert found[0].tolist() == [4, 3, 3, 2, 2, 1, 1, 1]  # three at once, then two a step
+    # Three at once; one to reach stage 2's share; two; and what is left at the last stage.
+    assert found[0].tolist() == [4, 4, 3, 3, 2, 1, 1, 1]
     assert found[1].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
 
 

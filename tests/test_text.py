@@ -7,7 +7,8 @@ from conftest import run_script, train
 
 from checkpoint import load
 from data import corpus
-from tasks import text
+from record import read_lines
+from tasks import gsm8k, text
 
 TEXT = [
     "--dataset=text", "--train_examples=300", "--k_schedule=[(0,48)]", "--batch_size=4",
@@ -38,10 +39,11 @@ def test_training_and_sampling_see_the_same_prompt(task, folder):
         task.encoding.decode(row[given].tolist()).strip()
         for row, given in zip(x0, prompt, strict=True)
     ]
-    problems = [text.Problem(question, 0) for question in questions]
-    prompts = text.Prompts(problems, task.encoding, task.length)
-    given, where = prompts[np.arange(50)]
-    assert (where == prompt).all() and (given[where] == x0[prompt]).all()
+    problems = [gsm8k.Problem(question, 0) for question in questions]
+    prompts = text.Questions(problems, task.encoding, task.length)
+    given, hidden = prompts[np.arange(50)]
+    assert (hidden == ~prompt).all() and (given[prompt] == x0[prompt]).all()
+    assert (given[hidden] == task.mask).all()
     assert task.vocab_size == task.mask + 1 == task.encoding.end + 2
 
 
@@ -61,21 +63,23 @@ def test_a_set_of_short_templates(tmp_path, monkeypatch):
 
 def test_reference_programs_solve_their_questions_and_others_do_not(task):
     every = np.arange(len(task.test))
-    x0, prompt = task.test[every]
-    x0 = x0.copy()
+    x0, hidden = task.test[every]
+    x0, prompt = np.where(hidden, task.encoding.end, x0), ~hidden
     for row, problem in enumerate(task.test.problems):
         ids = task.encoding.encode(problem.code)
         start = prompt[row].sum()
         x0[row, start : start + len(ids)] = ids[: task.length - start]
         x0[row, start + len(ids) + 1 :] = 17  # what follows the end does not count
-    assert task.test.solved(x0, every).all()
-    assert task.test.programs(x0[:1], every[:1]) == [task.test.problems[0].code]
-    assert task.test.solved(x0[3:5], np.array([3, 5])).tolist() == [True, False]
+    records = task.test.judge(x0, every)
+    assert {each["kind"] for each in records} == {"correct"}
+    assert records[0]["program"] == task.test.problems[0].code
+    kinds = [each["kind"] for each in task.test.judge(x0[3:5], np.array([3, 5]))]
+    assert kinds[0] == "correct" != kinds[1]
 
 
 def test_ids_beyond_the_tokenizer_show_as_the_mask(task):
     word = task.encoding.encode("pass")
-    assert text.program(task.encoding, [*word, 10**6, task.encoding.end, 5]) == "pass<|mask|>"
+    assert text.answer_text(task.encoding, [*word, 10**6, task.encoding.end, 5]) == "pass<|mask|>"
 
 
 def test_splits_share_no_question(task):
@@ -92,21 +96,23 @@ def test_problems_of_gsm8k_and_others_are_read(tmp_path):
         {"question": "Q", "answer": 5.5, "code": "x"},
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert text.read_problems(file) == [("Q", "1,007", None), ("Q", 5.5, "x")]
+    assert gsm8k.read_problems(file) == [("Q", "1,007", None), ("Q", 5.5, "x")]
     for bad in ("{", '{"question": "Q"}', '{"question": "Q", "answer": "none"}', "[1]", "7"):
         file.write_text(json.dumps(rows[0]) + "\n" + bad)
         with pytest.raises(ValueError, match="line 2: no problem"):
-            text.read_problems(file)
+            gsm8k.read_problems(file)
 
 
 def test_a_question_without_room_counts_as_a_failure(task):
-    problems = [text.Problem("Who is " * 20, 1), text.Problem("Who is?", 1)]
-    prompts = text.Prompts(problems, task.encoding, 20)
+    problems = [gsm8k.Problem("Who is " * 20, 1), gsm8k.Problem("Who is?", 1)]
+    prompts = text.Questions(problems, task.encoding, 20)
     assert prompts.too_long.tolist() == [True, False]
-    x0, prompt = prompts[np.arange(2)]
-    assert prompt[0].all() and not prompt[1].all()
-    assert prompts.programs(x0, np.arange(2)) == ["", ""]
-    assert not prompts.solved(x0, np.arange(2)).any()
+    x, hidden = prompts[np.arange(2)]
+    assert not hidden[0].any() and hidden[1].any()
+    x[hidden] = task.encoding.end
+    records = prompts.judge(x, np.arange(2))
+    assert [each["program"] for each in records] == ["", ""]
+    assert {each["kind"] for each in records} == {"no_function"}
 
 
 def test_a_folder_that_is_no_data_set(tmp_path):
@@ -123,26 +129,32 @@ def test_training_resumes_exactly(run, tmp_path):
         assert weight.equal(parts["model"][name])
 
 
+def evaluate(run, *flags):
+    return run_script("eval.py", f"--out_dir={run}", "--device=cpu", "--dtype=float32", *flags)
+
+
 def test_evaluation_writes_a_record_per_question(run):
-    printed = run_script(
-        "tasks/gsm8k.py", f"--out_dir={run}", "--examples=5", "--reveal=40", "--split=transfer"
-    )
-    rows = [json.loads(line) for line in (run / "gsm8k.jsonl").read_text().splitlines()]
-    assert len(rows) == 5 and "of 5 questions solved" in printed
-    assert {"question", "answer", "program", "kind", "value", "detail"} <= rows[0].keys()
-    result = json.loads((run / "gsm8k.json").read_text())[0]
-    assert result["questions"] == "transfer" and sum(result["kinds"].values()) == 5
-    assert rows[0]["kind"] in ("no_function", "syntax_error", "exception", "wrong_number")
+    printed = evaluate(run, "--examples=5", "--reveal=40", "--problems=transfer")
+    (result,) = json.loads((run / "eval.json").read_text())
+    records = [each for each in read_lines(run / "eval.jsonl") if each["id"] == result["id"]]
+    assert len(records) == 5 and "solved, of 5" in printed
+    assert {"question", "answer", "program", "kind", "value", "detail"} <= records[0].keys()
+    assert result["problems"] == "transfer" and sum(result["kinds"].values()) == 5
+    assert records[0]["kind"] in ("no_function", "syntax_error", "exception", "wrong_number")
+    (run / "eval.json").unlink()
 
 
-def test_policy_table(run):
-    printed = run_script("tasks/gsm8k.py", f"--out_dir={run}", "--examples=2", "--policy_table")
-    rows = json.loads((run / "policy_table.json").read_text())
-    assert [row["tau"] for row in rows[:3]] == [0.8, 0.9, 0.95]
-    assert [row["reveal"] for row in rows[3:7]] == [2, 5, 10, 20]
-    assert [row["temperature"] for row in rows[7:]] == [0.2, 0.5, 0.7, 0.8, 1.0]
-    assert 18 < rows[6]["tokens_per_step"] <= 20 and rows[6]["forward_passes"] < 9
-    assert printed.strip() == (run / "policy_table.md").read_text().strip()
+def test_tables_of_the_paper(run):
+    """Table 1: thresholds, tokens per step, temperatures."""
+    tables = "--tau=[0.8,0.95]", "--reveal=[10,20]", "--temperature=[0.2,1.0]"
+    for flag in tables:
+        printed = evaluate(run, "--examples=2", flag)
+    rows = json.loads((run / "eval.json").read_text())
+    assert [row["tau"] for row in rows[:2]] == [0.8, 0.95]
+    assert [row["reveal"] for row in rows[2:4]] == [10, 20]
+    assert [row["temperature"] for row in rows[4:]] == [0.2, 1.0]
+    assert 18 < rows[3]["tokens_per_step"] <= 20 and rows[3]["forward_passes"] <= 9
+    assert printed.strip() == (run / "eval.md").read_text().strip()
 
 
 def test_padding_is_what_follows_the_end(task):
@@ -153,42 +165,40 @@ def test_padding_is_what_follows_the_end(task):
     assert content.tolist() == (lengths - task.validation.prompts[:100] + 1).tolist()
 
 
-def test_grid_and_nelbo_of_a_text_run(run):
-    flags = ["--examples=4", "--masks=2", "--reveals=[40]", "--taus=[None]", "--policies=['top_k']"]
-    printed = run_script("eval.py", f"--out_dir={run}", "--grid", "--nelbo", *flags)
-    (row,) = json.loads((run / "grid.json").read_text())
-    assert row["examples"] == 4 and "top_k, 40 per step | 0.0% [0.0%," in printed
+def test_accuracy_and_nelbo_of_a_text_run(run):
+    flags = ["--examples=4", "--masks=2", "--reveal=40"]
+    printed = evaluate(run, *flags)
+    row = json.loads((run / "eval.json").read_text())[-1]
+    assert row["examples"] == 4 and "0.0% [0.0%," in printed and "top_k, 40 per step" in printed
+    evaluate(run, "--nelbo", *flags)
     bound = json.loads((run / "nelbo.json").read_text())
     assert bound["per_token"] < bound["per_token_without_padding"]  # padding is learned first
     assert bound["per_example"] > 100 * bound["per_token"]
 
 
 def test_reference_programs(folder, run):
-    printed = run_script("tasks/gsm8k.py", f"--file={folder / 'test.jsonl'}", "--reference")
-    assert "100.0% [99.6%, 100.0%] of 1000 questions solved" in printed
-    own = run_script("tasks/gsm8k.py", f"--out_dir={run}", "--reference", "--examples=10")
-    assert "of 10 questions solved" in own and "10 correct" in own
+    printed = evaluate(run, f"--file={folder / 'test.jsonl'}", "--reference")
+    assert printed.startswith("100.0% [99.6%, 100.0%] solved, of 1000")
+    printed = evaluate(run, "--reference", "--examples=5")
+    assert "solved, of 5" in printed and "5 correct" in printed
 
 
 def test_a_question_of_ones_own(run):
-    ask = "--question=Tom has 3 pens. How many pens does he have?"
-    assert "# no_function" in run_script("tasks/gsm8k.py", f"--out_dir={run}", ask, "--reveal=99")
+    ask = "--prompt=Tom has 3 pens. How many pens does he have?"
+    printed = run_script("sample.py", f"--out_dir={run}", "--device=cpu", ask, "--reveal=99")
+    assert printed.startswith(ask.partition("=")[2]) and "# no function" in printed
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--reveal=0"], "reveal 0: expected at least 1"),
-        (["--examples=-1"], "examples -1"),
-        (["--question=Q", "--policy_table"], "--question goes with neither"),
-        (["--split=train"], "expected test or transfer"),
-        (["--out_dir=nowhere"], "no checkpoint"),
+        (["--problems=train"], "expected transfer, humaneval, mbpp, or --file"),
         (["--file=nowhere.jsonl", "--reference"], "nowhere.jsonl"),
     ],
 )
-def test_mistakes_are_named(flags, message):
+def test_mistakes_are_named(flags, message, run):
     with pytest.raises(SystemExit, match=message):
-        run_script("tasks/gsm8k.py", *flags)
+        evaluate(run, *flags)
 
 
 def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):

@@ -2,7 +2,8 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.programs import equal, interval, judge, number
+from record import wilson_interval
+from tasks.gsm8k import Problem, equal, judge, number
 
 
 @pytest.mark.parametrize(
@@ -42,12 +43,12 @@ def test_verdicts_by_kind():
         function("while True: pass"): "timeout", "x = 5": "no_function",
         function("return 5)"): "syntax_error", "": "no_function",
     }  # fmt: skip
-    verdicts = judge(list(programs), ["5"] * len(programs), seconds=1.0)
-    assert [verdict.kind for verdict in verdicts] == list(programs.values())
+    verdicts = judge(list(programs), [Problem("Q", "5")] * len(programs), seconds=1.0)
+    assert [verdict["kind"] for verdict in verdicts] == list(programs.values())
 
 
 def test_interval_is_wilsons():
     """Newcombe (1998), table I: 81/263 and 1/29, to four places."""
-    assert interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert interval(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
-    assert interval(0, 0) == (0, 1)
+    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson_interval(1, 29) == pytest.approx((0.0061, 0.1718), abs=5e-5)
+    assert wilson_interval(0, 0) == (0, 1)

@@ -1,0 +1,177 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import run_script, train
+
+import checkpoint
+import record
+import sample
+import sudoku
+import tasks
+from eval import grid
+from sample import Sampler
+
+GRID = ["--policy=['top_k','margin']", "--reveal=[1,3]"]
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A folder with the checkpoint of a small 4x4 run; see conftest.py."""
+    (tmp_path / "checkpoint.pt").symlink_to(trained / "checkpoint.pt")
+    return tmp_path
+
+
+def evaluate(run, *flags):
+    return run_script("eval.py", f"--out_dir={run}", "--device=cpu", "--dtype=float32", *flags)
+
+
+def rows(run):
+    return json.loads((run / "eval.json").read_text())
+
+
+def test_a_grid_is_every_combination():
+    samplers = grid(["top_k", "random"], [1, 2], [None, 0.9], [None, 0.1], [0.0, 0.5], 1.0)
+    assert len(samplers) == len(set(samplers)) == 2 * 2 * 3 * 2
+    assert Sampler("random", 2, 0.9, None, 0.5) in samplers
+    assert str(samplers[0]) == "top_k, 1 per step"
+    words = {str(sampler) for sampler in samplers}
+    assert "random, entropy below 0.1, else 2 per step, T = 0.5" in words
+    assert "top_k, confidence above 0.9, else 1 per step" in words
+
+
+def test_rows_agree_with_the_records_and_with_the_sampler(run):
+    printed = evaluate(run, *GRID)
+    assert printed == (run / "eval.md").read_text() and len(rows(run)) == 4
+    records = record.read_lines(run / "eval.jsonl")
+    saved = checkpoint.load_model(run / "checkpoint.pt")
+    test = sudoku.load(saved.config).test
+    x, hidden = tasks.problems_on("cpu", test, range(40))
+    for row in rows(run):
+        sampler = Sampler(*(row[field] for field in Sampler._fields))
+        tokens, at, passes = sample.generate(saved.model, x, hidden, sampler, batch_size=64)
+        grids = tokens.numpy() + 1
+        solved = [sudoku.check(grids[i : i + 1], test.puzzles[i : i + 1], (2, 2))[0]
+                  for i in range(40)]  # fmt: skip
+        mine = [each for each in records if each["id"] == row["id"]]
+        assert [each["kind"] == "correct" for each in mine] == solved
+        assert row["accuracy"] == np.mean(solved) and row["forward_passes"] == passes
+        assert row["tokens_per_step"] == hidden.sum().item() / at.amax(1).sum().item()
+        assert sum(row["kinds"].values()) == row["examples"] == 40
+        low, high = row["interval"]
+        assert 0 <= low <= row["accuracy"] <= high <= 1
+
+
+def test_no_answer_reaches_the_sampler(trained):
+    """x holds the mask token wherever a cell is hidden, so a wrong mask solves nothing."""
+    config = checkpoint.load(trained / "checkpoint.pt")["config"]
+    task = sudoku.load(config)
+    x, hidden = task.test[np.arange(40)]
+    x0, prompt = task.validation[np.arange(40)]
+    assert (x[hidden] == task.mask).all() and (x[~hidden] == x0[~hidden]).all()
+    assert (hidden == ~prompt).all()
+    model = checkpoint.load_model(trained / "checkpoint.pt").model
+    wrong = torch.zeros(40, 16, dtype=torch.bool)  # nothing is hidden, says this mask
+    tokens, *_ = sample.generate(model, torch.as_tensor(x), wrong, Sampler())
+    assert {each["kind"] for each in task.test.judge(tokens.numpy(), range(40))} == {"wrong"}
+
+
+def test_an_interrupted_grid_keeps_its_rows(run, monkeypatch):
+    generate, calls = sample.generate, []
+
+    def counted(*args, **options):
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return generate(*args, **options)
+
+    monkeypatch.setattr(sample, "generate", counted)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(run, *GRID)
+    before = rows(run)
+    assert len(before) == 2
+    evaluate(run, *GRID)
+    assert len(calls) == 5 and rows(run)[:2] == before and len(rows(run)) == 4
+    evaluate(run, *GRID, "--tau_entropy=0.2", "--policy=top_k")
+    assert len(calls) == 7 and [row["tau_entropy"] for row in rows(run)] == [None] * 4 + [0.2] * 2
+
+
+def test_other_weights_are_measured_anew(run):
+    evaluate(run, *GRID, "--reveal=2")
+    before, state = rows(run), checkpoint.load(run / "checkpoint.pt")
+    (run / "checkpoint.pt").unlink()
+    state["ema"]["lm_head.weight"] = state["ema"]["lm_head.weight"].flip(0)
+    checkpoint.save(state, run / "checkpoint.pt")
+    printed = evaluate(run, *GRID, "--reveal=2", "--examples=20")
+    assert rows(run)[:2] == before and [row["examples"] for row in rows(run)] == [40, 40, 20, 20]
+    assert len(printed.splitlines()) == 4  # those of the old weights are not in the table
+
+
+def test_problems_from_a_file(run, tmp_path):
+    file = tmp_path / "puzzles.csv"
+    file.write_text("id,puzzle\n0,1...3..........3\n1,12343412........\n")
+    assert ", of 2" in evaluate(run, f"--file={file}")
+    records = record.read_lines(run / "eval.jsonl")
+    assert [each["puzzle"] for each in records] == ["1000300000000003", "1234341200000000"]
+
+
+def test_nelbo(run):
+    printed = evaluate(run, "--nelbo", "--masks=3", "--examples=30")
+    found = json.loads((run / "nelbo.json").read_text())
+    assert f"{found['per_token']:.5g} +- " in printed and found["examples"] == 30
+    assert found["per_token"] == found["per_token_without_padding"]  # a grid has none
+    assert 0 < found["per_token_error"] < 0.1 * found["per_token"]
+    assert 0.8 < found["per_token"] < 1.7  # log 4 = 1.39 where nothing is learned
+    assert not [*run.glob("*.tmp")]
+
+
+def test_the_checksum_tells_weights_apart():
+    one, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    other.load_state_dict(one.state_dict())
+    assert checkpoint.checksum(one) == checkpoint.checksum(other)
+    other.bias.data[1] += 1e-6
+    assert checkpoint.checksum(one) != checkpoint.checksum(other)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--nelbo", "--masks=0"], "masks 0: expected at least 1"),
+        (["--examples=0"], "examples 0"),
+        (["--policy=['best']"], "unknown policy 'best'"),
+        (["--policy=[3]"], "unknown policy 3"),
+        (["--reveal=[0]"], "reveal 0"),
+        (["--reveal=[1.5]"], "reveal 1.5"),
+        (["--temperature=[None]"], "temperature None"),
+        (["--tau=['x']"], "tau='x': expected a probability"),
+        (["--tau_entropy=[-1]"], "tau_entropy=-1: expected nats"),
+        (["--tau=0.9", "--tau_entropy=0.1"], "give one of them"),
+        (["--tau=[]"], "an empty grid"),
+        (["--out_dir=nowhere"], "no checkpoint"),
+        (["--reference"], "without reference solutions"),
+        (["--problems=transfer"], "give --file"),
+        (["--problems=humaneval", "--file=p.csv"], "trained on text"),
+        (["--file=p.csv"], "p.csv, line 3: puzzle: no blank"),
+        (["--file=nowhere.txt"], "nowhere.txt"),
+    ],
+)
+def test_mistakes_are_named(flags, message, run):
+    (run / "p.csv").write_text("id,puzzle\n0,1...3..........3\n1,1234341221434321\n")
+    flags = [flag.replace("p.csv", str(run / "p.csv")) for flag in flags]
+    with pytest.raises(SystemExit, match=message):
+        evaluate(run, *flags)
+    assert not (run / "eval.json").exists()
+
+
+def test_a_damaged_table_is_named(run):
+    (run / "eval.json").write_text("[")
+    with pytest.raises(SystemExit, match=r"eval\.json is damaged, move it away"):
+        evaluate(run, *GRID)
+
+
+def test_a_causal_model_has_one_sampler_for_each_temperature(tmp_path):
+    train(tmp_path, "--method=ar", "--max_iters=1")
+    evaluate(tmp_path, *GRID, "--temperature=[0,1]")
+    found = [(row["policy"], row["temperature"], row["tokens_per_step"]) for row in rows(tmp_path)]
+    assert found == [("left_to_right", 0, 1), ("left_to_right", 1, 1)]
