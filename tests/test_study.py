@@ -115,7 +115,7 @@ def test_numbers_that_cannot_be_are_named(trained):
         ("studies/trajectories.py", "--puzzles=0"),
         ("studies/contexts.py", "--contexts=300"),
     ):
-        with pytest.raises(SystemExit, match=flag[2:]):
+        with pytest.raises(SystemExit, match=f"{flag[2:].split('=')[0]}.{flag.split('=')[1]}"):
             run_script(script, f"--out_dir={trained}", flag)
 
 
