@@ -151,7 +151,7 @@ def test_the_checksum_tells_weights_apart():
         (["--out_dir=nowhere"], "no checkpoint"),
         (["--reference"], "without reference solutions"),
         (["--problems=transfer"], "give --file"),
-        (["--problems=humaneval", "--file=p.csv"], "trained on text"),
+        (["--problems=humaneval", "--file=p.csv"], "expected text or instructions"),
         (["--file=p.csv"], "p.csv, line 3: puzzle: no blank"),
         (["--file=nowhere.txt"], "nowhere.txt"),
     ],
