@@ -134,6 +134,8 @@ class Run(NamedTuple):
 def main(config):
     with errors_as_messages():
         run = set_up(config)
+        if run.rank == 0:
+            print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
         log = Log(run.keeper.folder / "metrics.jsonl", config, run.start, max_iters, run.rank)
     result, rank = train(run, log), run.rank
     del run  # DDP must go before the process group does, or it may wait for ever
@@ -173,10 +175,12 @@ def set_up(config):
         objective.compile()
     if world > 1:
         objective = DistributedDataParallel(objective, broadcast_buffers=False)
-    if rank == 0:
-        print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.2f}M parameters", flush=True)
-        if not saved and (folder / "checkpoint.pt").exists():
+    if not saved:
+        if rank == 0 and (folder / "checkpoint.pt").exists():
             print(f"kept in {checkpoint.archive(folder)}: the run that was in {folder}")
+        if keep_every:
+            keeper.keep(0, block_at(0))
+        keeper.save(0, block_at(0))
     autocast = backend.autocast(where, dtype)
     return Run(task, model, averaged, optimizer, stream, objective, keeper, start, autocast,
                world, rank)  # fmt: skip
@@ -185,12 +189,11 @@ def set_up(config):
 def train(run, log):
     """The loop, from run.start to max_iters; the last evaluation."""
     stop, result = stop_on_signal(), None
-    if run.start == 0:
-        save(run, 0)
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed in it
     for iteration in range(run.start, max_iters):
-        if block_at(iteration) != block_at(max(iteration - 1, 0)):
+        block = block_at(iteration)
+        if block != block_at(max(iteration - 1, 0)):
             torch.compiler.reset()  # it gives up after a few versions of the same code
         for group in run.optimizer.param_groups:
             group["lr"] = lr_at(iteration)
@@ -214,23 +217,17 @@ def train(run, log):
             epoch = run.stream.queue.known * run.world / len(run.task.train)
             log.report_training(done, batch_size * run.world, grad_norm=norm.item(), epoch=epoch,
                                 lr=lr_at(iteration))  # fmt: skip
+        if keep_every and done % keep_every == 0:
+            run.keeper.keep(done, block)
         stopping = backend.any_process(stop.is_set())
-        # Before the evaluation, in which a run may be killed.
-        save(run, done, stopping or evaluates_at(done) or done % checkpoint_interval == 0)
+        if stopping or evaluates_at(done) or done % checkpoint_interval == 0:
+            run.keeper.save(done, block)  # before the evaluation, in which a run may be killed
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
         if evaluates_at(done):
             result = report(run, log, done)
     log.bar.close()
     return result or evaluation(run, max_iters)
-
-
-def save(run, done, everything=True):
-    block = block_at(max(done - 1, 0))
-    if keep_every and done % keep_every == 0:
-        run.keeper.keep(done, block)
-    if everything:
-        run.keeper.save(done, block)
 
 
 def evaluation(run, done):
