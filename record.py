@@ -16,7 +16,6 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import torch
 
 
 class Metrics:
@@ -40,6 +39,8 @@ class Metrics:
 
 
 def versions():
+    import torch  # takes seconds, and scripts that only read records do not need it
+
     found = {"python": platform.python_version(), "torch": torch.__version__}
     return found | {"numpy": np.__version__, "platform": platform.platform()}
 
