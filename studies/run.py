@@ -2,7 +2,7 @@
 
     python -m studies.run                                      all studies and the time each takes
     python -m studies.run --study=tau --seeds="[1,2]" --jobs=4
-    python -m studies.run --study=tau --dry_run                print the commands alone
+    python -m studies.run --study=tau --dry_run                print the commands
 
 Runs go to out/runs/<config>/<run>_<seed>, figures with their tables to out/runs/<config>/figures.
 A training that is complete is skipped, one that was stopped goes on, and one with other settings or
@@ -32,7 +32,7 @@ seeds = [1, 2, 3]
 jobs = 2  # runs at once, each on one core
 config = ""  # another configuration than the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
-dry_run = False  # print the commands alone
+dry_run = False  # print the commands of what is left to do
 
 SHARED = '--eval_policies=["top_k"]'  # a flag of all runs
 RESUME = "--init_from=resume"
@@ -61,19 +61,19 @@ def plan(runs, file, folder):
     planned = {}
     configs = sorted({Path(file), *Path("config").glob("*.py")})  # they build on each other
     version = f"{zlib.crc32(b''.join(path.read_bytes() for path in configs)):08x}"
-    for name, flags in runs.items():
+    for name, template in runs.items():
         for seed in seeds:
             out = folder / f"{name}_{seed}"
-            starts = [folder / f"{start}_{seed}" for start in re.findall(r"{(\w+)}", flags)]
-            given = [file, f"--seed={seed}", SHARED]
-            for flag in flags.split():
-                given.append(re.sub(r"{(\w+)}", rf"{folder}/\1_{seed}/checkpoint.pt", flag))
-            settings = " ".join([*given, version, *(planned[s].settings for s in starts)])
-            planned[out] = Run(out, given, settings, starts[0] if starts else None)
+            starts = [folder / f"{start}_{seed}" for start in re.findall(r"{(\w+)}", template)]
+            flags = [file, f"--seed={seed}", SHARED]
+            for flag in template.split():
+                flags.append(re.sub(r"{(\w+)}", rf"{folder}/\1_{seed}/checkpoint.pt", flag))
+            settings = " ".join([*flags, version, *(planned[start].settings for start in starts)])
+            planned[out] = Run(out, flags, settings, starts[0] if starts else None)
     return list(planned.values())
 
 
-def training(run):
+def training_command(run):
     """The command that completes the run, None where it is complete."""
     settings, checkpoint = run.folder / "settings.txt", run.folder / "checkpoint.pt"
     command = ["train.py", *run.flags, f"--out_dir={run.folder}"]
@@ -81,19 +81,19 @@ def training(run):
         return command
     if (run.folder / "complete").exists():
         return None
-    # A checkpoint older than the settings is of other ones: the training was stopped before it
-    # could set that aside.
+    # A checkpoint older than the settings is of other ones: train.py was stopped before it could
+    # set it aside.
     resume = checkpoint.exists() and checkpoint.stat().st_mtime >= settings.stat().st_mtime
     return [*command, RESUME] if resume else command
 
 
-def on_run(scripts, run):
-    """The commands of the scripts."""
+def script_commands(scripts, run):
+    """The commands of the scripts that follow its training."""
     return [[*script.split(), f"--out_dir={run.folder}"] for script in scripts]
 
 
-def drawing(figures, runs, folder):
-    """{a figure's file, without suffix: its command}. Not of runs from which others start."""
+def figure_commands(figures, runs, folder):
+    """{a figure's file, without suffix: its command}; runs from which others start are left out."""
     starts = {run.start for run in runs}
     shown = ",".join(str(run.folder) for run in runs if run.folder not in starts)
     files = {folder / "figures" / name: flags for name, flags in figures.items()}
@@ -134,18 +134,19 @@ class Processes:
             process.terminate()
 
 
-def make(run, scripts, processes, start):
+def make_run(run, scripts, processes, start):
     """Train the run if it is not complete, then execute the scripts on it.
 
     start: the future of the run that it starts from, or None. Raises Failure or Stopped.
     """
-    if start and start.exception():
-        raise Failure(f"{run.folder}: not trained, because {run.start} is not complete")
+    failed = start and start.exception()  # waits for it
     if processes.stopped:
         raise Stopped
+    if failed:
+        raise Failure(f"{run.folder}: not trained, because {run.start} has failed")
     run.folder.mkdir(parents=True, exist_ok=True)
     complete, log = run.folder / "complete", run.folder / "log.txt"
-    command = training(run)
+    command = training_command(run)
     if command:
         complete.unlink(missing_ok=True)
         if command[-1] != RESUME:
@@ -153,7 +154,7 @@ def make(run, scripts, processes, start):
             log.unlink(missing_ok=True)
         execute(command, log, processes)
         complete.touch()
-    for command in on_run(scripts, run):
+    for command in script_commands(scripts, run):
         execute(command, log, processes)
 
 
@@ -171,13 +172,16 @@ def last_words(log):
     return next(filter(None, reversed(words)), "no output")
 
 
-def make_all(runs, scripts, processes):
-    """Make all runs, `jobs` at once; report those that fail. Their number."""
+def make_runs(runs, scripts, processes):
+    """Make all runs, `jobs` at once, and report those that fail.
+
+    Raises Stopped, or SystemExit where one has failed.
+    """
     failures, futures = 0, {}
     with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(runs), unit="run") as bar:
-        for run in runs:  # executed first in, first out: none waits for a start that waits for it
+        for run in runs:  # they begin in this order: a run never waits for one that has not begun
             start = futures.get(run.start)
-            futures[run.folder] = pool.submit(make, run, scripts, processes, start)
+            futures[run.folder] = pool.submit(make_run, run, scripts, processes, start)
         for future in as_completed(futures.values()):
             try:
                 future.result()
@@ -187,7 +191,10 @@ def make_all(runs, scripts, processes):
             except (Failure, OSError) as error:
                 tqdm.write(str(error), file=sys.stderr)
                 failures += 1
-    return failures
+    if processes.stopped:
+        raise Stopped
+    if failures:
+        raise SystemExit(f"{failures} of {len(runs)} runs failed, so there is no figure")
 
 
 def draw(commands, processes):
@@ -219,7 +226,7 @@ def listing():
 def print_commands(runs, scripts, figures):
     commands = []
     for run in runs:
-        commands += [training(run), *on_run(scripts, run)]
+        commands += [training_command(run), *script_commands(scripts, run)]
     print("export OMP_NUM_THREADS=1")
     for command in filter(None, [*commands, *figures.values()]):
         print(shlex.join(["python", *command]))
@@ -229,7 +236,7 @@ def check():
     """Raise SystemExit for settings that no study can have."""
     if study not in STUDIES:
         raise SystemExit(f"study {study!r}: expected {', '.join(STUDIES)}")
-    if not seeds or len(set(seeds)) < len(seeds) or not all(type(s) is int for s in seeds):
+    if not seeds or not all(type(s) is int for s in seeds) or len(set(seeds)) < len(seeds):
         raise SystemExit(f"seeds {seeds}: expected different integers")
     if jobs < 1:
         raise SystemExit(f"jobs {jobs}: expected at least 1")
@@ -246,19 +253,18 @@ def main():
     file = config or chosen.config
     folder = Path(out_dir, Path(file).stem)
     runs = plan(chosen.runs, file, folder)
-    figures = drawing(chosen.figures, runs, folder)
+    figures = figure_commands(chosen.figures, runs, folder)
     if dry_run:
         print_commands(runs, chosen.scripts, figures)
         return
     processes = Processes()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, processes.stop)
-    failures = make_all(runs, chosen.scripts, processes)
-    if processes.stopped:
-        raise SystemExit("stopped: the same command goes on from there")
-    if failures:
-        raise SystemExit(f"{failures} of {len(runs)} runs failed, so there is no figure")
-    draw(figures, processes)
+    try:
+        make_runs(runs, chosen.scripts, processes)
+        draw(figures, processes)
+    except Stopped:
+        raise SystemExit("stopped: the same command goes on from there") from None
 
 
 if __name__ == "__main__":

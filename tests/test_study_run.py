@@ -114,11 +114,14 @@ def test_each_seed_is_trained_once_stopped_runs_go_on(execute, monkeypatch):
     assert trainings(execute("sudoku_mini")[0]) == []
 
 
-def test_other_settings_are_trained_anew(execute):
+def test_other_settings_are_trained_anew(execute, monkeypatch):
     execute("sudoku_mini")
     Path("out/runs/sudoku_mini/mdm_1/settings.txt").write_text("others")
+    monkeypatch.setenv("FAILING", "mdm_1")
     (anew,) = trainings(execute("sudoku_mini")[0])
     assert "--method=mdm" in anew and "--seed=1" in anew and "--init_from=resume" not in anew
+    monkeypatch.setenv("FAILING", "none")
+    assert trainings(execute("sudoku_mini")[0]) == [[*anew, "--init_from=resume"]]
     assert trainings(execute("sudoku_mini")[0]) == []
     Path("config/sudoku.py").write_text("lr = 1\n")  # any file: they build on each other
     anew = trainings(execute("sudoku_mini")[0])
@@ -160,6 +163,14 @@ def test_a_run_waits_for_the_one_that_it_starts_from(execute, monkeypatch):
     assert not error and set(starts) == {
         f"--init_from=out/runs/gsm_tiny/ar_{seed}/checkpoint.pt" for seed in (1, 2)
     }
+
+
+def test_figures_leave_out_runs_from_which_others_start(execute):
+    calls, _ = execute("ar", seeds=[1])
+    shown = [f"out/runs/gsm_tiny/{name}_1" for name in ("ar_to_puma", "ar_to_mdm", "puma", "mdm")]
+    assert [call[1] for call in calls if call[0] == "studies/plot.py"] == [
+        f"--runs={','.join(shown)}"
+    ] * 2
 
 
 def test_what_starts_from_a_run_that_fails_is_not_trained(execute, monkeypatch):
@@ -219,12 +230,20 @@ def test_sigterm_stops_the_trainings_and_a_later_call_goes_on(execute):
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.endswith("stopped: the same command goes on from there\n")
     assert [out_of(call) for event, *call in recorded() if event == "begin"] == ["puma_1", "puma_2"]
+    assert not Path("out/runs/sudoku_mini/mdm_1").exists()
     calls, error = execute("sudoku_mini", jobs=1)
     assert not error and {out_of(call): call[-1] for call in trainings(calls)} == {
         "puma_2": "--init_from=resume",
         "mdm_1": "--out_dir=out/runs/sudoku_mini/mdm_1",
         "mdm_2": "--out_dir=out/runs/sudoku_mini/mdm_2",
     }
+
+
+def test_a_figure_is_stopped_too(execute):
+    Path("studies/plot.py").write_text(
+        "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(20)"
+    )
+    assert execute("sudoku_mini")[1].startswith("stopped: ")
 
 
 def test_a_dry_run_prints_commands_and_does_nothing(execute, capsys):
@@ -245,7 +264,7 @@ def test_a_dry_run_prints_commands_and_does_nothing(execute, capsys):
         ({"study": "taus"}, "study 'taus': expected sudoku_mini, "),
         ({"seeds": []}, "seeds .*: expected different integers"),
         ({"seeds": [1, 1]}, "seeds .*: expected different integers"),
-        ({"seeds": ["a"]}, "seeds .*: expected different integers"),
+        ({"seeds": [[1]]}, "seeds .*: expected different integers"),
         ({"jobs": 0}, "jobs 0: expected at least 1"),
         ({"config": "config/none.py"}, "no config file 'config/none.py'"),
     ],
@@ -262,8 +281,8 @@ def planned(name):
     """The runs of a study, and the commands of its scripts and of its figures."""
     study, folder = STUDIES[name], Path("out")
     runs = run.plan(study.runs, study.config, folder)
-    scripts = [command for each in runs for command in run.on_run(study.scripts, each)]
-    return runs, scripts, list(run.drawing(study.figures, runs, folder).values())
+    scripts = [command for each in runs for command in run.script_commands(study.scripts, each)]
+    return runs, scripts, list(run.figure_commands(study.figures, runs, folder).values())
 
 
 def source(command):
