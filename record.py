@@ -21,7 +21,6 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import torch
 from tqdm import tqdm
 
 
@@ -52,6 +51,8 @@ class Log:
 
         Raises SystemExit where the loss is not finite: on every process that has such a loss.
         """
+        import torch  # not at the top: figures are drawn without it
+
         rate = rows * len(self.losses) / (time.perf_counter() - self.since)
         loss = torch.stack(self.losses).mean().item()
         if not math.isfinite(loss):
@@ -80,6 +81,8 @@ def origin():
 
 
 def versions():
+    import torch  # takes seconds, and scripts that only read records do not need it
+
     found = {"python": platform.python_version(), "torch": torch.__version__}
     return found | {"numpy": np.__version__, "platform": platform.platform()}
 

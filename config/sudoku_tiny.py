@@ -3,8 +3,8 @@
 #     python train.py config/sudoku_tiny.py                  # PUMA
 #     python train.py config/sudoku_tiny.py --method=mdm     # random masks, the same budget
 #
-# 0.3M parameters, one laptop core, two minutes, no download. The base of the studies in runs/. What
-# is not said here is as in config/sudoku_mini.py.
+# 0.3M parameters, one laptop core, two minutes, no download. The base of most studies
+# (studies/catalogue.py). What is not said here is as in config/sudoku_mini.py.
 from config.sudoku_mini import *  # noqa: F403
 
 name = "sudoku_tiny"

@@ -1,7 +1,7 @@
-"""Runs and what their seeds say: curves, intervals, iterations to an accuracy, ratios, tables.
+"""Compare runs over seeds: curves, intervals, iterations to an accuracy, ratios, tables.
 
-Runs whose configurations differ in `seed`, and what is NO_MATTER, alone are seeds of one group.
-The tables compare them with a reference: the first group with method mdm, else the last.
+Runs whose configurations differ only in IGNORED keys are the seeds of one group. The tables compare
+each group with a reference: the first group with method mdm, or else the last.
 """
 
 import json
@@ -27,15 +27,14 @@ reference / other, above 1 in favour of the other: the geometric mean over pairs
 same seed, with the interval of Student's t on the logarithms; "-" where a pair has no ratio.
 """
 
-
-NO_MATTER = (
+IGNORED = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
 )  # fmt: skip
 ERRORS = "errors at the end"
-# The fields of evaluation.Sampler, without torch.
+# The fields of evaluation.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
-GRID = "weights", "examples", "seed", "dtype"  # what all samplers of a grid share
-# One baseline serves all values of these.
+GRID = "weights", "examples", "seed", "dtype"  # what all samplers of a grid have in common
+# Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
 
@@ -49,7 +48,7 @@ class Run(NamedTuple):
 
 
 def load_run(folder):
-    """The run in a folder."""
+    """The run in a folder. Raises SystemExit where its record is missing, damaged or too short."""
     file = Path(folder) / "metrics.jsonl"
     if not file.is_file():
         raise SystemExit(f"{file}: no such file")
@@ -58,18 +57,21 @@ def load_run(folder):
     except ValueError as error:
         raise SystemExit(str(error)) from None
     configs = [r["config"] for r in records if r["type"] == "config"]
-    evals = [r for r in records if r["type"] == "eval" and "accuracy" in r]
-    evals = {r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]} for r in evals}
-    if not configs or not evals:
+    evaluations = {
+        r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]}
+        for r in records
+        if r["type"] == "eval" and "accuracy" in r
+    }
+    if not configs or not evaluations:
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
     config = configs[-1]
     if config.get("init_from", "").endswith(".pt"):  # the path has the seed in it
         config["init_from"] = "another run"
-    return Run(str(folder), config, evals)
+    return Run(str(folder), config, evaluations)
 
 
-def result(run, name):
-    """What a script wrote to a file in the run's folder."""
+def read_result(run, name):
+    """The JSON that a script wrote to a file in the run's folder."""
     file = Path(run.folder) / name
     if not file.is_file():
         raise SystemExit(f"{file}: no such file")
@@ -79,18 +81,18 @@ def result(run, name):
         raise SystemExit(f"{file} is damaged: {error}") from None
 
 
-def sampled(runs):
-    """{sampler, the values of SAMPLER: its row of each run}, from grid.json.
+def shared_samplers(runs):
+    """{values of SAMPLER: the sampler's row of each run} of the samplers that all runs have.
 
-    Of the weights and problems that a run was evaluated on last; samplers that all runs have.
+    From eval.json; only rows of the weights and problems that a run was evaluated on last.
     """
-    found = []
-    for rows in (result(run, "grid.json") for run in runs):
+    grids = []
+    for rows in (read_result(run, "eval.json") for run in runs):
         last = [rows[-1][key] for key in GRID]
         rows = [row for row in rows if [row[key] for key in GRID] == last]
-        found.append({tuple(row[key] for key in SAMPLER): row for row in rows})
-    shared = [sampler for sampler in found[0] if all(sampler in each for each in found)]
-    return {sampler: [each[sampler] for each in found] for sampler in shared}
+        grids.append({tuple(row[key] for key in SAMPLER): row for row in rows})
+    shared = [sampler for sampler in grids[0] if all(sampler in grid for grid in grids)]
+    return {sampler: [grid[sampler] for grid in grids] for sampler in shared}
 
 
 def default_metric(runs):
@@ -108,24 +110,24 @@ def curve(run, metric):
 
 
 def group_runs(runs):
-    """{label: runs}. The label has the method and all that matters and differs."""
-    names = dict.fromkeys(name for run in runs for name in run.config)
-    shown = [n for n in names if n == "method" or differs(n, runs)]
+    """{label: runs}. The label states the method and all other keys that matter and differ."""
+    keys = dict.fromkeys(key for run in runs for key in run.config)
+    keys = [key for key in keys if key == "method" or differs(key, runs)]
     groups = {}
     for run in runs:
-        parts = [f"{name}={run.config.get(name)}" for name in shown if matters(name, run)]
+        parts = [f"{key}={run.config.get(key)}" for key in keys if matters(key, run)]
         groups.setdefault(", ".join(parts), []).append(run)
     for members in groups.values():
         refuse_repeated_seeds(members)
     return groups
 
 
-def matters(name, run):
-    return name not in NO_MATTER and not (name in PUMA_ONLY and is_baseline(run))
+def matters(key, run):
+    return key not in IGNORED and not (key in PUMA_ONLY and is_baseline(run))
 
 
-def differs(name, runs):
-    values = [run.config.get(name) for run in runs if matters(name, run)]
+def differs(key, runs):
+    values = [run.config.get(key) for run in runs if matters(key, run)]
     return any(value != values[0] for value in values)
 
 
@@ -157,8 +159,8 @@ def crossing(before, after, target):
     return i + (j - i) * (target - low) / (high - low)
 
 
-def interval(values):
-    """Mean and half of the 95 % interval of the mean, nan for a single value."""
+def student_interval(values):
+    """Mean, and half of its 95 % interval: nan for a single value."""
     if len(values) == 1:
         return values[0], math.nan
     t = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
@@ -166,48 +168,48 @@ def interval(values):
 
 
 def band(curves):
-    """The iterations that all curves have, with the mean and half interval at each."""
+    """The iterations that all curves have, with the mean and half of its interval at each."""
     curves = [dict(points) for points in curves]
-    shared = sorted(set.intersection(*(set(c) for c in curves)))
-    stats = [interval([c[i] for c in curves]) for i in shared]
-    return shared, [middle for middle, _ in stats], [half for _, half in stats]
+    iterations = sorted(set.intersection(*map(set, curves)))
+    stats = [student_interval([points[i] for points in curves]) for i in iterations]
+    return iterations, [middle for middle, _ in stats], [half for _, half in stats]
 
 
 def sampled_accuracy(rows):
-    """Mean over runs with its interval's ends; of a single run those over its examples."""
+    """Mean over runs and the ends of its interval; a single run has that over its examples."""
     if len(rows) == 1:
         return rows[0]["accuracy"], *rows[0]["interval"]
-    middle, half = interval([row["accuracy"] for row in rows])
+    middle, half = student_interval([row["accuracy"] for row in rows])
     return middle, middle - half, middle + half
 
 
 def mean_ratio(pairs):
-    """Geometric mean of reference / other over (other, reference) pairs, and its interval's ends.
+    """Geometric mean of reference / other over (other, reference) pairs, and the interval's ends.
 
     None where a pair has no ratio.
     """
     if not pairs or not all(a and b for a, b in pairs):
         return None
-    middle, half = interval([math.log(b / a) for a, b in pairs])
+    middle, half = student_interval([math.log(b / a) for a, b in pairs])
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
 def ratios(runs, metric, variable, targets):
     """{(method, value): baseline / method, of iterations to each target and of final errors}."""
-    found = {}
+    rows = {}
     for method in dict.fromkeys(run.config["method"] for run in runs if not is_baseline(run)):
         for value in values_of(runs, variable):
             pairs = pairs_at(runs, metric, method, variable, value)
             value = str(value) if isinstance(value, list) else value
-            found[method, value] = ratios_of(pairs, targets)
-    return found
+            rows[method, value] = ratios_of(pairs, targets)
+    return rows
 
 
 def ratios_of(pairs, targets):
     """mean_ratio of the iterations to each target and of the final errors of pairs of curves."""
-    reached = [[[inside(p, target) for p in pair] for pair in pairs] for target in targets]
-    errors = [[1 - p[-1][1] for p in pair] for pair in pairs]
-    return [mean_ratio(each) for each in (*reached, errors)]
+    reached = [[[resolved_iterations(p, t) for p in pair] for pair in pairs] for t in targets]
+    errors = [[1 - points[-1][1] for points in pair] for pair in pairs]
+    return [mean_ratio(numbers) for numbers in (*reached, errors)]
 
 
 def is_baseline(run):
@@ -215,14 +217,14 @@ def is_baseline(run):
 
 
 def values_of(runs, variable):
-    """The values that runs but the baseline's have, None first."""
-    found = [run.config.get(variable) for run in runs if not is_baseline(run)]
-    distinct = [value for n, value in enumerate(found) if value not in found[:n]]
+    """The variable's values in all runs but the baseline's, None first."""
+    values = [run.config.get(variable) for run in runs if not is_baseline(run)]
+    distinct = [value for n, value in enumerate(values) if value not in values[:n]]
     return sorted(distinct, key=lambda value: (value is not None, value))
 
 
 def pairs_at(runs, metric, method, variable, value):
-    """(method's, baseline's) curves of the same seed where the variable has the value."""
+    """(the method's, the baseline's) curves of the same seed where the variable has the value."""
     ours = [r for r in runs if r.config["method"] == method and r.config.get(variable) == value]
     theirs = list(filter(is_baseline, runs))
     if variable not in PUMA_ONLY:
@@ -235,24 +237,24 @@ def pairs_at(runs, metric, method, variable, value):
 # -- tables ----------------------------------------------------------------
 
 
-def to_targets(targets):
+def target_headings(targets):
     return [f"iterations to {target:g}" for target in targets]
 
 
 def comparisons(groups, metric, targets):
-    """Markdown tables, a row for each group: what it reached; the reference over it, if another."""
+    """Markdown tables with a row for each group: what it reached, and the reference over it."""
     curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
     reference = reference_of(groups)
     reached, compared = [], []
     for label, by_seed in curves.items():
         group = list(by_seed.values())
-        cells = [final_cell(group), last_cell(group), *(reach_cell(group, t) for t in targets)]
-        reached.append([named(label, by_seed), *cells])
+        cells = [accuracy_cell(group), end_cell(group), *(reach_cell(group, t) for t in targets)]
+        reached.append([with_seed_count(label, by_seed), *cells])
         if label != reference:
             pairs = seed_pairs(by_seed, curves[reference])
-            found = map(shown, ratios_of(pairs, targets))
-            compared.append([f"{label}, pairs: {len(pairs)}", *found])
-    heads = to_targets(targets)
+            cells = map(ratio_cell, ratios_of(pairs, targets))
+            compared.append([f"{label}, pairs: {len(pairs)}", *cells])
+    heads = target_headings(targets)
     tables = [table([f"{metric} accuracy", "at the end", "at iteration", *heads], reached)]
     return tables + ([table([f"{reference} over", *heads, ERRORS], compared)] if compared else [])
 
@@ -271,65 +273,69 @@ def seed_pairs(ours, theirs):
     return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
 
 
-def named(label, members):
+def with_seed_count(label, members):
     return f"{label} ({len(members)} seed{'s' * (len(members) > 1)})"
 
 
-def inside(points, target):
-    """iterations_to, or None where the first evaluation gives no more than an upper bound."""
+def resolved_iterations(points, target):
+    """iterations_to, but None where the first evaluation is already there: only an upper bound."""
     return None if points[0][1] >= target else iterations_to(points, target)
 
 
 def reach_cell(group, target):
     reached = [iterations_to(points, target) for points in group]
-    found = [i for i in reached if i is not None]
-    if not found:
+    missing = reached.count(None)
+    if missing == len(group):
         return "not reached"
-    if len(found) < len(group):
-        return f"not reached by {len(group) - len(found)} of {len(group)} seeds"
+    if missing:
+        return f"not reached by {missing} of {len(group)} seeds"
     bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + mean_cell(found, ".0f")
+    return bound + mean_cell(reached, ".0f")
 
 
-def final_cell(group):
+def accuracy_cell(group):
     return mean_cell([points[-1][1] for points in group], ".4f")
 
 
-def last_cell(group):
-    return " to ".join(str(i) for i in sorted({f(p[-1][0] for p in group) for f in (min, max)}))
+def end_cell(group):
+    ends = [points[-1][0] for points in group]
+    return " to ".join(str(end) for end in sorted({min(ends), max(ends)}))
 
 
 def mean_cell(values, spec):
-    middle, half = interval(values)
+    middle, half = student_interval(values)
     return with_ends(middle, middle - half, middle + half, spec)
 
 
-def shown(found):
-    return with_ends(*found, ".2f") if found else "-"
+def ratio_cell(ratio):
+    return with_ends(*ratio, ".2f") if ratio else "-"
 
 
 def ratio_table(runs, metric, variable, targets):
     """Markdown table of `ratios`."""
     rows = [
-        [method, str(value), *map(shown, found)]
-        for (method, value), found in ratios(runs, metric, variable, targets).items()
+        [method, str(value), *map(ratio_cell, row)]
+        for (method, value), row in ratios(runs, metric, variable, targets).items()
     ]
-    return table(["method", variable, *to_targets(targets), ERRORS], rows)
+    return table(["method", variable, *target_headings(targets), ERRORS], rows)
 
 
-def sampler_table(found):
-    """Markdown table of {name of a group: its `sampled`}; costs are means over runs."""
+def sampler_table(groups):
+    """Markdown table of {name of a group: its `shared_samplers`}; costs are means over runs."""
     lines = []
-    samplers = dict.fromkeys(sampler for group in found.values() for sampler in group)
+    samplers = dict.fromkeys(sampler for group in groups.values() for sampler in group)
     for sampler in sorted(samplers, key=lambda values: [(v is not None, v) for v in values]):
-        for name, group in found.items():
-            rows = group.get(sampler)
-            if not rows:
-                continue
-            cost = [mean(row[key] for row in rows) for key in ("tokens_per_step", "forward_passes")]
-            cells = [with_ends(*sampled_accuracy(rows), ".4f"), f"{cost[0]:.2f}", f"{cost[1]:.0f}"]
-            lines.append(["-" if v is None else str(v) for v in sampler] + [name, *cells])
+        settings = ["-" if value is None else str(value) for value in sampler]
+        for name, group in groups.items():
+            if sampler in group:
+                lines.append([*settings, name, *sampler_cells(group[sampler])])
     return table([*SAMPLER, "runs", "accuracy", "tokens per step", "forward passes"], lines)
+
+
+def sampler_cells(rows):
+    tokens = mean(row["tokens_per_step"] for row in rows)
+    passes = mean(row["forward_passes"] for row in rows)
+    return [with_ends(*sampled_accuracy(rows), ".4f"), f"{tokens:.2f}", f"{passes:.0f}"]
 
 
 def with_ends(middle, low, high, spec):

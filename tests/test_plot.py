@@ -8,7 +8,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_script
 
 from studies import comparison, plot
 
@@ -49,7 +49,7 @@ def cells(table):
     return {first: rest for first, *rest in rows}
 
 
-def tables(runs, targets=plot.TARGETS, metric="top_k"):
+def tables(runs, targets=plot.targets, metric="top_k"):
     """The rows of both tables: what was reached, and ratios."""
     return map(cells, comparison.comparisons(comparison.group_runs(runs), metric, targets))
 
@@ -72,10 +72,13 @@ def test_t_quantiles_against_the_integral_of_the_density():
 
 
 def test_interval():
-    assert comparison.interval([1.0, 2.0, 3.0]) == (2.0, pytest.approx(4.303 / math.sqrt(3)))
-    middle, half = comparison.interval([5.0])
+    assert comparison.student_interval([1.0, 2.0, 3.0]) == (
+        2.0,
+        pytest.approx(4.303 / math.sqrt(3)),
+    )
+    middle, half = comparison.student_interval([5.0])
     assert middle == 5.0 and math.isnan(half)
-    assert comparison.interval([0.0, 2.0] * 20)[1] == pytest.approx(
+    assert comparison.student_interval([0.0, 2.0] * 20)[1] == pytest.approx(
         2.086 * 1.012739 / math.sqrt(40)
     )
 
@@ -214,9 +217,10 @@ def test_the_same_seed_twice_is_refused(write, four):
 
 def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
     file = tmp_path / "curves.png"
-    command = [sys.executable, "-m", "studies.plot", *(run.folder for run in four), f"--out={file}"]
+    runs = f"--runs={tmp_path}/puma-*,{four[2].folder},{four[3].folder}"
+    command = [sys.executable, "-m", "studies.plot", runs, f"--out={file}"]
     done = subprocess.run(
-        [*command, "--targets=0.25,0.5"], capture_output=True, text=True, cwd=ROOT
+        [*command, "--targets=[0.25, 0.5]"], capture_output=True, text=True, cwd=ROOT
     )
     assert (done.stderr, done.returncode) == (f"wrote {file}\n", 0)
     assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
@@ -334,7 +338,7 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
         for better in (0.1, 0.3)
     )
     folders = [write(f"run-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
-    draw("policies", tmp_path, folders, "grid.json", one, two)
+    draw("policies", tmp_path, folders, "eval.json", one, two)
     ends = [line[0] for line in map(lines, axes)]
     expected = [[(0.9, 0.4)], [(2, 0.2), (10, 0.3)], [(0.5, 0.5)]]
     assert [[x for x, _ in line] for line in ends] == [[x for x, _ in line] for line in expected]
@@ -348,19 +352,46 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
     assert comparison.sampled_accuracy([one[2]]) == (0.1, 0.0, 0.95)
 
 
+def test_patterns_match_folders_of_runs_each_in_its_place(write, tmp_path):
+    for name in ("puma_2", "puma_1", "mdm_1"):
+        write(name, [])
+    (tmp_path / "puma_figures").mkdir()
+    found = plot.matching_folders(f"{tmp_path}/puma_*,{tmp_path}/mdm_1")
+    assert [folder.name for folder in found] == ["puma_1", "puma_2", "mdm_1"]
+
+
+def test_torch_is_not_loaded():
+    code = "import sys; from studies import plot; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--figure=distance"], "trajectories.json: no such file"),
-        (["--figure=nelbo"], "nelbo.json is damaged"),
-        (["--figure=ratio"], "--against"),
-        (["--figure=ratio", "--against=clues", "--metric=val_loss"], "is of accuracies"),
-        (["--figure=ratio", "--against=clue"], "--against=clue: no run has such a key"),
-        (["--out=out/curves.txt"], "curves.txt"),
+        ([], "no runs: give folders"),
+        (["--runs=OUT/none"], "no run matches '.*none'"),
+        (["--runs=OUT/puma-*,OUT/m_*"], "no run matches '.*m_.'"),
+        (["--runs=OUT/puma-1", "--figure=curve"], "'curve': expected curves, final, ratio, nelbo"),
+        (["--runs=OUT/puma-1", "--figure=distance"], "trajectories.json: no such file"),
+        (["--runs=OUT/puma-1", "--figure=order"], "trajectories.json has no steps"),
+        (["--runs=OUT/puma-1", "--figure=nelbo"], "nelbo.json is damaged"),
+        (["--runs=OUT/puma-1", "--figure=ratio"], "--against"),
+        (
+            ["--runs=OUT/puma-1", "--figure=ratio", "--against=clues", "--metric=val_loss"],
+            "is of accuracies",
+        ),
+        (
+            ["--runs=OUT/puma-1", "--figure=ratio", "--against=clue"],
+            "--against=clue: no run has such a key",
+        ),
+        (["--runs=OUT/puma-1", "--targets=[0.5, 80]"], r"targets \[0.5, 80\]: expected shares"),
+        (["--runs=OUT/puma-1", "--targets=['half']"], "targets .*: expected shares"),
+        (["--runs=OUT/puma-1", "--out=OUT/curves.txt"], "curves.txt"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path):
     (tmp_path / "puma-1/nelbo.json").write_text("{")
-    command = [sys.executable, "-m", "studies.plot", four[0].folder, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode != 0 and message in done.stderr and "Traceback" not in done.stderr
+    if "--figure=order" in flags:
+        (tmp_path / "puma-1/trajectories.json").write_text('{"iterations": [0]}')
+    with pytest.raises(SystemExit, match=message):
+        run_script("studies/plot.py", *(flag.replace("OUT", str(tmp_path)) for flag in flags))

@@ -1,0 +1,221 @@
+"""The studies as data: a question, the runs that answer it, and the figures that show them.
+
+Flags are separated by spaces and have none in them. Studies of one configuration share the runs of
+the same name. run.py carries them out.
+"""
+
+from typing import NamedTuple
+
+MINI, TINY, WORDS = "config/sudoku_mini.py", "config/sudoku_tiny.py", "config/gsm_tiny.py"
+TARGETS = "--targets=[0.5,0.8]"
+LOW_TARGETS = "--targets=[0.1,0.3,0.5]"
+
+
+class Study(NamedTuple):
+    """Figures show the runs in the order of the table, but not those from which others start."""
+
+    question: str
+    time: str  # of three seeds on two cores
+    runs: dict  # name -> flags of train.py; {NAME} in them: the checkpoint of that run, same seed
+    figures: dict  # file -> flags of studies.plot
+    scripts: tuple = ()  # executed on each run once it is complete, one after another
+    config: str = TINY
+
+
+def both(name, flags):
+    return {f"{name}_{method}": f"{flags} --method={method}" for method in ("puma", "mdm")}
+
+
+def from_ar(name, flags=""):
+    """After half of the budget with next-token training, the other half."""
+    return both(name, f"{flags} --max_iters=500 --init_from={{ar}}")
+
+
+def curves_and_ends(name, flags=""):
+    return {name: f"--figure=curves {flags}", f"{name}_final": f"--figure=final {flags}"}
+
+
+# The defaults, which most studies show; three seeds of both take 7 minutes with sudoku_tiny.
+PUMA = {"puma": "--method=puma --keep_every=125"}
+MDM = {"mdm": "--method=mdm --keep_every=125"}
+AR = {"ar": "--method=ar --max_iters=500"}
+CLUES = (
+    both("clues_12", "--clues=12 --keep_every=250")
+    | both("clues_16", "--clues=16 --keep_every=250")
+    | both("clues_20", "--clues=20 --keep_every=250")
+)
+STANDARD = "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]"
+
+STUDIES = {
+    "sudoku_mini": Study(
+        "Does PUMA reach an accuracy in fewer iterations than random masks? Minimal 6x6 puzzles; "
+        "also the loss under random masks, an estimate of the NELBO per token.",
+        "6 runs, 20 minutes (computed from 6 min 7 s, measured for one of them on one core)",
+        PUMA | MDM,
+        {"sudoku_mini": "--figure=curves", "sudoku_mini_loss": "--figure=curves --metric=val_loss"},
+        config=MINI,
+    ),
+    "policies": Study(
+        "Is PUMA ahead under every sampler? Threshold, tokens per step and temperature (paper, "
+        "table 1), other policies and thresholds by entropy (section 'Robustness across inference "
+        "policies').",
+        "12 minutes after the 6 runs of sudoku_mini (11 min 40 s measured)",
+        PUMA | MDM,
+        {"policies": "--figure=policies"},
+        scripts=(
+            "eval.py --reveal=[1,2,3,5,9]",
+            "eval.py --tau=[0.8,0.9,0.95]",
+            "eval.py --tau_entropy=[0.1,0.5]",
+            "eval.py --temperature=[0.2,0.5,0.7,0.8,1.0]",
+            'eval.py --policy=["margin","entropy","random"] --reveal=3',
+        ),
+        config=MINI,
+    ),
+    "nelbo": Study(
+        "Which bound on the negative log-likelihood of held-out puzzles is lower, PUMA's or that "
+        "of random masks?",
+        "2 minutes after the 6 runs of sudoku_mini (96 s measured)",
+        PUMA | MDM,
+        {"nelbo": "--figure=nelbo"},
+        scripts=("eval.py --nelbo",),
+        config=MINI,
+    ),
+    "trajectories": Study(
+        "Does the order in which cells are revealed settle along training? Its distance to the "
+        "final order (paper, appendix, eq. traj-dist), and pictures of it, of the training chain "
+        "and of the sampler.",
+        "4 minutes after the 6 runs of sudoku_mini (190 s measured)",
+        PUMA | MDM,
+        {"trajectories_distance": "--figure=distance", "trajectories_order": "--figure=order"},
+        scripts=("-m studies.trajectories",),
+        config=MINI,
+    ),
+    "k": Study(
+        "When does PUMA win? K, tokens revealed per stage: 18 (2 stages) to 3 (12 stages).",
+        "12 runs beside puma and mdm, 15 minutes more (10 min 54 s measured for 9 of them)",
+        PUMA | {f"k_{k}": f"--k_schedule=[(0,{k})]" for k in (3, 4, 5, 18)} | MDM,
+        {
+            "study_k": f"--figure=ratio --against=k_schedule {TARGETS}",
+            "study_k_curves": "--figure=curves",
+        },
+    ),
+    "k_schedule": Study(
+        "Does a schedule of K help (paper, appendix 'K schedule ablation')? Scaled from 12 to 43 "
+        "stages of 512 tokens to 4 to 9 stages of 36 cells: fixed at either end; the standard one, "
+        "over the first third of the run; aggressive, mild; two stages at the start (the paper's "
+        "K = 256); and chains dropped at a switch.",
+        "18 runs beside puma and mdm, 23 minutes more (22 min 12 s measured)",
+        PUMA  # fixed at K = 9
+        | {
+            "k_4": "--k_schedule=[(0,4)]",
+            "k_standard": STANDARD,
+            "k_aggressive": "--k_schedule=[(0,9),(25,7),(50,6),(75,5),(100,4)]",
+            "k_mild": "--k_schedule=[(0,9),(200,7),(400,6),(600,5),(800,4)]",
+            "k_large_start": "--k_schedule=[(0,18),(80,9),(160,7),(200,6),(240,5),(320,4)]",
+            "k_drop_chains": f"{STANDARD} --method=puma_drop_chains",
+        }
+        | MDM,
+        curves_and_ends("k_schedule"),
+    ),
+    "tau": Study(
+        "Which confidence threshold of fast-forwarding trains best? 0.4 to 0.95, and off (paper, "
+        "figure 4).",
+        "18 runs beside puma and mdm, 23 minutes more (computed from 20 min 47 s, measured for 16 "
+        "of them and a half)",
+        MDM | PUMA | {f"tau_{tau}": f"--tau={tau}" for tau in (None, 0.4, 0.65, 0.75, 0.85, 0.95)},
+        curves_and_ends("tau"),
+    ),
+    "search": Study(
+        "Is there a better choice of contexts? Any that sees x only keeps the minimiser of the "
+        "loss: random masks first, half random masks, a quarter of the steps at random, the "
+        "reverse order, chains in random order, other policies.",
+        "21 runs beside puma and mdm, 25 minutes more (computed from 2.2 minutes a run, measured "
+        "on one core)",
+        PUMA
+        | {"chains_from_250": "--chains_from=250"}
+        | {name: f"--method={name}" for name in ("puma_mixed", "puma_explore", "puma_reverse")}
+        | {f"policy_{name}": f"--policy={name}" for name in ("random", "entropy", "margin")}
+        | MDM,
+        curves_and_ends("search"),
+    ),
+    "variants": Study(
+        "Does it matter what the authors' code does otherwise? Chains that start with a random "
+        "reveal, and a refill one step late.",
+        "6 runs beside puma and mdm, 7 minutes more (34 minutes measured for all 12 on one core, "
+        "with other work)",
+        PUMA
+        | {name: f"--method={name}" for name in ("puma_random_start", "puma_late_refill")}
+        | MDM,
+        curves_and_ends("variants"),
+    ),
+    "buffer": Study(
+        "When does PUMA win? Chains held, in batches of 32: 1 to 128.",
+        "9 runs beside puma and mdm, 12 minutes more (11 min 17 s measured)",
+        PUMA | {f"buffer_{size}": f"--buffer={size}" for size in (1, 8, 128)} | MDM,
+        {"study_buffer": f"--figure=ratio --against=buffer {TARGETS}"},
+    ),
+    "budget": Study(
+        "When does PUMA win? Budget: 500 to 2,000 updates, the cosine over each.",
+        "12 runs beside puma and mdm, 20 minutes more (19 min 28 s measured, with other work)",
+        PUMA
+        | MDM
+        | both("budget_500", "--max_iters=500")
+        | both("budget_2000", "--max_iters=2000"),
+        {"study_budget": f"--figure=ratio --against=max_iters {TARGETS}"},
+    ),
+    "size": Study(
+        "When does PUMA win? Width of the model: 32, 64, 96 (0.1M to 0.7M parameters).",
+        "12 runs beside puma and mdm, 18 minutes more (17 min 19 s measured, with other work)",
+        PUMA
+        | MDM
+        | both("dim_32", "--dim=32 --heads=2 --mlp=96")
+        | both("dim_96", "--dim=96 --heads=6 --mlp=288"),
+        {"study_size": f"--figure=ratio --against=dim {TARGETS}"},
+    ),
+    "clues": Study(
+        "When does PUMA win? Difficulty: minimal 6x6 puzzles (9.9 clues) to 20 clues of 36.",
+        "18 runs beside puma and mdm, 20 minutes more (12 min 35 s measured for 12 of them)",
+        PUMA | MDM | CLUES,
+        {"study_clues": f"--figure=ratio --against=clues {TARGETS}"},
+    ),
+    "contexts": Study(
+        "What are the contexts? The share of hidden cells one deduction away, in PUMA's chains and "
+        "under random masks, on minimal puzzles and on easy ones.",
+        "3 runs of puma and 3 of clues, 10 minutes (2 min 49 s measured without the runs)",
+        PUMA | {"clues_20_puma": CLUES["clues_20_puma"]},
+        {"contexts": "--figure=contexts"},
+        scripts=("-m studies.contexts",),
+    ),
+    "papl": Study(
+        "Does PAPL help, a loss weighed by the model's confidence (alpha 1, 3, 5)? On random masks "
+        "and on PUMA.",
+        "18 runs beside puma and mdm, 21 minutes more (9 min 13 s measured for 8 of them)",
+        PUMA
+        | MDM
+        | both("papl_1", "--papl=1")
+        | both("papl_3", "--papl=3")
+        | both("papl_5", "--papl=5"),
+        curves_and_ends("papl"),
+    ),
+    "ar": Study(  # not Sudoku: an autoregressive model does not see the clues that come later
+        "Does PUMA gain more from an autoregressive start? Word problems, PUMA and random masks "
+        "from scratch, and for half of the budget from a model trained autoregressively for the "
+        "other half, which the iterations of the former do not count.",
+        "15 runs, 22 minutes (42 minutes measured on one core)",
+        AR | from_ar("ar_to") | PUMA | MDM,
+        curves_and_ends("ar", LOW_TARGETS),
+        config=WORDS,
+    ),
+    "block": Study(  # not Sudoku: a block does not see the clues that come later
+        "Is PUMA ahead in block diffusion? Word problems, each run from an autoregressive model as "
+        "in ar: blocks of 64 and of 16 tokens, a warm-up from 1 to all 128, and all 128 at once.",
+        "18 runs beside the 9 of ar that this start has, 27 minutes more (measured)",
+        AR
+        | from_ar("ar_to")
+        | from_ar("block_64", "--block_schedule=[(0,64)]")
+        | from_ar("block_16", "--block_schedule=[(0,16)]")
+        | from_ar("block_warmup", "--block_schedule=[(0,1),(125,16),(250,128)]"),
+        curves_and_ends("block", LOW_TARGETS),
+        config=WORDS,
+    ),
+}

@@ -1,0 +1,272 @@
+"""Carry out a study of catalogue.py, from nothing or from where it was stopped, to its figures.
+
+    python -m studies.run                                      all studies and the time each takes
+    python -m studies.run --study=tau --seeds="[1,2]" --jobs=4
+    python -m studies.run --study=tau --dry_run                print the commands
+
+Runs go to out/runs/<config>/<run>_<seed>, figures with their tables to out/runs/<config>/figures.
+A training that is complete is skipped, one that was stopped goes on, and one with other settings or
+changed config files is made anew (train.py keeps the old one aside). Ctrl-C and SIGTERM stop all
+trainings, each with a checkpoint.
+"""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+import zlib
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from configurator import configure
+from studies.catalogue import STUDIES
+
+study = ""  # its name; "" = list all
+seeds = [1, 2, 3]
+jobs = 2  # runs at once, each on one core
+config = ""  # another configuration than the study's own
+out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
+dry_run = False  # print the commands of what is left to do
+
+SHARED = '--eval_policies=["top_k"]'  # a flag of all runs
+RESUME = "--init_from=resume"
+
+
+class Run(NamedTuple):
+    folder: Path
+    flags: list  # of train.py
+    settings: str  # what its training depends on: flags, config files, and those of its start
+    start: Path | None  # the folder of the run from whose checkpoint it starts
+
+
+class Failure(Exception):
+    """A command has failed; the other runs go on."""
+
+
+class Stopped(Exception):
+    """By a signal."""
+
+
+# -- what to do ------------------------------------------------------------
+
+
+def plan(runs, file, folder):
+    """The runs of all seeds, each after the one that it starts from."""
+    planned = {}
+    configs = sorted({Path(file), *Path("config").glob("*.py")})  # they build on each other
+    version = f"{zlib.crc32(b''.join(path.read_bytes() for path in configs)):08x}"
+    for name, template in runs.items():
+        for seed in seeds:
+            out = folder / f"{name}_{seed}"
+            starts = [folder / f"{start}_{seed}" for start in re.findall(r"{(\w+)}", template)]
+            flags = [file, f"--seed={seed}", SHARED]
+            for flag in template.split():
+                flags.append(re.sub(r"{(\w+)}", rf"{folder}/\1_{seed}/checkpoint.pt", flag))
+            settings = " ".join([*flags, version, *(planned[start].settings for start in starts)])
+            planned[out] = Run(out, flags, settings, starts[0] if starts else None)
+    return list(planned.values())
+
+
+def training_command(run):
+    """The command that completes the run, None where it is complete."""
+    settings, checkpoint = run.folder / "settings.txt", run.folder / "checkpoint.pt"
+    command = ["train.py", *run.flags, f"--out_dir={run.folder}"]
+    if not settings.is_file() or settings.read_text() != run.settings:
+        return command
+    if (run.folder / "complete").exists():
+        return None
+    # A checkpoint older than the settings is of other ones: train.py was stopped before it could
+    # set it aside.
+    resume = checkpoint.exists() and checkpoint.stat().st_mtime >= settings.stat().st_mtime
+    return [*command, RESUME] if resume else command
+
+
+def script_commands(scripts, run):
+    """The commands of the scripts that follow its training."""
+    return [[*script.split(), f"--out_dir={run.folder}"] for script in scripts]
+
+
+def figure_commands(figures, runs, folder):
+    """{a figure's file, without suffix: its command}; runs from which others start are left out."""
+    starts = {run.start for run in runs}
+    shown = ",".join(str(run.folder) for run in runs if run.folder not in starts)
+    files = {folder / "figures" / name: flags for name, flags in figures.items()}
+    return {
+        file: ["-m", "studies.plot", f"--runs={shown}", *flags.split(), f"--out={file}.png"]
+        for file, flags in files.items()
+    }
+
+
+# -- doing it --------------------------------------------------------------
+
+
+class Processes:
+    """Commands in progress, which `stop` ends."""
+
+    def __init__(self):
+        self.running, self.stopped = set(), False
+
+    def execute(self, command, output, errors=subprocess.STDOUT):
+        """The exit code of `python command` with one thread, which prints to the file output."""
+        if self.stopped:
+            raise Stopped
+        env = {"OMP_NUM_THREADS": "1"} | os.environ
+        pipes = {"stdout": output, "stderr": errors}
+        process = subprocess.Popen([sys.executable, *command], env=env, **pipes)
+        self.running.add(process)
+        if self.stopped:  # since the test above
+            process.terminate()
+        code = process.wait()
+        self.running.remove(process)
+        if code and self.stopped:
+            raise Stopped
+        return code
+
+    def stop(self, number, frame):
+        self.stopped = True
+        for process in self.running.copy():
+            process.terminate()
+
+
+def make_run(run, scripts, processes, start):
+    """Train the run if it is not complete, then execute the scripts on it.
+
+    start: the future of the run that it starts from, or None. Raises Failure or Stopped.
+    """
+    failed = start and start.exception()  # waits for it
+    if processes.stopped:
+        raise Stopped
+    if failed:
+        raise Failure(f"{run.folder}: not trained, because {run.start} has failed")
+    run.folder.mkdir(parents=True, exist_ok=True)
+    complete, log = run.folder / "complete", run.folder / "log.txt"
+    command = training_command(run)
+    if command:
+        complete.unlink(missing_ok=True)
+        if command[-1] != RESUME:
+            (run.folder / "settings.txt").write_text(run.settings)
+            log.unlink(missing_ok=True)
+        execute(command, log, processes)
+        complete.touch()
+    for command in script_commands(scripts, run):
+        execute(command, log, processes)
+
+
+def execute(command, log, processes):
+    with open(log, "a") as file:
+        code = processes.execute(command, file)
+    if code:
+        raise Failure(f"{log}: exit code {code}: {last_words(log)}")
+
+
+def last_words(log):
+    """The last line of a log, but for progress bars, which may come after it."""
+    lines = log.read_text(errors="replace").splitlines()
+    words = [re.sub(r".*\d%\|.*?\]", "", line).strip() for line in lines]
+    return next(filter(None, reversed(words)), "no output")
+
+
+def make_runs(runs, scripts, processes):
+    """Make all runs, `jobs` at once, and report those that fail.
+
+    Raises Stopped, or SystemExit where one has failed.
+    """
+    failures, futures = 0, {}
+    with ThreadPoolExecutor(jobs) as pool, tqdm(total=len(runs), unit="run") as bar:
+        for run in runs:  # they begin in this order: a run never waits for one that has not begun
+            start = futures.get(run.start)
+            futures[run.folder] = pool.submit(make_run, run, scripts, processes, start)
+        for future in as_completed(futures.values()):
+            try:
+                future.result()
+                bar.update()
+            except Stopped:
+                pass
+            except (Failure, OSError) as error:
+                tqdm.write(str(error), file=sys.stderr)
+                failures += 1
+    if processes.stopped:
+        raise Stopped
+    if failures:
+        raise SystemExit(f"{failures} of {len(runs)} runs failed, so there is no figure")
+
+
+def draw(commands, processes):
+    """Draw the figures; their tables go to the terminal and beside them."""
+    for file, command in commands.items():
+        table = Path(f"{file}.md")
+        table.parent.mkdir(parents=True, exist_ok=True)
+        with open(table, "w") as output:
+            code = processes.execute(command, output, errors=None)
+        print(table.read_text(), end="")
+        if not table.stat().st_size:
+            table.unlink()
+        if code:
+            raise SystemExit(f"{file}.png: not drawn")
+
+
+# -- command line ----------------------------------------------------------
+
+
+def listing():
+    """All studies, as text."""
+    fill = textwrap.TextWrapper(96, initial_indent="    ", subsequent_indent="    ").fill
+    lines = ["--study=NAME carries one of these out; times are of seeds 1, 2, 3 on two cores.", ""]
+    for name, chosen in STUDIES.items():
+        lines += [name, fill(chosen.question), fill(f"{chosen.config}: {chosen.time}")]
+    return "\n".join(lines)
+
+
+def print_commands(runs, scripts, figures):
+    commands = []
+    for run in runs:
+        commands += [training_command(run), *script_commands(scripts, run)]
+    print("export OMP_NUM_THREADS=1")
+    for command in filter(None, [*commands, *figures.values()]):
+        print(shlex.join(["python", *command]))
+
+
+def check():
+    """Raise SystemExit for settings that no study can have."""
+    if study not in STUDIES:
+        raise SystemExit(f"study {study!r}: expected {', '.join(STUDIES)}")
+    if not seeds or not all(type(s) is int for s in seeds) or len(set(seeds)) < len(seeds):
+        raise SystemExit(f"seeds {seeds}: expected different integers")
+    if jobs < 1:
+        raise SystemExit(f"jobs {jobs}: expected at least 1")
+    if config and not Path(config).is_file():
+        raise SystemExit(f"no config file {config!r}")
+
+
+def main():
+    if not study:
+        print(listing())
+        return
+    check()
+    chosen = STUDIES[study]
+    file = config or chosen.config
+    folder = Path(out_dir, Path(file).stem)
+    runs = plan(chosen.runs, file, folder)
+    figures = figure_commands(chosen.figures, runs, folder)
+    if dry_run:
+        print_commands(runs, chosen.scripts, figures)
+        return
+    processes = Processes()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, processes.stop)
+    try:
+        make_runs(runs, chosen.scripts, processes)
+        draw(figures, processes)
+    except Stopped:
+        raise SystemExit("stopped: the same command goes on from there") from None
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
