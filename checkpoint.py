@@ -8,7 +8,6 @@ runs code.
 """
 
 import itertools
-import os
 import zlib
 from pathlib import Path
 
@@ -16,17 +15,12 @@ import torch
 
 from model import Transformer
 from pretrained import lora
+from record import appearing
 
 
 def save(state, path):
-    """Write to a temporary name, then rename: the file is the old one or the new one."""
-    temporary = Path(f"{path}.tmp")
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    with open(temporary, "wb") as file:
+    with appearing(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def load(path):
