@@ -210,7 +210,7 @@ def main():
     grids, revealed_at = tokens.cpu().numpy() + 1, revealed_at.cpu().numpy()
     seconds = time.perf_counter() - begin
 
-    solved = sudoku.check(grids, puzzles, box)
+    solved = sudoku.solves(grids, puzzles, box)
     for row in range(len(puzzles)) if puzzle or file or watch else ():
         if watch:
             animate(puzzles[row], grids[row], revealed_at[row], box)
