@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from data.processes import cores
 from data.sudoku import generate
 from data.sudoku.renaming import distinct
-from data.workers import cores
 
 SLAB = 1 << 14  # rows worked on at once: a file may have millions
 DATA_SEED = 0  # the same puzzles, and the same held out, for runs of every seed
@@ -232,7 +232,7 @@ class Sudoku:
         """
         for spare in (1, 2, 4, 8, 16):
             count = spare * (train + test)
-            pairs = read_prepared(generate.once(folder, count, box, clues, seed, workers), box)
+            pairs = read_prepared(generate.make_once(folder, count, box, clues, seed, workers), box)
             rest, held_out = split(pairs[:, 0], pairs[:, 1], test, seed)
             if len(rest) >= train:
                 return cls(box, Examples(pairs, rest[:train], box), Examples(pairs, held_out, box))

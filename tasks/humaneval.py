@@ -54,11 +54,11 @@ STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
 
 def load(config):
     """The data set that data/dream_coder/prepare.py wrote, and the problems beside it."""
-    folder, count = Path(config["data_dir"]), config["test_examples"]
-    return text.of_folder(
-        folder,
-        lambda *form: codeeval.Tests(read(folder / "humaneval.jsonl")[:count], STOPS, *form),
-    )
+    folder = Path(config["data_dir"])
+    train, validation, encoding = text.read_corpus(folder)
+    problems = read(folder / "humaneval.jsonl")[: config["test_examples"]]
+    test = codeeval.Tests(problems, STOPS, encoding, train.length)
+    return text.Text(train, validation, test, encoding)
 
 
 def problem(name, prompt, solution, test, function):

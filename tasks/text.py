@@ -7,26 +7,15 @@ answer, and the reference program `code` where there is one. A question counts a
 generated program returns the right number (tasks/programs.py).
 """
 
-import hashlib
 import itertools
 import json
-import os
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from data import corpus, tokenizer
-from data.wordproblems import generate as wordproblems
-from data.wordproblems import templates as wordproblem_templates
-from record import write_lines
 from tasks import programs
-
-EMBEDDED = Path(wordproblems.__file__).parent  # where generated data sets are kept
-VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
-HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
 
 
 class Problem(NamedTuple):
@@ -107,14 +96,17 @@ class Text(NamedTuple):
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    folder, count = folder_of(config), config["test_examples"]
-    return of_folder(
-        folder, lambda *form: Prompts(read_problems(folder / "test.jsonl")[:count], *form)
-    )
+    folder = folder_of(config)
+    train, validation, encoding = read_corpus(folder)
+    problems = read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    return Text(train, validation, Prompts(problems, encoding, train.length), encoding)
 
 
-def of_folder(folder, prompts):
-    """The data set in a folder, with the test set prompts(encoding, length)."""
+def read_corpus(folder):
+    """Examples to train on, examples to validate on, and the tokenizer of a prepared folder.
+
+    Raises FileNotFoundError or ValueError if the folder has none.
+    """
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
     encoding = corpus.load_tokenizer(folder)
     programs.report_sandbox()
@@ -122,14 +114,16 @@ def of_folder(folder, prompts):
         raise ValueError(
             f"{folder} has no validation examples: prepare more or longer rows, or a larger --val"
         )
-    return Text(train, validation, prompts(encoding, train.length), encoding)
+    return train, validation, encoding
 
 
 def folder_of(config):
     """The folder of a run's data set; generated word problems are made where they are not there."""
     if config["data_dir"]:
         return Path(config["data_dir"])
-    return embedded(config["train_examples"], config["templates"], config["text_length"])
+    from data.wordproblems.prepare import make_once  # 1,500 lines that prepared text can do without
+
+    return make_once(config["train_examples"], config["templates"], config["text_length"])
 
 
 def read_problems(path):
@@ -153,40 +147,3 @@ def read_problems(path):
     if not problems:
         raise ValueError(f"{path} is empty: expected lines with question and answer")
     return problems
-
-
-def embedded(count, templates, length):
-    """The folder of `count` generated word problems to train on, made if it is not there yet.
-
-    Rows have `length` tokens, longer problems are dropped; templates: see wordproblems.generate.
-    Raises ValueError where these have too few problems.
-    """
-    sources = [VOCABULARY, wordproblems.__file__, wordproblem_templates.__file__]
-    content = repr((templates, length)).encode(), *(Path(path).read_bytes() for path in sources)
-    folder = EMBEDDED / f"{count}-{hashlib.sha256(b''.join(content)).hexdigest()[:12]}"
-    if folder.exists():
-        return folder
-    print(f"making {count:,} word problems: {folder}", flush=True)
-    encoding = tokenizer.load(VOCABULARY)
-    own = folder.with_name(f"{folder.name}.{os.getpid()}")  # another run may be making the same
-    writer = corpus.Writer(own, encoding, length, {"wordproblems": count, "templates": templates})
-    for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
-        problems = wordproblems.generate(n, kind, only=templates)
-        for start in tqdm(range(0, n, 1000), kind, unit="k"):
-            pairs = [(problem.question, problem.code) for problem in problems[start : start + 1000]]
-            encoded, dropped = corpus.encode(encoding, pairs, length)
-            writer.add(split, encoded)
-            writer.dropped += dropped
-    for kind in ("test", "transfer"):
-        rows = [
-            problem._asdict()
-            for problem in wordproblems.generate(HELD_OUT, kind, only=templates)
-            if not corpus.encode(encoding, [(problem.question, problem.code)], length)[1]
-        ]
-        write_lines(writer.partial / f"{kind}.jsonl", rows)
-    writer.finish()
-    try:
-        own.rename(folder)
-    except OSError:  # the other run was first
-        shutil.rmtree(own)
-    return folder

@@ -12,7 +12,8 @@ import pytest
 
 from data import corpus, sources
 from data.dream_coder import overlap, prepare
-from data.tokenizer import load, save, train_ranks
+from data.tokenizer import load, save
+from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"

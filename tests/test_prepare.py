@@ -11,7 +11,8 @@ import pytest
 
 from data.corpus import Examples, Writer, question_key
 from data.tinygsm import prepare
-from data.tokenizer import load, save, train_ranks
+from data.tokenizer import load, save
+from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "data" / "tinygsm"

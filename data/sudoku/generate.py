@@ -361,7 +361,7 @@ def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1, progress=Fals
     return puzzles, solutions
 
 
-def once(folder, count, box, clues, seed, workers):
+def make_once(folder, count, box, clues, seed, workers):
     """Path of the .npy of make_puzzles in the folder, uint8 (count, 2, L); made if absent."""
     kind = "minimal" if clues is None else f"clues{clues}"
     path = Path(folder) / f"{box[0]}x{box[1]}-{kind}-seed{seed}-{count}.npy"

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data.growing import GrowingArray
+from data.processes import cores, start
 from data.sudoku import readers
 from data.sudoku.generate import make_puzzles
-from data.workers import cores
 from record import appearing
 from sudoku import held_out_file, side, to_text
 
@@ -53,7 +53,7 @@ def generated():
 
 def write(path, batches):
     """Write batches (puzzles, solutions) and print what they are. Raises ValueError without any."""
-    start, numbers = time.perf_counter(), []
+    begin, numbers = time.perf_counter(), []
 
     def counted():
         for puzzles, solutions in batches:
@@ -65,7 +65,7 @@ def write(path, batches):
         if not numbers:
             raise ValueError(f"no puzzle to write to {path}")
     numbers = np.concatenate(numbers)
-    rate = len(numbers) / (time.perf_counter() - start)
+    rate = len(numbers) / (time.perf_counter() - begin)
     print(f"{path}: {len(numbers):,} puzzles, {rate:,.0f} a second")
     print(f"mean clues {numbers.mean():.2f}")
     for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
@@ -92,7 +92,4 @@ WRITERS = {".npy": write_npy, ".csv": write_csv}
 
 if __name__ == "__main__":
     configure(globals())
-    try:
-        main()
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"prepare.py: {error}") from None
+    start(main)

@@ -1,4 +1,4 @@
-"""Processes that share the work of preparing data."""
+"""The process of a prepare.py, and the workers it shares its work with."""
 
 import contextlib
 import multiprocessing
@@ -6,6 +6,17 @@ import os
 import signal
 import threading
 from concurrent.futures import ProcessPoolExecutor
+
+
+def start(main):
+    """Run a prepare.py: mistakes of the user and interruptions end it with one line."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("prepare.py: interrupted; run the same command again") from None
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"prepare.py: {error}") from None
 
 
 def cores():
