@@ -1,11 +1,9 @@
-"""The process of a prepare.py, and the workers it shares its work with."""
+"""The process of a prepare.py, and the workers that it shares its work with."""
 
-import contextlib
 import multiprocessing
 import os
 import signal
-import threading
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
 
 
 def start(main):
@@ -26,26 +24,20 @@ def cores():
     return os.cpu_count()
 
 
-@contextlib.contextmanager
-def pool(workers):
-    """An executor. Its processes start afresh: a fork would break the threads of hub clients.
+def in_order(task, items, workers):
+    """Results of task(item), in order; at most two items a worker are taken ahead of the reader.
 
-    What has not begun when the body ends, in whatever way, is not done.
+    The workers start afresh, since a fork would break the threads of the hub's client. Ctrl-C is
+    the parent's to handle. They end with it, however it ends: their pipes are closed then.
     """
-    context = multiprocessing.get_context("spawn")
-    executor = ProcessPoolExecutor(workers, context, initializer=follow_parent)
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-
-
-def follow_parent():
-    """In a worker: leave Ctrl-C to the parent, and end with it, however it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch():
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    if workers == 1:
+        yield from map(task, items)
+        return
+    ignore = signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    with multiprocessing.get_context("spawn").Pool(workers, *ignore) as pool:
+        waiting = deque()
+        for item in items:
+            waiting.append(pool.apply_async(task, (item,)))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().get()
+        yield from (each.get() for each in waiting)

@@ -10,13 +10,12 @@ Boxes above 3x3 and harder puzzles are left out.
 """
 
 import itertools
-import multiprocessing
-from collections import deque
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
+from data.processes import in_order
 from record import appearing
 
 BOXES = (2, 2), (2, 3), (3, 2), (3, 3)
@@ -310,19 +309,6 @@ def make_chunk(task):
     return ((grids + 1) * given)[keep], grids[keep] + 1
 
 
-def make_chunks(tasks, workers):
-    """make_chunk of each task, in order, at most two tasks a worker ahead of the reader."""
-    if workers == 1:
-        yield from map(make_chunk, tasks)
-        return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        pending = deque()
-        for task in tasks:
-            pending.append(pool.apply_async(make_chunk, (task,)))
-            if len(pending) > 2 * workers:
-                yield pending.popleft().get()
-
-
 def checked_box(count, box, clues, workers):
     """The box as a tuple, if the arguments are in range."""
     if tuple(box) not in BOXES:
@@ -350,7 +336,7 @@ def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1, progress=Fals
     puzzles, solutions = np.empty((2, count, (box[0] * box[1]) ** 2), np.uint8)
     done = 0
     with tqdm(total=count, unit="puzzle", disable=not progress) as bar:
-        for part, solved in make_chunks(tasks, workers):
+        for part, solved in in_order(make_chunk, tasks, workers):
             part, solved = part[: count - done], solved[: count - done]
             puzzles[done : done + len(part)] = part
             solutions[done : done + len(part)] = solved
