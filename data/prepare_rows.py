@@ -13,7 +13,7 @@ from tqdm import tqdm
 from data import corpus, sources, tokenizer
 from data.processes import cores, in_order
 
-CHUNK, COMMIT = 1024, 50  # rows of a worker's task; tasks between the points to go on from
+CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between the points to go on from
 CACHE = Path(__file__).parent  # where Qwen2's ranks are kept
 
 load_once = functools.cache(tokenizer.load)  # of a worker
@@ -99,5 +99,6 @@ def finish(writer):
             f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens, the longest has "
             f"{split['longest']}; {repeated:,} repeat a question"
         )
-    print("dropped:", ", ".join(f"{count:,} {why}" for why, count in header["dropped"].items()))
+    dropped = [f"{count:,} {why}" for why, count in header["dropped"].items()]
+    print("dropped:", ", ".join(dropped) or "nothing")
     print(f"written to {writer.folder}")
