@@ -53,7 +53,7 @@ train_examples = 200_000  # to generate; of files all are used
 test_examples = 512
 # -- data: text ------------------------------------------------------------------------------
 data_dir = ""  # a folder that a data/*/prepare.py wrote; "" = generated word problems
-templates = []  # of the generated problems, names in wordproblems/templates.py; [] = all
+templates = []  # of the generated problems, names in data/wordproblems/templates.py; [] = all
 text_length = 176  # tokens of a generated problem; longer ones are dropped
 # -- data: sudoku ----------------------------------------------------------------------------
 box = (2, 3)  # rows and columns of a Sudoku box

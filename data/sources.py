@@ -1,8 +1,7 @@
 """Rows of data sets, from files or from the hub: a row is a tuple of the fields that are asked for.
 
-`datasets` streams the hub. Files are read here, in as few lines as a call of it would take: at the
-first damaged line of JSON it gives up, where a prepare.py counts a row that it cannot use; and of a
-local file it tells its server.
+`datasets` streams the hub. Local files are read here: it gives up at the first damaged line of
+JSON, which a prepare.py counts as an unusable row, and even for a local file it calls its server.
 """
 
 import contextlib

@@ -1,9 +1,11 @@
 import itertools
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from conftest import run_script, train
+from conftest import ROOT, run_script, train
 
 import record
 from checkpoint import load
@@ -206,6 +208,14 @@ def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr(corpus.Writer, "finish", late)
     assert prepare.make_once(20, [], 176) == others[0] and [*tmp_path.iterdir()] == others
+
+
+def test_prepared_text_does_without_the_generator(folder):
+    """A process of its own loads the data set, and no template."""
+    config = {"data_dir": str(folder), "test_examples": 5}
+    code = f"import sys; from tasks import text; text.load({config})"
+    code += "; sys.exit(any('wordproblems' in name for name in sys.modules))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_a_resumed_run_must_keep_its_data(run, folder, monkeypatch):
