@@ -29,7 +29,7 @@ import backend
 import model as transformer
 import policies
 from configurator import configure
-from data.sudoku.generate import generate as make_puzzles
+from data.sudoku.generate import make_puzzles
 from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer

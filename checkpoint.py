@@ -8,7 +8,6 @@ a run with LoRA `model` is the adapters alone, and the base is read from where `
 """
 
 import itertools
-import os
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -17,20 +16,15 @@ import torch
 
 import backend
 from model import Transformer
+from record import appearing
 
 # What a resumed run may have otherwise than the saved one (and all settings of evaluation).
 MAY_CHANGE = "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir"
 
 
 def save(state, path):
-    """Write to a temporary name, then rename: the file is the old one or the new one."""
-    temporary = Path(f"{path}.tmp")
-    temporary.parent.mkdir(parents=True, exist_ok=True)
-    with open(temporary, "wb") as file:
+    with appearing(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def load(path):

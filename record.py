@@ -11,16 +11,18 @@ in use for several updates). grad_norm is taken before clipping; accuracy and va
 the averaged weights.
 """
 
+import contextlib
 import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import time
 import zlib
+from importlib import metadata
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
 
@@ -81,10 +83,8 @@ def origin():
 
 
 def versions():
-    import torch  # takes seconds, and scripts that only read records do not need it
-
-    found = {"python": platform.python_version(), "torch": torch.__version__}
-    return found | {"numpy": np.__version__, "platform": platform.platform()}
+    found = {"python": platform.python_version(), "torch": metadata.version("torch")}
+    return found | {"numpy": metadata.version("numpy"), "platform": platform.platform()}
 
 
 def commit():
@@ -182,10 +182,40 @@ def in_words(row):
 
 
 # -- files -----------------------------------------------------------------------------------------
+@contextlib.contextmanager
+def appearing(path):
+    """A temporary path for a file or a folder, which becomes `path` once the body has written it.
+
+    A kill at any moment leaves the old `path` or the new one, never half of it: the data reach the
+    disk before the rename. The temporary name belongs to this process, so several may write the
+    same file; what a failing body leaves is removed. Raises OSError where `path` is a folder with
+    something in it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    remove(partial)  # a killed process may have had the same number
+    try:
+        yield partial
+        for each in (partial, *partial.rglob("*")):
+            if each.is_file():
+                with open(each, "rb") as file:
+                    os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        remove(partial)
+
+
+def remove(path):
+    """A file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
 def write(path, text):
-    partial = Path(f"{path}.tmp")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with appearing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path, data):

@@ -62,9 +62,7 @@ text_length = 176  # tokens of a generated problem; longer ones are dropped
 # -- data: sudoku ----------------------------------------------------------------------------
 box = (2, 3)  # rows and columns of a Sudoku box
 clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
-data_file = ""  # a .csv or .npy of real puzzles (see sudoku.py); "" = generate them
-test_file = ""  # another to hold out; "" = hold out test_examples of the same
-max_rating: float | None = None  # of real puzzles, take those rated at most this; None = all
+data_file = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma (variants: studies/ablations.py), mdm: random masks, ar: next token
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...

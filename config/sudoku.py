@@ -3,9 +3,8 @@
 #     torchrun --nproc_per_node=2 train.py config/sudoku.py        # as in the paper
 #     python train.py config/sudoku.py --batch_size=64             # one GPU
 #
-# The puzzles are generated (30 minutes on one core, once). For the paper's own data add
-# --data_file=TRAIN.npy --test_file=TEST.npy (Shah et al.), or Radcliffe's CSV file with
-# --data_file=sudoku-3m.csv --max_rating=0.
+# The puzzles are generated (30 minutes on one core, once). For real ones add --data_file=FILE.npy:
+# data/sudoku/prepare.py makes it of the paper's own data (Shah et al.) or of Radcliffe's.
 #
 # Paper: 90.1 % of unseen puzzles (top_k, 2 per step), 1 hour on two H100. Not yet run in full here.
 name = "sudoku"

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START, load, save
 from record import write_json
 
@@ -64,11 +65,8 @@ def encode(tokenizer, pairs, length, form=None):
             prompts.append(len(given))
             keys.append(question_key(question))
     tokens = np.fromiter(chain.from_iterable(ids), np.uint32, sum(lengths))
-    return Encoded(tokens, _int64(lengths), _int64(prompts), np.array(keys, np.uint64)), dropped
-
-
-def _int64(values):
-    return np.array(values, np.int64)
+    lengths, prompts = np.array(lengths, np.int64), np.array(prompts, np.int64)
+    return Encoded(tokens, lengths, prompts, np.array(keys, np.uint64)), dropped
 
 
 def plain(tokenizer, question, code, most):
@@ -172,13 +170,13 @@ class Writer:
             "length": length,
             "tokenizer": {"checksum": tokenizer.checksum} | special,
         }
-        state = self._latest()
+        state = self.latest()
         self.progress, self.dropped = state["progress"], Counter(state["dropped"])
         self.partial.mkdir(parents=True, exist_ok=True)
         save(tokenizer.ranks, self.partial / "tokenizer.tiktoken")
         ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
         counts = state["counts"]
-        self.splits = {s: _Split(self.partial, s, ids, counts.get(s, {})) for s in splits}
+        self.splits = {s: Split(self.partial, s, ids, counts.get(s, {})) for s in splits}
 
     def add(self, split, encoded):
         """Append Encoded examples to a split."""
@@ -202,7 +200,7 @@ class Writer:
         (self.folder / "state.json").unlink(missing_ok=True)
         return header
 
-    def _latest(self):
+    def latest(self):
         """What the latest commit recorded."""
         path = self.partial / "state.json"
         if not path.exists():
@@ -213,13 +211,13 @@ class Writer:
         return state
 
 
-class _Split:
+class Split:
     """The four growing arrays of a split."""
 
     def __init__(self, folder, name, ids, counts):
         dtypes = dict(zip(COLUMNS, (ids, np.int64, np.uint16, np.uint64), strict=True))
         self.columns = {
-            column: _Column(folder / f"{name}.{column}.npy", dtype, counts.get(column, 0))
+            column: GrowingArray(folder / f"{name}.{column}.npy", dtype, counts.get(column, 0))
             for column, dtype in dtypes.items()
         }
         if self.columns["starts"].count == 0:
@@ -247,26 +245,3 @@ class _Split:
             "longest": int(np.diff(starts).max(initial=0)),
             "questions": len(np.unique(keys)),  # different ones
         }
-
-
-class _Column:
-    """A flat .npy file that grows; the first `count` items of what is there are kept."""
-
-    def __init__(self, path, dtype, count):
-        self.path, self.dtype, self.count = path, np.dtype(dtype), count
-        path.touch()
-        self.flush()
-        os.truncate(path, self.start + count * self.dtype.itemsize)
-
-    def append(self, values):
-        with open(self.path, "ab") as file:
-            file.write(values.astype(self.dtype).data)
-        self.count += len(values)
-
-    def flush(self):
-        """Bring all to disk, with a header that has the count: it is as long for every count."""
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.count,)}
-        with open(self.path, "r+b") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            self.start = file.tell()
-            os.fsync(file.fileno())

@@ -5,23 +5,21 @@ two neighbours that make the token of the lowest rank are merged until none make
 The special tokens come after the n ranks (SPECIAL): Qwen2 has n = 151,643.
 
 Ranks are {bytes: rank}, on disk as a `.tiktoken` file. They come from such a file, from Hugging
-Face's files, from the hub (`download`; nothing else here uses the network) or from `train_ranks`.
+Face's files or from the hub (`download`; nothing else here uses the network).
 """
 
 import base64
 import hashlib
-import heapq
 import itertools
 import json
-import os
 import unicodedata
 import urllib.request
-from collections import Counter, defaultdict
 from http.client import HTTPException
 from pathlib import Path
 
-import regex
 import tiktoken
+
+from record import appearing
 
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -63,14 +61,14 @@ class Tokenizer:
         self.ends = {self.end, self.special.get(IM_END, self.end)}
         self.checksum = hashlib.sha256(to_text(ranks)).hexdigest()
         unused = {f"<|{i}|>": i for i in {*range(n, n + count)} - {*self.special.values()}}
-        self._bpe = tiktoken.Encoding(
+        self.bpe = tiktoken.Encoding(
             self.checksum, pat_str=PATTERN, mergeable_ranks=ranks,
             special_tokens=self.special | unused,
         )  # fmt: skip
 
     def encode(self, text):
         """Ids of the text, list of int. `<|endoftext|>` in it is text like any other."""
-        return self._bpe.encode_ordinary(unicodedata.normalize("NFC", text))
+        return self.bpe.encode_ordinary(unicodedata.normalize("NFC", text))
 
     def decode(self, ids):
         """The text of all ids; special ones show by name, like `<|endoftext|>`, or by number.
@@ -80,7 +78,7 @@ class Tokenizer:
         ids = [int(i) for i in ids]
         if wrong := [i for i in ids if not 0 <= i < self.vocab_size]:
             raise ValueError(f"id {wrong[0]}: must be 0 to {self.vocab_size - 1}")
-        return self._bpe.decode(ids)
+        return self.bpe.decode(ids)
 
 
 def load(path, kind="plain"):
@@ -93,12 +91,12 @@ def load(path, kind="plain"):
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file; expected {EXPECTED}")
     try:
-        return Tokenizer(_read(path), kind)
+        return Tokenizer(read(path), kind)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: {error!r}; expected {EXPECTED}") from None
 
 
-def _read(path):
+def read(path):
     """Ranks of any of the forms."""
     if path.suffix == ".tiktoken":
         rows = (line.split() for line in path.read_bytes().splitlines() if line)
@@ -124,11 +122,11 @@ def from_vocab(vocab, merges):
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if vocab.get("".join(pair)) != 256 + i:
             raise ValueError(f"merge {i}, {merge!r}, must make token {256 + i}")
-    byte = {character: byte for byte, character in enumerate(_printable())}
+    byte = {character: byte for byte, character in enumerate(printable())}
     return {bytes(byte[character] for character in token): i for token, i in vocab.items()}
 
 
-def _printable():
+def printable():
     """The character that stands for each byte: itself if it prints, else the next from U+0100."""
     spare = map(chr, itertools.count(256))
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -143,12 +141,8 @@ def to_text(ranks):
 
 def save(ranks, path):
     """Write a `.tiktoken` file; it appears once it is complete."""
-    partial = Path(f"{path}.{os.getpid()}.partial")
-    try:
+    with appearing(path) as partial:
         partial.write_bytes(to_text(ranks))
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def download(cache):
@@ -169,82 +163,5 @@ def download(cache):
     ranks = from_vocab(model["vocab"], model["merges"])
     if (checksum := hashlib.sha256(to_text(ranks)).hexdigest()) != QWEN2:
         raise ValueError(f"{QWEN2_URL}: the ranks have checksum {checksum}, expected {QWEN2}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     save(ranks, path)
     return path
-
-
-def train_ranks(texts, size):
-    """`size` ranks by byte-pair encoding of the texts; fewer if their words run out of neighbours.
-
-    The next rank goes to the token that most neighbours in the words would make, the first in order
-    of bytes among equals. Neighbours count by the token, not as a pair: tiktoken merges by what
-    comes out, so ("a", "bc") and ("ab", "c") are one merge.
-    """
-    trainer = _Trainer(Counter(word for text in texts for word in _words(text)))
-    while len(trainer.ranks) < size and (token := trainer.commonest()):
-        trainer.add(token)
-    return trainer.ranks
-
-
-def _words(text):
-    return (word.encode() for word in regex.findall(PATTERN, unicodedata.normalize("NFC", text)))
-
-
-class _Trainer:
-    """Words as they are merged so far, and what each two neighbours in them would make."""
-
-    def __init__(self, words):
-        """words {bytes: how often}"""
-        self.ranks = {byte: rank for rank, byte in enumerate(BYTES)}
-        self.parts = [[bytes([byte]) for byte in word] for word in words]
-        self.times = list(words.values())
-        self.counts = Counter()  # of each possible token
-        self.homes = defaultdict(set)  # the words, by number, that it may be made in
-        self.heap = []  # (-count, token); what has another count by now is passed over
-        self._push(self._tally(range(len(self.parts)), +1))
-
-    def commonest(self):
-        """The token that most neighbours would make, None if there are no neighbours left."""
-        while self.heap:
-            count, token = heapq.heappop(self.heap)
-            if 0 > count == -self.counts[token]:
-                return token
-        return None
-
-    def add(self, token):
-        """Give it the next rank and make it wherever it can be made."""
-        self.ranks[token] = len(self.ranks)
-        homes = self.homes.pop(token)
-        changed = self._tally(homes, -1)
-        for home in homes:
-            merge(self.parts[home], token)
-        self._push(changed | self._tally(homes, +1))
-
-    def _tally(self, homes, sign):
-        """Count the neighbours of these words in or out; the tokens they would make."""
-        seen = set()
-        for home in homes:
-            for token in joined(self.parts[home]):
-                self.counts[token] += sign * self.times[home]
-                self.homes[token].add(home)
-                seen.add(token)
-        return seen
-
-    def _push(self, tokens):
-        for token in tokens:
-            heapq.heappush(self.heap, (-self.counts[token], token))
-
-
-def joined(parts):
-    """What each two neighbours would make."""
-    return [a + b for a, b in itertools.pairwise(parts)]
-
-
-def merge(parts, token):
-    """Merge the parts of a word in place, from the left, where two neighbours make the token."""
-    at = 0
-    while at < len(parts) - 1:
-        if parts[at] + parts[at + 1] == token:
-            parts[at : at + 2] = [token]
-        at += 1

@@ -11,12 +11,12 @@ import contextlib
 import importlib
 import inspect
 import json
-import os
 import shutil
 from pathlib import Path
 
 import torch
 
+import record
 from model import Transformer, rotary_table
 
 SHARD = 5 << 30  # bytes of a file at most
@@ -223,15 +223,12 @@ def save(model, model_args, folder, like=None):
 
 @contextlib.contextmanager
 def appearing(folder):
-    """A folder to write into, which becomes `folder` once all is there. Raises FileExistsError."""
-    folder = Path(folder)
-    if folder.exists():
+    """An empty folder to write into, as record.appearing. Raises FileExistsError."""
+    if Path(folder).exists():
         raise FileExistsError(f"{folder} is there already")
-    partial = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    yield partial
-    os.replace(partial, folder)
+    with record.appearing(folder) as partial:
+        partial.mkdir()
+        yield partial
 
 
 def complete(model_args):

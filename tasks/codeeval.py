@@ -116,7 +116,7 @@ class Sampled(Programs):
 def load(config):
     """The data set that data/dream_coder/prepare.py wrote, and HumanEval's problems beside it."""
     folder = Path(config["data_dir"])
-    train, validation, encoding = text.read_folder(folder)
+    train, validation, encoding = text.read_corpus(folder)
     problems = read("humaneval", folder / "humaneval.jsonl")[: config["test_examples"]]
     test = Programs(problems, encoding, train.length)
     return text.Text(folder, train, validation, test, encoding)

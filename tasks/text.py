@@ -8,26 +8,15 @@ generated program returns the right number (tasks/gsm8k.py).
 """
 
 import functools
-import hashlib
 import itertools
-import os
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 import sandbox
 from data import corpus, tokenizer
-from data.wordproblems import generate as wordproblems
-from data.wordproblems import templates as wordproblem_templates
-from record import write_lines
 from tasks import Problems, gsm8k
-
-EMBEDDED = Path(wordproblems.__file__).parent  # where generated data sets are kept
-VOCABULARY = EMBEDDED / "vocabulary.tiktoken"
-HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
 
 
 class Prompts(Problems):
@@ -155,13 +144,13 @@ class Text(NamedTuple):
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     folder = folder_of(config)
-    train, validation, encoding = read_folder(folder)
+    train, validation, encoding = read_corpus(folder)
     problems = gsm8k.read_problems(folder / "test.jsonl")[: config["test_examples"]]
     test = Questions(problems, encoding, train.length)
     return Text(folder, train, validation, test, encoding)
 
 
-def read_folder(folder):
+def read_corpus(folder):
     """Training and validation examples and the tokenizer of a folder; says what the sandbox lacks.
 
     Raises FileNotFoundError or ValueError for a folder that is none.
@@ -179,41 +168,6 @@ def folder_of(config):
     """The folder of a run's data set; generated word problems are made where they are not there."""
     if config["data_dir"]:
         return Path(config["data_dir"])
-    return embedded(config["train_examples"], config["templates"], config["text_length"])
+    from data.wordproblems.prepare import make_once  # 1,500 lines that prepared text can do without
 
-
-def embedded(count, templates, length):
-    """The folder of `count` generated word problems to train on, made if it is not there yet.
-
-    Rows have `length` tokens, longer problems are dropped; templates: see wordproblems.generate.
-    Raises ValueError where these have too few problems.
-    """
-    sources = [VOCABULARY, wordproblems.__file__, wordproblem_templates.__file__]
-    content = repr((templates, length)).encode(), *(Path(path).read_bytes() for path in sources)
-    folder = EMBEDDED / f"{count}-{hashlib.sha256(b''.join(content)).hexdigest()[:12]}"
-    if folder.exists():
-        return folder
-    print(f"making {count:,} word problems: {folder}", flush=True)
-    encoding = tokenizer.load(VOCABULARY)
-    own = folder.with_name(f"{folder.name}.{os.getpid()}")  # another run may be making the same
-    writer = corpus.Writer(own, encoding, length, {"wordproblems": count, "templates": templates})
-    for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
-        problems = wordproblems.generate(n, kind, only=templates)
-        for start in tqdm(range(0, n, 1000), kind, unit="k"):
-            pairs = [(problem.question, problem.code) for problem in problems[start : start + 1000]]
-            encoded, dropped = corpus.encode(encoding, pairs, length)
-            writer.add(split, encoded)
-            writer.dropped += dropped
-    for kind in ("test", "transfer"):
-        rows = [
-            problem._asdict()
-            for problem in wordproblems.generate(HELD_OUT, kind, only=templates)
-            if not corpus.encode(encoding, [(problem.question, problem.code)], length)[1]
-        ]
-        write_lines(writer.partial / f"{kind}.jsonl", rows)
-    writer.finish()
-    try:
-        own.rename(folder)
-    except OSError:  # the other run was first
-        shutil.rmtree(own)
-    return folder
+    return make_once(config["train_examples"], config["templates"], config["text_length"])

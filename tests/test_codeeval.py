@@ -14,7 +14,8 @@ from conftest import run_script, train
 import checkpoint
 import sample
 from data import corpus
-from data.tokenizer import Tokenizer, train_ranks
+from data.tokenizer import Tokenizer
+from data.wordproblems.train_tokenizer import train_ranks
 from model import Transformer
 from record import read_lines
 from tasks import codeeval, humaneval, mbpp

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from data.corpus import Examples, Writer, encode, prompt_text, question_key
-from data.tokenizer import Tokenizer, load, train_ranks
+from data.tokenizer import Tokenizer, load
+from data.wordproblems.train_tokenizer import train_ranks
 from example_queue import ExampleQueue
 
 LENGTH = 37

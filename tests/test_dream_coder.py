@@ -4,15 +4,15 @@ import json
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from data import corpus, sources
+from data import corpus, prepare_rows, sources
 from data.dream_coder import overlap, prepare
-from data.tokenizer import load, save, train_ranks
+from data.tokenizer import load, save
+from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
@@ -98,7 +98,7 @@ def run(monkeypatch, files, tmp_path):
         paths = {"source": "*.jsonl", "humaneval": "HumanEval.json", "mbpp": "mbpp.json"}
         paths |= {"tokenizer": "r.tiktoken"}
         defaults = {name: str(files / file) for name, file in paths.items()}
-        defaults |= {"out": str(tmp_path / "out"), "length": 96, "val": 0.2, "workers": 2}
+        defaults |= {"out": str(tmp_path / "out"), "length": 96, "val": 0.2, "workers": 1}
         defaults |= {"limit": 10_000, "seed": 1, "question": "", "answer": ""}
         for name, value in (defaults | settings).items():
             assert hasattr(prepare, name)
@@ -106,9 +106,8 @@ def run(monkeypatch, files, tmp_path):
         prepare.main()
         return Path(prepare.out)
 
-    monkeypatch.setattr(sources, "pool", ThreadPoolExecutor)
-    monkeypatch.setattr(prepare, "CHUNK", 16)
-    monkeypatch.setattr(prepare, "COMMIT", 3)
+    monkeypatch.setattr(prepare_rows, "CHUNK", 16)
+    monkeypatch.setattr(prepare_rows, "COMMIT", 3)
     return run
 
 
@@ -219,7 +218,7 @@ def test_hub(run, monkeypatch, tmp_path):
 def test_command_line_from_anywhere(files, tmp_path):
     line = [sys.executable, str(SCRIPT), "--source=opc.jsonl", "--humaneval=HumanEval.json"]
     line += ["--mbpp=mbpp.json", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
-    done = subprocess.run([*line, "--workers=1"], cwd=files, capture_output=True, timeout=60)
+    done = subprocess.run([*line, "--workers=2"], cwd=files, capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert len(corpus.Examples(tmp_path / "out", "train")) > 40
 

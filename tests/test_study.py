@@ -9,7 +9,7 @@ from conftest import run_script, train
 
 import policies
 import sudoku
-from data.sudoku.generate import generate, singles
+from data.sudoku.generate import make_puzzles, singles
 from studies import contexts, trajectories
 
 
@@ -32,7 +32,7 @@ def slow_singles(solution, visible, box):
 
 @pytest.mark.parametrize("box, count", [((2, 2), 70), ((2, 3), 70), ((3, 3), 20)])
 def test_singles_equal_a_slow_loop(box, count):
-    _, solutions = generate(count, box, seed=1)
+    _, solutions = make_puzzles(count, box, seed=1)
     rng = np.random.default_rng(0)
     visible = rng.random(solutions.shape) < rng.random((count, 1))
     found = singles(solutions, visible, box)

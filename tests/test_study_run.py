@@ -300,8 +300,8 @@ def test_studies_give_keys_that_exist_and_plot_what_they_train(name):
     for command in [["train.py", *each.flags[1:]] for each in runs] + scripts + figures:
         file, flags = source(command)
         keys[file] = keys.get(file) or read_keys((ROOT / file).read_text())
-            if file == "eval.py":
-                keys[file] |= read_fields(Sampler, lists=True)
+        if file == "eval.py":
+            keys[file] |= read_fields(Sampler, lists=True)
         for flag in flags:
             read_flag(flag, keys[file])
     assert figures

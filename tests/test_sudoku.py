@@ -10,6 +10,7 @@ import pytest
 
 import sudoku
 from data.sudoku import generate as generator
+from data.sudoku import prepare, readers, renaming
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data" / "sudoku"
@@ -110,7 +111,7 @@ def relabelled(rng, puzzles, solutions):
 
 @pytest.fixture(scope="module")
 def minimal():
-    return generator.generate(256, BOX, seed=1)
+    return generator.make_puzzles(256, BOX, seed=1)
 
 
 def one():
@@ -127,25 +128,25 @@ def test_units_are_the_books(box):
 
 
 @pytest.mark.parametrize("box", [(2, 3), (3, 2), (3, 3)])
-def test_check_agrees_with_the_slow_check(box):
+def test_solves_agrees_with_the_slow_check(box):
     rng = np.random.default_rng(0)
-    puzzles, solutions = generator.generate(64, box, seed=2)
-    assert sudoku.check(solutions, puzzles, box).all()
+    puzzles, solutions = generator.make_puzzles(64, box, seed=2)
+    assert sudoku.solves(solutions, puzzles, box).all()
     grids = solutions.copy()
     cells = rng.integers(0, grids.shape[1], (2, 32))
     grids[:32][np.arange(32), cells[0]] = rng.integers(0, 256, 32)
     two = np.arange(32)[:, None], cells.T
     grids[32:][two] = grids[32:][two][:, ::-1]
     expected = [slow_check(g, p, box) for g, p in zip(grids, puzzles, strict=True)]
-    assert sudoku.check(grids, puzzles, box).tolist() == expected
+    assert sudoku.solves(grids, puzzles, box).tolist() == expected
     assert 0 < sum(expected) < 32
 
 
 def test_a_valid_grid_for_other_clues_does_not_solve():
     puzzle, solution = one()
     other = solution % 9 + 1  # renamed: the rules hold, the clues do not
-    assert sudoku.check(other, np.zeros_like(puzzle), BOX).all()
-    assert not sudoku.check(other, puzzle, BOX).any()
+    assert sudoku.solves(other, np.zeros_like(puzzle), BOX).all()
+    assert not sudoku.solves(other, puzzle, BOX).any()
 
 
 def test_units_are_all_checked():
@@ -153,7 +154,7 @@ def test_units_are_all_checked():
     latin = (np.arange(9)[:, None] + np.arange(9)) % 9 + 1
     same_rows = np.tile(np.arange(1, 10), (9, 1))
     grids = np.stack([latin, same_rows, same_rows.T]).reshape(3, 81)
-    assert not sudoku.check(grids, np.zeros_like(grids), BOX).any()
+    assert not sudoku.solves(grids, np.zeros_like(grids), BOX).any()
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_parse_errors():
     ("box", "clues"), [((2, 2), None), ((2, 3), None), ((3, 2), 14), (BOX, None), (BOX, 33)]
 )
 def test_singles_solve_every_puzzle(box, clues):
-    puzzles, solutions = generator.generate(20, box, clues, seed=3)
+    puzzles, solutions = generator.make_puzzles(20, box, clues, seed=3)
     sudoku.validate(puzzles, box, solutions)
     for puzzle, solution in zip(puzzles, solutions, strict=True):
         assert slow_singles(puzzle, box) == solution.tolist()
@@ -233,7 +234,7 @@ def test_singles_solve_every_puzzle(box, clues):
 
 
 def test_out_of_reach_clues_leave_as_few_as_singles_allow():
-    puzzles, solutions = generator.generate(16, (2, 3), 1, seed=0)
+    puzzles, solutions = generator.make_puzzles(16, (2, 3), 1, seed=0)
     for puzzle, solution in zip(puzzles, solutions, strict=True):
         for cell in np.flatnonzero(puzzle):
             fewer = puzzle.copy()
@@ -261,10 +262,10 @@ def dug_for_uniqueness(solution, order, box):
 @pytest.mark.parametrize(("box", "count"), [((2, 3), 48), (BOX, 6)])
 def test_the_same_law_as_digging_for_uniqueness(box, count):
     rng = np.random.default_rng(5)
-    grids = generator._fill(rng, 1024, box)[:64]
+    grids = generator.fill(rng, 1024, box)[:64]
     order = rng.random(grids.shape).argsort(1)
-    given = generator._dig(grids, order, 0, box)
-    keep = generator._irreplaceable(grids, given, order, box)
+    given = generator.dig(grids, order, 0, box)
+    keep = generator.irreplaceable(grids, given, order, box)
     expected = []
     for row in range(count):
         puzzle = dug_for_uniqueness(grids[row] + 1, order[row], box)
@@ -278,14 +279,14 @@ def test_the_same_law_as_digging_for_uniqueness(box, count):
 
 def test_clue_counts_follow_the_published_set():
     """Rating 0 of the 3-million set (730 of a sample): mean 24.20, standard error 0.04."""
-    clues = (generator.generate(2500, BOX, seed=11)[0] > 0).sum(1)
+    clues = (generator.make_puzzles(2500, BOX, seed=11)[0] > 0).sum(1)
     assert abs(clues.mean() - 24.20) < 0.15
     assert clues.min() >= 19
     assert clues.max() <= 30
 
 
 def test_grids_are_varied(minimal):
-    solutions = sudoku.canonical(*minimal)[1]
+    solutions = renaming.canonical(*minimal)[1]
     assert len(np.unique(solutions, axis=0)) == len(solutions)
     share = np.stack([(minimal[1] == d).mean(0) for d in range(1, 10)])  # (9, 81)
     assert abs(share - 1 / 9).max() < 6 * (8 / 81 / len(solutions)) ** 0.5
@@ -295,9 +296,9 @@ def test_the_result_depends_on_the_seed_only():
     def same(a, b):
         return all((x == y).all() for x, y in zip(a, b, strict=True))
 
-    first = generator.generate(150, (2, 3), seed=4)
-    assert same(first, generator.generate(150, (2, 3), seed=4, workers=2))
-    assert not same(first, generator.generate(150, (2, 3), seed=5))
+    first = generator.make_puzzles(150, (2, 3), seed=4)
+    assert same(first, generator.make_puzzles(150, (2, 3), seed=4, workers=2))
+    assert not same(first, generator.make_puzzles(150, (2, 3), seed=5))
     assert len(np.unique(first[1][:64], axis=0)) == 64  # no chunk or lane repeats another
 
 
@@ -313,7 +314,7 @@ def test_the_result_depends_on_the_seed_only():
 )
 def test_generate_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
-        generator.generate(**{"count": 1, **arguments})
+        generator.make_puzzles(**{"count": 1, **arguments})
 
 
 # ---- equality up to renaming
@@ -321,11 +322,11 @@ def test_generate_refuses(arguments, message):
 
 def test_canonical_undoes_renaming(minimal):
     rng = np.random.default_rng(0)
-    expected, found = sudoku.canonical(*minimal), sudoku.canonical(*relabelled(rng, *minimal))
+    expected, found = renaming.canonical(*minimal), renaming.canonical(*relabelled(rng, *minimal))
     assert (expected[0] == found[0]).all()
     assert (expected[1] == found[1]).all()
     assert (found[1][:, :9] == np.arange(1, 10)).all()
-    assert sudoku.check(found[1], found[0], BOX).all()
+    assert sudoku.solves(found[1], found[0], BOX).all()
 
 
 def test_split_is_disjoint_up_to_renaming(minimal):
@@ -335,7 +336,7 @@ def test_split_is_disjoint_up_to_renaming(minimal):
     mixed = rng.permutation(len(puzzles))
     puzzles, solutions = puzzles[mixed], solutions[mixed]
     train, test = sudoku.split(puzzles, solutions, 56, seed=0)
-    names = [p.tobytes() for p in sudoku.canonical(puzzles, solutions)[0]]
+    names = [p.tobytes() for p in renaming.canonical(puzzles, solutions)[0]]
     assert (len(train), len(test)) == (200, 56)
     assert len({names[row] for row in [*train, *test]}) == 256
     assert (test == sudoku.split(puzzles, solutions, 56, seed=0)[1]).all()
@@ -353,7 +354,7 @@ def write_table(path, header, rows):
 
 
 def read_all(*arguments):
-    return tuple(np.concatenate(part) for part in zip(*sudoku.read(*arguments), strict=True))
+    return tuple(np.concatenate(part) for part in zip(*readers.read(*arguments), strict=True))
 
 
 def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
@@ -397,12 +398,12 @@ def test_wrong_files(tmp_path):
     with pytest.raises(ValueError, match="no difficulty or rating column"):
         read_all(path, BOX, 0.0)
     with pytest.raises(ValueError, match=r"must end in \.csv or \.npy"):
-        sudoku.read(tmp_path / "c.txt", BOX)
+        readers.read(tmp_path / "c.txt", BOX)
     np.save(tmp_path / "d.npy", np.zeros((3, 81), np.int64))
     with pytest.raises(ValueError, match=r"shape \(3, 81\), must be \(N, 325\)"):
         read_all(tmp_path / "d.npy", BOX)
     with pytest.raises(ValueError, match="steps has no ratings"):
-        sudoku.read(tmp_path / "d.npy", BOX, 0.0)
+        readers.read(tmp_path / "d.npy", BOX, 0.0)
 
 
 def steps(puzzles, solutions, base=0):
@@ -461,24 +462,30 @@ def test_generated_set(tmp_path):
     assert (task.vocab_size, task.mask, task.length) == (7, 6, 36)
     assert (len(task.train), len(task.test)) == (60, 20)
     everything = np.arange(20)
-    x0, prompt = task.test[everything]
+    x0, prompt = task.validation[everything]
     assert x0.dtype == np.uint8
     assert prompt.dtype == bool
-    assert (x0 == task.test[:][0]).all()
-    assert (prompt == task.test[:][1]).all()
-    assert (np.where(prompt, x0 + 1, 0) == task.test.puzzles(everything)).all()
-    assert task.test.solved(x0, everything).all()
-    assert not task.test.solved(x0, everything[::-1]).any()
-    assert not task.test.solved(np.where(prompt, x0, task.mask), everything).any()
+    assert (x0 == task.validation[:][0]).all()
+    assert (prompt == task.validation[:][1]).all()
+    assert (np.where(prompt, x0 + 1, 0) == task.test.puzzles[everything]).all()
+    x, hidden = task.test[everything]
+    assert (hidden == ~prompt).all() and (x == np.where(prompt, x0, task.mask)).all()
+
+    def solved(tokens, indices):
+        return np.array([each["kind"] == "correct" for each in task.test.judge(tokens, indices)])
+
+    assert solved(x0, everything).all()
+    assert not solved(x0, everything[::-1]).any()
+    assert not solved(x, everything).any()
     wrong = x0.copy()
     wrong[3, 7] = (wrong[3, 7] + 1) % 6
-    assert np.flatnonzero(~task.test.solved(wrong, everything)).tolist() == [3]
+    assert np.flatnonzero(~solved(wrong, everything)).tolist() == [3]
 
 
 def test_generated_set_is_made_once(tmp_path, monkeypatch):
     first = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
-    monkeypatch.delattr(sudoku, "generate")
+    monkeypatch.delattr(generator, "make_puzzles")
     again = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
     assert (first.train[:][0] == again.train[:][0]).all()
 
@@ -488,53 +495,116 @@ def test_too_few_different_puzzles(tmp_path):
         sudoku.Sudoku.generated((2, 2), 15, 300, 10, 0, tmp_path)  # 12 grids, 16 blanks each
 
 
-def test_set_from_a_file_is_memory_mapped_and_follows_the_file(tmp_path, minimal):
-    path, cache = tmp_path / "a.csv", tmp_path / "cache"
-    sudoku.write_csv(path, [[part[:100] for part in minimal]])
-    task = sudoku.Sudoku.from_file(path, BOX, 10, 0, cache_dir=cache)
-    assert (len(task.train), len(task.test)) == (90, 10)
+def write_puzzles(path, *parts):
+    """A CSV file of pairs of puzzles and solutions (N, L)."""
+    rows = [map(sudoku.to_text, pair) for part in parts for pair in zip(*part, strict=True)]
+    return write_table(path, "puzzle,solution", rows)
+
+
+@pytest.fixture
+def prepared(monkeypatch, tmp_path):
+    """Run data/sudoku/prepare.py with these settings; the file it wrote."""
+
+    def prepared(**settings):
+        defaults = {"source": "", "test_source": "", "max_rating": None, "box": BOX, "count": 30}
+        defaults |= {"clues": None, "seed": 0, "out": str(tmp_path / "out" / "a.npy")}
+        for name, value in (defaults | settings).items():
+            monkeypatch.setattr(prepare, name, value)
+        prepare.main()
+        return Path(prepare.out)
+
+    return prepared
+
+
+def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypatch):
+    monkeypatch.setattr(sudoku, "SLAB", 64)  # written in four parts
+    path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
+    assert (np.load(path) == np.stack(minimal, 1)).all()
+    task = sudoku.Sudoku.from_file(path, BOX, 10, 0)
+    assert (len(task.train), len(task.test)) == (246, 10)
     assert isinstance(task.train.pairs.base, np.memmap)
-    stamp = [p.stat().st_mtime_ns for p in cache.iterdir()]
-    sudoku.Sudoku.from_file(path, BOX, 10, 0, cache_dir=cache)
-    assert [p.stat().st_mtime_ns for p in cache.iterdir()] == stamp
-    sudoku.write_csv(path, [minimal])
-    assert len(sudoku.Sudoku.from_file(path, BOX, 10, 0, cache_dir=cache).train) == 246
+    for part in (task.train, task.validation):
+        x0, prompt = part[:]
+        assert (x0 + 1 == minimal[1][part.rows]).all()
+        assert (np.where(prompt, x0 + 1, 0) == minimal[0][part.rows]).all()
 
 
-def test_a_faulty_file_leaves_nothing_behind(tmp_path):
+def test_load_takes_the_prepared_file_or_generates(tmp_path, minimal, prepared, monkeypatch):
+    monkeypatch.setattr(sudoku.Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
+    config = {"box": [3, 3], "clues": 60, "train_examples": 40, "test_examples": 10}
+    task = sudoku.load(config | {"data_file": ""})
+    assert (len(task.train), len(task.test), (task.train[:][1].sum(1) == 60).all()) == (40, 10, 1)
+    path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
+    task = sudoku.load(config | {"data_file": str(path)})
+    assert (len(task.train), len(task.test)) == (246, 10)
+
+
+def test_a_faulty_file_leaves_nothing_behind(tmp_path, prepared):
     path = write_table(tmp_path / "a.csv", "puzzle,solution", [(PUZZLE, PUZZLE)])
     with pytest.raises(ValueError, match="breaks the rules"):
-        sudoku.Sudoku.from_file(path, BOX, 0, 0, cache_dir=tmp_path / "cache")
+        prepared(source=str(path))
     path = write_table(tmp_path / "b.csv", "puzzle,solution", [])
     with pytest.raises(ValueError, match="no puzzle"):
-        sudoku.Sudoku.from_file(path, BOX, 0, 0, cache_dir=tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
+        prepared(source=str(path))
+    assert not list((tmp_path / "out").iterdir())
 
 
-def test_train_file_loses_what_the_test_file_has(tmp_path, minimal):
+def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):
     renamed = relabelled(np.random.default_rng(0), *minimal)
-    sudoku.write_csv(tmp_path / "train.csv", [minimal, [part[:30] for part in renamed]])
-    sudoku.write_csv(tmp_path / "test.csv", [[part[200:] for part in renamed]])
-    files = tmp_path / "train.csv", tmp_path / "test.csv"
-    for test, held_out in ((100, 56), (40, 40)):  # at most what the file has
-        task = sudoku.Sudoku.from_files(*files, BOX, test, 0, None, tmp_path)
-        assert (len(task.train), len(task.test)) == (200, held_out)
+    train = write_puzzles(tmp_path / "train.csv", minimal, [part[:30] for part in renamed])
+    held_out = write_puzzles(tmp_path / "test.csv", [part[200:] for part in renamed])
+    path = prepared(source=str(train), test_source=str(held_out))
+    for test, count in ((100, 56), (40, 40)):  # at most what the file has
+        task = sudoku.Sudoku.from_file(path, BOX, test, 0)
+        assert (len(task.train), len(task.test)) == (200, count)
+        assert set(task.validation.rows.tolist()) <= set(range(56))
+    prepared(source=str(train))  # made anew without a test file: the old one must not count
+    task = sudoku.Sudoku.from_file(path, BOX, 40, 0)
+    assert (len(task.train), len(task.test)) == (216, 40)
+
+
+@pytest.mark.parametrize("form", ["csv", "steps", "other size", "empty"])
+def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal, form):
+    path = tmp_path / ("a.csv" if form == "csv" else "a.npy")
+    if form == "csv":
+        write_puzzles(path, minimal)
+    elif form == "empty":
+        path.touch()
+    else:
+        np.save(path, steps(*minimal) if form == "steps" else np.zeros((9, 2, 36), np.uint8))
+    with pytest.raises(ValueError) as error:
+        sudoku.Sudoku.from_file(path, BOX, 10, 0)
+    command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
+    assert command in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_file_of_another_box_is_refused(tmp_path, prepared):
+    path = prepared(box=(2, 3))
+    assert len(sudoku.Sudoku.from_file(path, (2, 3), 3, 0).train) == 27
+    with pytest.raises(ValueError, match=r"a\.npy for box=\(3, 2\), row \d+: the"):
+        sudoku.Sudoku.from_file(path, (3, 2), 3, 0)
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file"):
+        sudoku.Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3, 0)
 
 
 def test_command_line(tmp_path):
-    def run(*words):
-        command = [sys.executable, str(ROOT / "sudoku.py"), *words]
+    def run(*flags):
+        command = [sys.executable, str(ROOT / "data" / "sudoku" / "prepare.py"), *flags]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    made = run("generate", "a.csv", "--count", "30", "--box", "2", "3", "--clues", "14")
+    small = "--box=(2,3)"
+    made = run("--out=a.csv", "--count=30", small, "--clues=14")
     assert "30 puzzles" in made.stdout
     assert "mean clues 14.00" in made.stdout
-    assert run("convert", "a.csv", "b.csv", "--box", "2", "3").returncode == 0
+    assert run("--source=a.csv", "--out=b.csv", small).returncode == 0
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
-    bad = run("convert", "a.csv", "c.csv")
-    assert bad.returncode == 1
-    assert "36 characters, must be 81" in bad.stderr
-    assert not (tmp_path / "c.csv").exists()
+    assert run("--source=a.csv", "--out=b.npy", small).returncode == 0
+    assert np.load(tmp_path / "b.npy").shape == (30, 2, 36)
+    for bad, message in (("--out=c.csv", "36 characters, must be 81"), ("--out=c.txt", "FILE.npy")):
+        failed = run("--source=a.csv", bad)
+        assert failed.returncode == 1
+        assert message in failed.stderr and "Traceback" not in failed.stderr
+        assert not (tmp_path / bad.removeprefix("--out=")).exists()
 
 
 # ---- published puzzles
@@ -547,12 +617,12 @@ def solved_by_singles(puzzles, solutions):
         np.pad(grids, ((0, pad), (0, 0)), "edge") for grids in (puzzles, solutions)
     )
     digits = np.arange(1, 10)[:, None, None]
-    solution = generator._pack(digits == solutions.T).reshape(9, 9, 9, -1)
-    solved = generator._pack(puzzles.T > 0).reshape(9, 9, -1)
-    while (new := generator._singles(solution, solved, BOX)).any():
+    solution = generator.pack(digits == solutions.T).reshape(9, 9, 9, -1)
+    solved = generator.pack(puzzles.T > 0).reshape(9, 9, -1)
+    while (new := generator.new_singles(solution, solved, BOX)).any():
         solved = solved | new
     words = np.bitwise_and.reduce(solved, (0, 1))
-    return generator._unpack(words)[: len(puzzles) - pad].astype(bool)
+    return generator.unpack(words)[: len(puzzles) - pad].astype(bool)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 import itertools
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
-from conftest import run_script, train
+from conftest import ROOT, run_script, train
 
+import record
 from checkpoint import load
 from data import corpus
+from data.wordproblems import prepare
 from record import read_lines
 from tasks import gsm8k, text
 
@@ -18,7 +22,7 @@ TEXT = [
 
 @pytest.fixture(scope="module")
 def folder():
-    return text.embedded(300, [], 176)
+    return prepare.make_once(300, [], 176)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,7 @@ def test_training_and_sampling_see_the_same_prompt(task, folder):
 
 
 def test_a_set_of_short_templates(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "EMBEDDED", tmp_path)
+    monkeypatch.setattr(prepare, "FOLDER", tmp_path)
     short = {"data_dir": "", "train_examples": 200, "test_examples": 1000, "text_length": 112}
     task = text.load(short | {"templates": ["ratio", "average"]})
     assert task.length == 112 and 100 < len(task.train) < 200, "the longest are dropped"
@@ -202,18 +206,26 @@ def test_mistakes_are_named(flags, message, run):
 
 
 def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(text, "EMBEDDED", tmp_path)
-    monkeypatch.setattr(text, "HELD_OUT", 5)
-    monkeypatch.setattr(text.os, "getpid", itertools.count().__next__)
+    monkeypatch.setattr(prepare, "FOLDER", tmp_path)
+    monkeypatch.setattr(prepare, "HELD_OUT", 5)
+    monkeypatch.setattr(record.os, "getpid", itertools.count().__next__)
     finish, others = corpus.Writer.finish, []
 
     def late(writer):
         monkeypatch.setattr(corpus.Writer, "finish", finish)
-        others.append(text.embedded(20, [], 176))  # begins and ends while this one is at work
+        others.append(prepare.make_once(20, [], 176))  # begins and ends while this one is at work
         return finish(writer)
 
     monkeypatch.setattr(corpus.Writer, "finish", late)
-    assert text.embedded(20, [], 176) == others[0] and [*tmp_path.iterdir()] == others
+    assert prepare.make_once(20, [], 176) == others[0] and [*tmp_path.iterdir()] == others
+
+
+def test_prepared_text_does_without_the_generator(folder):
+    """A process of its own loads the data set, and no template."""
+    config = {"data_dir": str(folder), "test_examples": 5}
+    code = f"import sys; from tasks import text; text.load({config})"
+    code += "; sys.exit(any('wordproblems' in name for name in sys.modules))"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 def test_a_resumed_run_must_keep_its_data(run, folder, monkeypatch):

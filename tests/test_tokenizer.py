@@ -12,7 +12,8 @@ import pytest
 import regex
 
 from data import tokenizer
-from data.tokenizer import Tokenizer, load, save, train_ranks
+from data.tokenizer import Tokenizer, load, save
+from data.wordproblems.train_tokenizer import train_ranks
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen2"
 TEXTS = [

@@ -192,7 +192,10 @@ def test_ema_follows_its_definition():
         (["--eval_interval=0"], "eval_interval 0: expected at least 1"),
         (["--papl=-1"], "papl -1.0: expected a finite number"),
         (["--eval_policies=[]"], "eval_policies is empty"),
-        (["--test_file=t.npy"], "without data_file"),
+        (
+            ["--data_file=README.md"],
+            "make one with python data/sudoku/prepare.py --source=README.md",
+        ),
         (["--block_schedule=[(0,3)]"], "blocks of 3 do not divide rows of 16"),
         (["--block_schedule=[(1,4)]"], "block_schedule"),
         (["--block_schedule=[(0,4.0)]"], "block_schedule"),

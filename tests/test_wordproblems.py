@@ -11,9 +11,9 @@ from data.wordproblems.generate import (
     HELD_OUT,
     SEEN,
     SPLITS,
-    Source,
-    generate,
+    Draws,
     make,
+    make_problems,
     numbers,
     split_of,
 )
@@ -36,7 +36,7 @@ GOLDEN = "20377670e8712323d6eb927588bf37dd509ff9d3ca7e5aef47092110e96580d6"
 @pytest.fixture(scope="module")
 def splits():
     sizes = {"train": 5000, "validation": 1500, "test": 1500, "transfer": 1500}
-    return {split: generate(count, split, seed=3) for split, count in sizes.items()}
+    return {split: make_problems(count, split, seed=3) for split, count in sizes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +45,8 @@ def problems(splits):
 
 
 def samples(template, count, seed=0):
-    source = Source(seed)
-    return [make(template, source) for _ in range(count)]
+    draws = Draws(seed)
+    return [make(template, draws) for _ in range(count)]
 
 
 def run(code):
@@ -112,7 +112,7 @@ def test_numbers_go_from_the_question_to_the_program(monkeypatch):
             known = [values for words, values in CONSTANTS.items() if words in problem.question]
             given = set(map(float, numbers(problem.question)))
             assert used <= given.union(*known), problem
-    monkeypatch.setattr(Source, "aside", lambda self, *sentences: "")
+    monkeypatch.setattr(Draws, "aside", lambda self, *sentences: "")
     for template in (SEEN | HELD_OUT).values():
         for problem in samples(template, 100):
             used = set(map(float, numbers(FORM.fullmatch(problem.code)["body"])))
@@ -143,7 +143,7 @@ def test_splits_share_no_template_with_its_numbers(splits):
     keys = {split: set(map(key, problems)) for split, problems in splits.items()}
     for a, b in itertools.combinations(SPLITS, 2):
         assert not keys[a] & keys[b]
-    other = set(map(key, generate(3000, "train", seed=4)))
+    other = set(map(key, make_problems(3000, "train", seed=4)))
     assert not other & (keys["validation"] | keys["test"])
     assert {p.template for p in splits["transfer"]} == set(HELD_OUT)
     for split in ("train", "validation", "test"):
@@ -171,11 +171,11 @@ def test_questions_differ(splits):
 
 
 def test_the_same_arguments_give_the_same_problems():
-    text = "".join(map(str, map(tuple, generate(1000, "train"))))
+    text = "".join(map(str, map(tuple, make_problems(1000, "train"))))
     assert hashlib.sha256(text.encode()).hexdigest() == GOLDEN
     for split in SPLITS:
-        assert generate(30, split, seed=5)[:10] == generate(10, split, seed=5)
-        assert generate(10, split, seed=5) != generate(10, split, seed=6)
+        assert make_problems(30, split, seed=5)[:10] == make_problems(10, split, seed=5)
+        assert make_problems(10, split, seed=5) != make_problems(10, split, seed=6)
 
 
 def test_tens_of_millions_of_problems():
@@ -206,24 +206,26 @@ def test_problems_are_short(problems):
 
 def test_command_line():
     printed = run_script("data/wordproblems/generate.py", "--count=2", "--split=test", "--seed=1")
-    for problem in generate(2, "test", seed=1):
+    for problem in make_problems(2, "test", seed=1):
         assert f"{problem.question}\n{problem.code}\n" in printed
 
 
 def test_only_some_templates():
     names = ["laps", "ratio"]
-    assert {problem.template for problem in generate(200, "test", only=names)} == set(names)
-    assert {problem.template for problem in generate(50, "transfer", only=names)} <= set(HELD_OUT)
+    assert {problem.template for problem in make_problems(200, "test", only=names)} == set(names)
+    assert {problem.template for problem in make_problems(50, "transfer", only=names)} <= set(
+        HELD_OUT
+    )
     with pytest.raises(ValueError, match=r"unknown templates \['lap'\]: .*laps"):
-        generate(1, "train", only=["laps", "lap"])
+        make_problems(1, "train", only=["laps", "lap"])
 
 
 def test_more_problems_than_there_are(monkeypatch):
     monkeypatch.setattr(wordproblems, "PATIENCE", 300)
     with pytest.raises(ValueError, match=r"100000 test problems: found \d+ different ones"):
-        generate(100_000, "test", only=["tip"])
+        make_problems(100_000, "test", only=["tip"])
 
 
 def test_unknown_split():
     with pytest.raises(ValueError, match="train, validation, test, transfer"):
-        wordproblems.generate(1, "valid")
+        wordproblems.make_problems(1, "valid")

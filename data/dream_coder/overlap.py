@@ -1,14 +1,14 @@
-"""Test problems in training data: found by the words that they share, and taken out.
+"""Find test problems in training data, by the words that two texts share.
 
-A text's words are `\\w+`, without case, so that neither blank space nor punctuation counts. Two
-texts overlap where N words in a row are the same; a shorter text, of at least SHORT words, where
-all of its words are in the other, in a row. What any program or list of numbers could have in it
-says nothing: words in a row count only if DISTINCT of them are different and no numbers.
+A text's words are its runs of `\\w`, in lower case, so that neither white space nor punctuation
+counts. Two texts overlap if they have the same N words in a row. A text of fewer than N words, but
+at least SHORT, overlaps with every text that has all of its words in a row. Boilerplate is no
+evidence: words in a row count only if DISTINCT different ones among them are not numbers.
 
-N = 13 as in arXiv 2005.14165. Seen: every HumanEval prompt and MBPP text finds itself, so do 140 of
-164 and 471 of 500 solutions; MBPP's tasks are much alike (62 of its 464 training tasks overlap with
-HumanEval or MBPP's test, 114 at N = 10), word problems are not (none of 1,259 rows of TinyGSM's
-form, none of 7,473 of GSM8K).
+N = 13 is that of arXiv 2005.14165. Measured: every HumanEval prompt and every MBPP text finds
+itself, and so do 140 of 164 and 471 of 500 of their solutions. MBPP's tasks resemble each other (62
+of its 464 training tasks overlap with HumanEval or with MBPP's test set, 114 at N = 10). Word
+problems do not: none of 1,259 rows in TinyGSM's form overlaps, and none of GSM8K's 7,473.
 """
 
 import re
@@ -22,25 +22,26 @@ def words(text):
 
 
 def grams(text, n):
-    """Every n words in a row."""
+    """All runs of n words of the text, as tuples."""
     found = words(text)
     return (tuple(found[at : at + n]) for at in range(len(found) - n + 1))
 
 
-def tells(gram):
+def is_distinctive(gram):
+    """Whether the words could not be those of any program or list of numbers."""
     return len({word for word in gram if not word.isdigit()}) >= DISTINCT
 
 
 class Index:
-    """The words in a row of some texts, by how many they are."""
+    """The distinctive runs of words in some texts, by their length."""
 
     def __init__(self, texts):
         self.grams = {}
         for text in texts:
             n = min(N, len(words(text)))
             if n >= SHORT:
-                self.grams.setdefault(n, set()).update(filter(tells, grams(text, n)))
+                self.grams.setdefault(n, set()).update(filter(is_distinctive, grams(text, n)))
 
     def overlaps(self, text):
-        """Whether the text shares words in a row with one of the index's."""
+        """Whether the text overlaps with one of the index's."""
         return any(not known.isdisjoint(grams(text, n)) for n, known in self.grams.items())

@@ -22,21 +22,18 @@ import random
 import re
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
-from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import corpus, sources
 from data.dream_coder import overlap
-from data.tokenizer import QWEN2, download, load
-from record import write_json
+from data.prepare_rows import encode_all, finish, read_ranks, usable, write_rows
+from data.processes import start
+from record import write_json, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # .jsonl or .parquet files, patterns, with commas; "" = the data sets on the hub
@@ -55,18 +52,17 @@ val = 0.05  # share of the questions held out
 workers: int | None = None  # processes; None = one per core
 
 HERE = Path(__file__).resolve().parent
-CHUNK, COMMIT = 1024, 50  # rows of a worker's task; tasks between the points to go on from
 HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
 
 
 class Set(NamedTuple):
-    """A data set; pair(its fields) -> instruction and program, or a word for why there is none."""
+    """A data set; pair(its fields) -> instruction and program, or why the row is dropped."""
 
     name: str  # on the hub
     config: str | None
     fields: tuple
     pair: Callable
-    weight: float  # rows read of it, to those of the others
+    weight: float  # how many rows are read of it, relative to the others
 
 
 def first_two(instruction, *programs):
@@ -116,87 +112,53 @@ SETS = {  # the third has 5,000,000 rows, of which about a third pass: as many a
 }  # fmt: skip
 
 
+PAIRS = {kind: each.pair for kind, each in SETS.items()} | {"own": first_two}
+
+
 def main():
     if not 0 < val < 1 or limit < 1 or bool(question) != bool(answer):
         raise ValueError(f"{val=}: 0 to 1; {limit=}: at least 1; question and answer go together")
-    encoding = read_ranks()
-    whose = "Qwen2's" if encoding.checksum == QWEN2 else "not Qwen2's"
-    print(f"tokenizer: {encoding.end:,} ranks, {whose}; mask {encoding.mask}")
+    encoding = read_ranks(tokenizer, "dream")
     problems, tests = benchmarks()
     origin, sets = local_sets() if source else hub_sets()
     about = {"rows": origin, "limit": limit, "seed": seed, "val": val, "benchmarks": len(tests)}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
-    lines = (json.dumps(dict(zip(FIELDS, row, strict=True))) + "\n" for row in problems)
-    (writer.partial / "humaneval.jsonl").write_text("".join(lines))
+    write_lines(writer.partial / "humaneval.jsonl", problems)
     write_json(writer.partial / "benchmarks.json", tests)
-    write_rows(writer, mixed(sets))
-    sources.report(writer.finish(), writer.folder)
+    results = encode_all(writer, mixed(sets), pair_of, corpus.chat, workers)
+    kept = write_rows(writer, results, val, limit, total=limit)
+    if kept < limit:
+        print(f"{kept:,} examples are all there are, of the {limit:,} asked for")
+    finish(writer)
 
 
-def write_rows(writer, rows):
-    """Encode the rows that no earlier run has committed, in their order, until `limit` are kept."""
-    read, kept = writer.progress or (0, 0)
-    tasks = sources.chunks(itertools.islice(rows, read, None), CHUNK)
-    task = functools.partial(encode_rows, writer.partial, length)
-    processes = workers or sources.cores()
-    with sources.pool(processes) as pool, tqdm(total=limit, initial=kept, unit=" rows") as bar:
-        results = sources.in_order(pool, task, tasks, 2 * processes)
-        for number, (count, encoded, dropped) in enumerate(results, 1):
-            if read == 0 and dropped["unusable"] == count:
-                raise ValueError(f"the first {count} rows have no texts in the fields")
-            room = np.arange(len(encoded.keys)) < limit - kept
-            in_val = encoded.keys < val * 2.0**64
-            writer.add("train", encoded.select(room & ~in_val))
-            writer.add("val", encoded.select(room & in_val))
-            writer.dropped.update(dropped)
-            read, kept = read + count, kept + int(room.sum())
-            bar.update(int(room.sum()))
-            if kept == limit:
-                pool.shutdown(cancel_futures=True)
-                return
-            if number % COMMIT == 0:
-                writer.commit((read, kept))
-    print(f"{kept:,} examples are all there are, of the {limit:,} asked for")
-
-
-def encode_rows(folder, length, rows):
-    """A worker's task: rows (set, fields) -> how many, Encoded, Counter of what was dropped."""
-    pairs, dropped = [], Counter()
-    for kind, values in rows:
-        pair = PAIRS[kind](*values)
-        if not isinstance(pair, str):
-            pair = usable(pair, index_once(folder / "benchmarks.json"))
-        if isinstance(pair, str):
-            dropped[pair] += 1
-        else:
-            pairs.append(pair)
-    encoding = sources.load_once(folder / "tokenizer.tiktoken", "dream")
-    encoded, too_long = corpus.encode(encoding, pairs, length, corpus.chat)
-    return len(rows), encoded, dropped + too_long
-
-
-PAIRS = {kind: each.pair for kind, each in SETS.items()} | {"own": first_two}
-
-
-def usable(pair, tests):
-    """The pair, or why not."""
-    if not all(isinstance(text, str) and text.strip() for text in pair):
+def pair_of(folder, row):
+    """Instruction and program of a row (set, fields), or why it is dropped."""
+    kind, values = row
+    pair = PAIRS[kind](*values)
+    if isinstance(pair, str):
+        return pair
+    if not usable(pair):
         return "unusable"
-    return "benchmark" if any(map(tests.overlaps, pair)) else pair
+    return "benchmark" if any(map(index_once(folder).overlaps, pair)) else pair
 
 
 @functools.cache
-def index_once(path):
-    return overlap.Index(json.loads(path.read_text()))
+def index_once(folder):
+    return overlap.Index(json.loads((folder / "benchmarks.json").read_text(encoding="utf-8")))
 
 
 # -- sources -------------------------------------------------------------------------------------
 def benchmarks():
-    """HumanEval's problems; what tells those of both: instructions and solutions, of all splits."""
+    """HumanEval's problems, and the texts by which those of HumanEval and MBPP are recognised.
+
+    These are all instructions and solutions, of all splits.
+    """
     splits = "prompt", "train", "validation", "test"
     problems = sources.read_small(humaneval, FIELDS, HUMANEVAL)
     tasks = sources.read_small(mbpp, ("text", "code"), MBPP, "full", splits)
-    return problems, [text for row in problems for text in row[1:3]] + [*itertools.chain(*tasks)]
+    texts = [text for row in problems for text in row[1:3]] + [*itertools.chain(*tasks)]
+    return [dict(zip(FIELDS, row, strict=True)) for row in problems], texts
 
 
 def hub_sets():
@@ -206,7 +168,7 @@ def hub_sets():
 
 
 def local_sets():
-    """The same of files; which data set a file is of, its fields tell."""
+    """As hub_sets, from local files; a file's field names tell which data set it is of."""
     files, sets = sources.files(source), {}
     for file in files:
         kind, fields = recognised(file)
@@ -216,7 +178,7 @@ def local_sets():
 
 
 def recognised(file):
-    """The kind of a file, and the fields to read. Raises ValueError that lists those present."""
+    """The set that a file is of, and the fields to read. Raises ValueError that names the known."""
     present = sources.fields_of(file)
     if question:
         sources.require((question, answer), present, file)
@@ -232,7 +194,7 @@ def recognised(file):
 
 
 def mixed(sets):
-    """(set, fields) of all rows: which set is next is chosen at random, by weight and seed."""
+    """(set, fields) of all rows: which set is next is drawn at random, by weight and seed."""
     choice, rows = random.Random(seed), {kind: iter(each) for kind, each in sets.items()}
     weights = {kind: SETS[kind].weight if kind in SETS else 1 for kind in rows}
     while rows:
@@ -243,13 +205,6 @@ def mixed(sets):
             del rows[kind]
 
 
-def read_ranks():
-    if tokenizer:
-        return load(tokenizer, "dream")
-    with sources.by_hand("Qwen2's ranks", "--tokenizer=PATH"):
-        return load(download(HERE), "dream")
-
-
 if __name__ == "__main__":
     configure(globals())
-    sources.start(main)
+    start(main)

@@ -5,23 +5,25 @@
 row, column. Cells run row-major, n = rows * columns of a box, L = n * n.
 
 Minimal puzzles follow the law "take clues away in random order while the solution stays unique;
-keep the puzzle if singles solve it" (see `_irreplaceable`), not the uniform law over puzzles.
+keep the puzzle if singles solve it" (see `irreplaceable`), not the uniform law over puzzles.
 Boxes above 3x3 and harder puzzles are left out.
 """
 
 import itertools
-import multiprocessing
-from collections import deque
+from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
+
+from data.processes import in_order
+from record import appearing
 
 BOXES = (2, 2), (2, 3), (3, 2), (3, 3)
 CHUNK = 4096  # puzzles dug side by side, W = 64
 ROUNDS = 8  # of propagation between two guesses; fewer cost guesses, more cost time
 
 
-def _peers(box):
+def peer_masks(box):
     """All bits set where two cells share a row, a column or a box, else none, uint16 (L, L)."""
     n = box[0] * box[1]
     row, col = np.divmod(np.arange(n * n), n)
@@ -30,13 +32,13 @@ def _peers(box):
     return np.where(shared[0] | shared[1] | shared[2], np.uint16(0xFFFF), np.uint16(0))
 
 
-def _pick_table(n):
+def pick_table(n):
     """Row m: the one-bit masks of the set bits of m, lowest first, then zeros, (2**n, n)."""
     bits = np.arange(1 << n)[:, None] & (1 << np.arange(n))
     return np.take_along_axis(bits, np.argsort(bits == 0, 1, stable=True), 1).astype(np.uint16)
 
 
-def _fill(rng, count, box):
+def fill(rng, count, box):
     """Up to `count` random complete grids, digits 0..n-1, uint8 (<= count, L).
 
     Each grid takes a cell of fewest candidates, ties broken at random, and one of its digits; a
@@ -44,7 +46,7 @@ def _fill(rng, count, box):
     and under the symmetries of the grid, but it is not the uniform one.
     """
     n = box[0] * box[1]
-    peers, pick, row = _peers(box), _pick_table(n), np.arange(count)
+    peers, pick, row = peer_masks(box), pick_table(n), np.arange(count)
     left = np.full((count, n * n), (1 << n) - 1, np.uint16)  # candidates; a filled cell: all bits
     tie = rng.integers(0, 256, left.shape, np.uint16)
     grids = np.zeros_like(left)
@@ -59,30 +61,32 @@ def _fill(rng, count, box):
     return np.bitwise_count(grids[grids.all(1)] - 1)
 
 
-def _pack(flags):
+def pack(flags):
     """Bool (..., B) -> uint64 (..., B / 64)."""
     return np.packbits(np.ascontiguousarray(flags), axis=-1).view(np.uint64)
 
 
-def _unpack(words):
+def unpack(words):
     """uint64 (..., W) -> uint8 of zeros and ones (..., 64 W)."""
     return np.unpackbits(words.view(np.uint8), axis=-1)
 
 
-def _any(words, axis):
+def union(words, axis):
     return np.bitwise_or.reduce(words, axis)
 
 
-def _any_in_units(words, box):
+def union_in_units(words, box):
     """OR over each row, column and box: (n, n, n, W) -> three arrays (n, n, W)."""
     n = words.shape[0]
-    parts = _any(words.reshape(n, n, n // box[1], box[1], -1), 3)  # (n, n, stacks, W)
-    boxes = _any(parts.reshape(n, n // box[0], box[0], n // box[1], -1), 2)  # (n, bands, stacks, W)
-    return _any(parts, 2), _any(words, 1), boxes.reshape(n, n, -1)
+    parts = union(words.reshape(n, n, n // box[1], box[1], -1), 3)  # (n, n, stacks, W)
+    boxes = union(
+        parts.reshape(n, n // box[0], box[0], n // box[1], -1), 2
+    )  # (n, bands, stacks, W)
+    return union(parts, 2), union(words, 1), boxes.reshape(n, n, -1)
 
 
-def _at_cells(op, rows, cols, boxes, box):
-    """Combine what _any_in_units gives at the cells of the units: -> (n, n, n, W)."""
+def at_cells(op, rows, cols, boxes, box):
+    """Combine what union_in_units gives at the cells of the units: -> (n, n, n, W)."""
     n = rows.shape[0]
     bands, stacks = n // box[0], n // box[1]
     joined = op(rows.reshape(n, bands, box[0], 1, 1, -1), boxes.reshape(n, bands, 1, stacks, 1, -1))
@@ -90,17 +94,17 @@ def _at_cells(op, rows, cols, boxes, box):
     return joined.reshape(n, n, n, -1)
 
 
-def _singles(solution, solved, box):
+def new_singles(solution, solved, box):
     """Cells that one round of naked and hidden singles adds to `solved`, (n, n, W).
 
     Singles are sound, so what is known is the solution (n, n, n, W) at the solved cells. A cell
     is a naked single if no wrong digit is open in it; its digit is a hidden single if it's open
     nowhere else in some row, column or box.
     """
-    seen = _at_cells(np.bitwise_or, *_any_in_units(solution & solved, box), box)
+    seen = at_cells(np.bitwise_or, *union_in_units(solution & solved, box), box)
     wrong = ~(seen | solution | solved)
-    elsewhere = _at_cells(np.bitwise_and, *_any_in_units(wrong, box), box)
-    return (_any(solution & ~elsewhere, 0) | ~_any(wrong, 0)) & ~solved
+    elsewhere = at_cells(np.bitwise_and, *union_in_units(wrong, box), box)
+    return (union(solution & ~elsewhere, 0) | ~union(wrong, 0)) & ~solved
 
 
 def singles(solutions, visible, box):
@@ -111,24 +115,24 @@ def singles(solutions, visible, box):
     n, (count, cells) = box[0] * box[1], visible.shape
     spare = ((0, -count % 64), (0, 0))  # up to whole words
     digits = np.pad(np.asarray(solutions), spare, constant_values=1)
-    solution = _pack(np.arange(1, n + 1)[:, None, None] == digits.T).reshape(n, n, n, -1)
-    solved = _pack(np.pad(np.asarray(visible), spare).T).reshape(n, n, -1)
-    found = _singles(solution, solved, box).reshape(cells, -1)
-    return _unpack(found).T[:count].astype(bool)
+    solution = pack(np.arange(1, n + 1)[:, None, None] == digits.T).reshape(n, n, n, -1)
+    solved = pack(np.pad(np.asarray(visible), spare).T).reshape(n, n, -1)
+    found = new_singles(solution, solved, box).reshape(cells, -1)
+    return unpack(found).T[:count].astype(bool)
 
 
-def _derivable(solution, given, target, box):
+def derivable(solution, given, target, box):
     """Puzzles (W,) whose one target cell follows from the given ones by singles; both (n, n, W)."""
     solved = given
     while True:
-        new = _singles(solution, solved, box)
+        new = new_singles(solution, solved, box)
         solved = solved | new
-        open_ = _any(target & ~solved, (0, 1))
-        if not (open_ & _any(new, (0, 1))).any():
+        open_ = union(target & ~solved, (0, 1))
+        if not (open_ & union(new, (0, 1))).any():
             return ~open_
 
 
-def _dig(grids, order, clues, box):
+def dig(grids, order, clues, box):
     """Blank the cells of grids (B, L) in the given order (B, L) where singles bring them back.
 
     B is a multiple of 64. Stops at `clues` clues. Returns the clues left, bool (B, L).
@@ -136,20 +140,23 @@ def _dig(grids, order, clues, box):
     """
     count, cells = grids.shape
     n = box[0] * box[1]
-    solution = _pack(np.arange(n)[:, None, None] == grids.T).reshape(n, n, n, -1)
-    given = _pack(np.ones((cells, count), bool)).reshape(n, n, -1)
+    solution = pack(np.arange(n)[:, None, None] == grids.T).reshape(n, n, n, -1)
+    given = pack(np.ones((cells, count), bool)).reshape(n, n, -1)
     left = np.full(count, cells)
     for turn in order.T:
-        target = _pack((np.arange(cells)[:, None] == turn) & (left > clues)).reshape(n, n, -1)
-        gone = _derivable(solution, given & ~target, target, box) & _any(target, (0, 1))
+        # Only the cell in turn is asked for. The blanks before it follow from the clues as they
+        # are, this one among them, so they still follow once this one does.
+        target = pack((np.arange(cells)[:, None] == turn) & (left > clues)).reshape(n, n, -1)
+        # A puzzle that is down to `clues` has no target; it counts as derivable, but loses nothing.
+        gone = derivable(solution, given & ~target, target, box) & union(target, (0, 1))
         given &= ~(target & gone)
-        left -= _unpack(gone)
+        left -= unpack(gone)
         if (left <= clues).all():
             break
-    return _unpack(given.reshape(cells, -1)).T.astype(bool)
+    return unpack(given.reshape(cells, -1)).T.astype(bool)
 
 
-def _exactly_once(parts):
+def exactly_once(parts):
     """Bits set in exactly one of the parts, and bits set in none."""
     once, twice = parts[0], np.zeros_like(parts[0])
     for part in parts[1:]:
@@ -158,7 +165,7 @@ def _exactly_once(parts):
     return once & ~twice, ~once
 
 
-def _eliminate(open_, box):
+def eliminate(open_, box):
     """One round of singles on the candidates open_ (n, n, n, W), the solution unknown.
 
     Returns the candidates left, puzzles (W,) with a cell or a digit of a unit that has none, and
@@ -167,22 +174,22 @@ def _eliminate(open_, box):
     n = open_.shape[0]
     blocks = open_.reshape(n, n // box[0], box[0], n // box[1], box[1], -1)
     block_parts = [blocks[:, :, i, :, j] for i in range(box[0]) for j in range(box[1])]
-    naked, empty = _exactly_once(list(open_))
-    by_row, no_row = _exactly_once([open_[:, :, i] for i in range(n)])
-    by_col, no_col = _exactly_once([open_[:, i] for i in range(n)])
-    by_box, no_box = _exactly_once(block_parts)
+    naked, empty = exactly_once(list(open_))
+    by_row, no_row = exactly_once([open_[:, :, i] for i in range(n)])
+    by_col, no_col = exactly_once([open_[:, i] for i in range(n)])
+    by_box, no_box = exactly_once(block_parts)
     empty = empty | no_row | no_col | no_box.reshape(no_row.shape)
-    single = _at_cells(np.bitwise_or, by_row, by_col, by_box, box)
+    single = at_cells(np.bitwise_or, by_row, by_col, by_box, box)
     single |= naked
     single &= open_
-    seen = _at_cells(np.bitwise_or, *_any_in_units(single, box), box)
-    seen |= _any(single, 0)
+    seen = at_cells(np.bitwise_or, *union_in_units(single, box), box)
+    seen |= union(single, 0)
     left = open_ & ~seen
     left |= single
-    return left, _any(empty, (0, 1)), np.bitwise_and.reduce(naked, (0, 1))
+    return left, union(empty, (0, 1)), np.bitwise_and.reduce(naked, (0, 1))
 
 
-def _propagate(states, box):
+def propagate(states, box):
     """Singles on candidate masks, uint16 (I, L): masks left, contradictory (I,), complete (I,).
 
     Always ROUNDS rounds: to look whether one changed anything costs more than it saves.
@@ -191,17 +198,17 @@ def _propagate(states, box):
     n, count = box[0] * box[1], len(states)
     by_cell = np.zeros((n * n, -(-count // 64) * 64), np.uint16)
     by_cell[:, :count] = states.T
-    open_ = np.stack([_pack(by_cell & 1 << d != 0) for d in range(n)]).reshape(n, n, n, -1)
+    open_ = np.stack([pack(by_cell & 1 << d != 0) for d in range(n)]).reshape(n, n, n, -1)
     for _ in range(ROUNDS):
-        open_, contradictory, complete = _eliminate(open_, box)
+        open_, contradictory, complete = eliminate(open_, box)
     by_cell[:] = 0
     for d, plane in enumerate(open_.reshape(n, n * n, -1)):
-        by_cell |= _unpack(plane).astype(np.uint16) << d
-    flags = _unpack(np.stack([contradictory, complete & ~contradictory]))[:, :count].astype(bool)
+        by_cell |= unpack(plane).astype(np.uint16) << d
+    flags = unpack(np.stack([contradictory, complete & ~contradictory]))[:, :count].astype(bool)
     return np.ascontiguousarray(by_cell.T[:count]), *flags
 
 
-def _branch(stack, top, lanes, states):
+def branch(stack, top, lanes, states):
     """Put two halves of each state on its lane's stack: a cell without and with one candidate."""
     size = np.bitwise_count(states).astype(np.uint8)
     size[size == 1] = 255
@@ -215,7 +222,7 @@ def _branch(stack, top, lanes, states):
     stack[lanes, top[lanes], cell] = guess
 
 
-def _share(stack, top, state):
+def share(stack, top, state):
     """Give idle lanes a state each that waits below the top of another lane's stack."""
     idle, rich = np.flatnonzero(top < 0), np.flatnonzero(top > 0)
     idle, rich = idle[: len(rich)], rich[: len(idle)]
@@ -225,7 +232,7 @@ def _share(stack, top, state):
     top[rich] = below
 
 
-def _search(states, owner, keep, box):
+def search(states, owner, keep, box):
     """Clear keep (B,) of puzzles that own a state without a solution; states (I, L), owner (I,).
 
     Depth first, CHUNK lanes with a stack each; a guess fixes a cell, so L levels are enough.
@@ -239,12 +246,12 @@ def _search(states, owner, keep, box):
         idle = np.flatnonzero(top < 0)[: len(queue)]
         state[idle], queue = queue[: len(idle)], queue[len(idle) :]
         top[idle] = 0
-        _branch(stack, top, idle, states[state[idle]])
-        _share(stack, top, state)
+        branch(stack, top, idle, states[state[idle]])
+        share(stack, top, state)
         busy = np.flatnonzero(top >= 0)
         if not len(busy):
             return
-        masks, contradictory, complete = _propagate(stack[busy, top[busy]], box)
+        masks, contradictory, complete = propagate(stack[busy, top[busy]], box)
         tried = state[busy]
         found[tried[complete]] = True
         top[busy] -= contradictory
@@ -253,10 +260,10 @@ def _search(states, owner, keep, box):
         over = found[tried] | ~keep[owner[tried]]
         top[busy[over]] = -1
         on = ~(over | contradictory)
-        _branch(stack, top, busy[on], masks[on])
+        branch(stack, top, busy[on], masks[on])
 
 
-def _other_digit(solution, known, tried, box):
+def other_digit(solution, known, tried, box):
     """Candidate masks (I, L) where cells are known (I, L), the tried one (I,) has another digit."""
     full = np.uint16((1 << box[0] * box[1]) - 1)
     states = np.where(known, solution, full)
@@ -264,7 +271,7 @@ def _other_digit(solution, known, tried, box):
     return states
 
 
-def _irreplaceable(grids, given, order, box):
+def irreplaceable(grids, given, order, box):
     """Puzzles (B,) in which each clue left could not be taken away by digging for uniqueness.
 
     Where singles don't bring a clue back, the solution may be unique still. Tried again with the
@@ -280,42 +287,29 @@ def _irreplaceable(grids, given, order, box):
         owner, tried = puzzle[at : at + CHUNK], cell[at : at + CHUNK]
         owner, tried = owner[keep[owner]], tried[keep[owner]]
         later = turn[owner] > turn[owner, tried][:, None]
-        states = _other_digit(solution[owner], given[owner] | later, tried, box)
-        states, contradictory, complete = _propagate(states, box)
+        states = other_digit(solution[owner], given[owner] | later, tried, box)
+        states, contradictory, complete = propagate(states, box)
         keep[owner[contradictory]] = False
         open_ = keep[owner] & ~complete
         undecided.append((states[open_], owner[open_]))
-    _search(*map(np.concatenate, zip(*undecided, strict=True)), keep, box)
+    search(*map(np.concatenate, zip(*undecided, strict=True)), keep, box)
     return keep
 
 
-def _chunk(task):
+def make_chunk(task):
     """Puzzles and solutions of one chunk, uint8 (<= size, L) each."""
     seed, index, size, clues, box = task
     rng = np.random.default_rng([seed, index])
     grids = np.empty((0, (box[0] * box[1]) ** 2), np.uint8)
     while len(grids) < size:
-        grids = np.concatenate([grids, _fill(rng, 1024, box)])[:size]
+        grids = np.concatenate([grids, fill(rng, 1024, box)])[:size]
     order = rng.random(grids.shape).argsort(1)
-    given = _dig(grids, order, clues or 0, box)
-    keep = slice(None) if clues else _irreplaceable(grids, given, order, box)
+    given = dig(grids, order, clues or 0, box)
+    keep = slice(None) if clues else irreplaceable(grids, given, order, box)
     return ((grids + 1) * given)[keep], grids[keep] + 1
 
 
-def _chunks(tasks, workers):
-    """_chunk of each task, in order, at most two tasks a worker ahead of the reader."""
-    if workers == 1:
-        yield from map(_chunk, tasks)
-        return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        pending = deque()
-        for task in tasks:
-            pending.append(pool.apply_async(_chunk, (task,)))
-            if len(pending) > 2 * workers:
-                yield pending.popleft().get()
-
-
-def _checked(count, box, clues, workers):
+def checked_box(count, box, clues, workers):
     """The box as a tuple, if the arguments are in range."""
     if tuple(box) not in BOXES:
         raise ValueError(f"box {tuple(box)}: (rows, columns) must be one of {BOXES}")
@@ -327,7 +321,7 @@ def _checked(count, box, clues, workers):
     return tuple(box)
 
 
-def generate(count, box=(3, 3), clues=None, seed=0, workers=1, progress=False):
+def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1, progress=False):
     """`count` puzzles that naked and hidden singles solve, and their solutions.
 
     Two uint8 arrays (count, L), digits 1..n, 0 = blank. `clues=None`: no clue can be taken away,
@@ -336,13 +330,13 @@ def generate(count, box=(3, 3), clues=None, seed=0, workers=1, progress=False):
     that asks for more than one worker needs the `if __name__ == "__main__"` guard.
     Raises ValueError for a box, count, number of clues or of workers out of range.
     """
-    box = _checked(count, box, clues, workers)
+    box = checked_box(count, box, clues, workers)
     size = min(CHUNK, -(-count // 64) * 64)
     tasks = ((seed, index, size, clues, box) for index in itertools.count())
     puzzles, solutions = np.empty((2, count, (box[0] * box[1]) ** 2), np.uint8)
     done = 0
     with tqdm(total=count, unit="puzzle", disable=not progress) as bar:
-        for part, solved in _chunks(tasks, workers):
+        for part, solved in in_order(make_chunk, tasks, workers):
             part, solved = part[: count - done], solved[: count - done]
             puzzles[done : done + len(part)] = part
             solutions[done : done + len(part)] = solved
@@ -351,3 +345,15 @@ def generate(count, box=(3, 3), clues=None, seed=0, workers=1, progress=False):
             if done == count:
                 break
     return puzzles, solutions
+
+
+def make_once(folder, count, box, clues, seed, workers):
+    """Path of the .npy of make_puzzles in the folder, uint8 (count, 2, L); made if absent."""
+    kind = "minimal" if clues is None else f"clues{clues}"
+    path = Path(folder) / f"{box[0]}x{box[1]}-{kind}-seed{seed}-{count}.npy"
+    if not path.exists():
+        print(f"making {count:,} puzzles, to keep those that differ: {path}", flush=True)
+        pairs = np.stack(make_puzzles(count, box, clues, seed, workers, progress=True), 1)
+        with appearing(path) as partial, open(partial, "wb") as file:
+            np.save(file, pairs)
+    return path

@@ -1,6 +1,6 @@
 """GSM-style word problems with programs, in the form of TinyGSM: made from a seed, without data.
 
-A template (wordproblem_templates.py) turns a random source into a question, a program and its
+A template (templates.py) turns a random source into a question, a program and its
 answer. The numbers of a program decide its split: a stable hash of (template, sorted numbers)
 gives 96% to train, 2% to validation, 2% to test, so no two of them share a template with its
 numbers, whatever the seed and the count. The templates HELD_OUT occur in `transfer` alone.
@@ -41,8 +41,8 @@ class Money(float):
         return f"{self:.2f}"
 
 
-class Source:
-    """What templates draw from. Uses `random()` alone: Python promises its sequence for ever."""
+class Draws:
+    """What templates draw at random, by `random()` alone: Python promises its sequence for ever."""
 
     def __init__(self, seed):
         self.random = random.Random(seed).random
@@ -86,9 +86,9 @@ class Source:
         )
 
 
-def make(template, source):
+def make(template, draws):
     """One problem of a template: its text is the question, an empty line and the program."""
-    text, answer = template(source)
+    text, answer = template(draws)
     question, program = text.replace(". ", ".\n    ").split("\n\n")  # one sentence a line
     code = f'def simple_math_problem() -> int:\n    """{question}\n    """\n{program}return result'
     exact = int(answer) if answer == int(answer) else float(answer)
@@ -112,7 +112,7 @@ def split_of(problem):
     return {0: "validation", 1: "test"}.get(zlib.crc32(key.encode()) % 50, "train")
 
 
-def generate(count, split, seed=0, only=()):
+def make_problems(count, split, seed=0, only=()):
     """`count` problems of a split with different questions; more begin with the same ones.
 
     only: names of templates that all but `transfer` keep to, () = all.
@@ -125,9 +125,9 @@ def generate(count, split, seed=0, only=()):
         raise ValueError(f"unknown templates {unknown}: expected some of {', '.join(SEEN)}")
     seen = [SEEN[name] for name in only or SEEN]
     templates = tuple(HELD_OUT.values() if split == "transfer" else seen)
-    source, problems, misses = Source(seed), {}, 0
+    draws, problems, misses = Draws(seed), {}, 0
     while len(problems) < count:
-        problem = make(source.pick(*templates), source)
+        problem = make(draws.pick(*templates), draws)
         if split_of(problem) == split and problem.question not in problems:
             problems[problem.question] = problem
             misses = 0
@@ -137,7 +137,7 @@ def generate(count, split, seed=0, only=()):
 
 
 def main():
-    for problem in generate(count, split, seed):
+    for problem in make_problems(count, split, seed):
         print(problem.question, problem.code, f"# {problem.template}: {problem.answer}\n", sep="\n")
 
 

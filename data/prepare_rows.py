@@ -1,0 +1,104 @@
+"""What the prepare.py of text share: rows are encoded in several processes and written in order."""
+
+import contextlib
+import functools
+import itertools
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from data import corpus, sources, tokenizer
+from data.processes import cores, in_order
+
+CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between the points to go on from
+CACHE = Path(__file__).parent  # where Qwen2's ranks are kept
+
+load_once = functools.cache(tokenizer.load)  # of a worker
+
+
+def read_ranks(path, kind):
+    """The tokenizer of a file or folder, or of the hub's Qwen2 where path is ""; says which."""
+    if not path:
+        with sources.by_hand("Qwen2's ranks", "--tokenizer=PATH"):
+            path = tokenizer.download(CACHE)
+    encoding = tokenizer.load(path, kind)
+    whose = "Qwen2's" if encoding.checksum == tokenizer.QWEN2 else "not Qwen2's"
+    print(f"tokenizer: {encoding.end:,} ranks, {whose}; mask {encoding.mask}")
+    return encoding
+
+
+def encode_all(writer, rows, pair_of, form, workers=None):
+    """What `encode_rows` makes of the rows that no earlier run has committed, in their order.
+
+    pair_of is sent to the workers, so it must be a function of a module.
+    """
+    read, _ = writer.progress or (0, 0)
+    task = functools.partial(encode_rows, writer.partial, writer.header, pair_of, form)
+    yield from in_order(task, chunks(itertools.islice(rows, read, None), CHUNK), workers or cores())
+
+
+def chunks(rows, size):
+    rows = iter(rows)
+    while chunk := list(itertools.islice(rows, size)):
+        yield chunk
+
+
+def encode_rows(folder, header, pair_of, form, rows):
+    """A worker's task: rows -> how many, corpus.Encoded, Counter of what was dropped and why.
+
+    pair_of(folder, row) -> question and code, or a word that says why there is none; folder: the
+    writer's, with what it needs to know. form: as in corpus.encode.
+    """
+    found = [pair_of(folder, row) for row in rows]
+    pairs = [each for each in found if not isinstance(each, str)]
+    dropped = Counter(each for each in found if isinstance(each, str))
+    encoding = load_once(folder / "tokenizer.tiktoken", header["tokenizer"]["kind"])
+    encoded, too_long = corpus.encode(encoding, pairs, header["length"], form)
+    return len(rows), encoded, dropped + too_long
+
+
+def usable(pair):
+    """Whether both are texts with something in them."""
+    return all(isinstance(text, str) and text.strip() for text in pair)
+
+
+def write_rows(writer, results, val, most=math.inf, total=None):
+    """Write what `encode_all` yields until `most` examples are kept; how many that are.
+
+    A question goes to val or train by its hash, `val` of them to val. total: of a progress bar.
+    Raises ValueError if no row of the first task is usable.
+    """
+    read, kept = writer.progress or (0, 0)
+    with contextlib.closing(results), tqdm(total=total, initial=kept, unit=" examples") as bar:
+        for number, (count, encoded, dropped) in enumerate(results, 1):
+            if read == 0 and dropped["unusable"] == count:
+                raise ValueError(f"the first {count} rows have no text in the fields (see --help)")
+            room = np.arange(len(encoded.keys)) < most - kept
+            in_val = encoded.keys < val * 2.0**64
+            writer.add("train", encoded.select(room & ~in_val))
+            writer.add("val", encoded.select(room & in_val))
+            writer.dropped.update(dropped)
+            read, kept = read + count, kept + int(room.sum())
+            bar.update(int(room.sum()))
+            if kept == most:
+                break
+            if number % COMMIT == 0:
+                writer.commit((read, kept))
+    return kept
+
+
+def finish(writer):
+    """Make the folder appear, and print what it has."""
+    header = writer.finish()
+    for name, split in header["splits"].items():
+        repeated = split["examples"] - split["questions"]
+        print(
+            f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens, the longest has "
+            f"{split['longest']}; {repeated:,} repeat a question"
+        )
+    dropped = [f"{count:,} {why}" for why, count in header["dropped"].items()]
+    print("dropped:", ", ".join(dropped) or "nothing")
+    print(f"written to {writer.folder}")

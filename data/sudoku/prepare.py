@@ -1,0 +1,95 @@
+"""Make one prepared file of Sudoku puzzles for train.py, from other people's files or generated.
+
+    python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
+    python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
+    python data/sudoku/prepare.py --count=1000 --clues=33 --out=puzzles.csv        generated
+
+`python train.py config/sudoku.py --data_file=sudoku.npy` trains on it. The held-out puzzles of
+--test_source become sudoku.test.npy beside it; else train.py holds some out itself. A .csv is to be
+read by people and other programs. Files appear once they are complete.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configurator import configure
+from data.growing import GrowingArray
+from data.processes import cores, start
+from data.sudoku import readers
+from data.sudoku.generate import make_puzzles
+from record import appearing
+from sudoku import held_out_file, side, to_text
+
+# -- what to read --------------------------------------------------------------------------------
+source = ""  # a .csv with puzzle and solution, or an .npy of solving steps; "" = generate puzzles
+test_source = ""  # another one, of held-out puzzles
+max_rating: float | None = None  # of a .csv, take the puzzles rated at most this; None = all
+box = (3, 3)  # rows and columns of a box
+# -- what to generate ----------------------------------------------------------------------------
+count = 1000
+clues: int | None = None  # per puzzle; None = minimal puzzles
+seed = 0
+# -- what to write -------------------------------------------------------------------------------
+out = ""  # FILE.npy for train.py, or FILE.csv
+
+
+def main():
+    if Path(out).suffix not in WRITERS:
+        raise ValueError(f"out={out}: expected FILE.npy or FILE.csv")
+    held_out_file(out).unlink(missing_ok=True)  # of an earlier file, whose puzzles are not these
+    if test_source:
+        write(held_out_file(out), readers.read(test_source, box, max_rating))
+    write(out, readers.read(source, box, max_rating) if source else generated())
+
+
+def generated():
+    yield make_puzzles(count, box, clues, seed, cores(), progress=True)
+
+
+def write(path, batches):
+    """Write batches (puzzles, solutions) and print what they are. Raises ValueError without any."""
+    begin, numbers = time.perf_counter(), []
+
+    def counted():
+        for puzzles, solutions in batches:
+            numbers.append((puzzles > 0).sum(1))
+            yield puzzles, solutions
+
+    with appearing(path) as partial:
+        WRITERS[Path(path).suffix](partial, counted())
+        if not numbers:
+            raise ValueError(f"no puzzle to write to {path}")
+    numbers = np.concatenate(numbers)
+    rate = len(numbers) / (time.perf_counter() - begin)
+    print(f"{path}: {len(numbers):,} puzzles, {rate:,.0f} a second")
+    print(f"mean clues {numbers.mean():.2f}")
+    for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
+        print(f"{number:4d} {times:9,d} {times / len(numbers):8.3%}")
+
+
+def write_npy(path, batches):
+    """uint8 (N, 2, L), written batch by batch."""
+    array = GrowingArray(path, np.uint8, item=(2, side(box) ** 2))
+    for pair in batches:
+        array.append(np.stack(pair, 1))
+    array.flush()
+
+
+def write_csv(path, batches):
+    with open(path, "w", newline="") as file:
+        file.write("puzzle,solution\n")
+        for puzzles, solutions in batches:
+            pairs = zip(puzzles, solutions, strict=True)
+            file.writelines(f"{to_text(p)},{to_text(s)}\n" for p, s in pairs)
+
+
+WRITERS = {".npy": write_npy, ".csv": write_csv}
+
+if __name__ == "__main__":
+    configure(globals())
+    start(main)

@@ -1,0 +1,124 @@
+"""Readers of other people's files of Sudoku puzzles, in batches: a file may have millions.
+
+What they read obeys the rules (sudoku.validate), or a ValueError says where it does not. That a
+puzzle has one solution is not tested.
+"""
+
+import csv
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+import sudoku
+
+
+def read(path, box, max_rating=None):
+    """Batches (puzzles, solutions) of a .csv (`read_csv`) or an .npy (`read_steps`)."""
+    suffix = Path(path).suffix
+    if suffix == ".csv":
+        return read_csv(path, box, max_rating)
+    if suffix != ".npy":
+        raise ValueError(f"{path}: must end in .csv or .npy")
+    if max_rating is not None:
+        raise ValueError(f"{path}: max_rating={max_rating}, but an .npy of steps has no ratings")
+    return read_steps(path, box)
+
+
+# -- CSV -------------------------------------------------------------------------------------
+def read_csv(path, box, max_rating=None):
+    """Batches (puzzles, solutions), uint8 (<= SLAB, L) each, of a CSV file with a header.
+
+    Columns `puzzle` and `solution`, for `max_rating` also `difficulty` or `rating`; others are
+    ignored. That is "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) and kin.
+    Raises ValueError with row and line.
+    """
+    records, first = csv_records(path, max_rating), 0
+    while batch := list(itertools.islice(records, sudoku.SLAB)):
+        lines, *texts = zip(*batch, strict=True)
+
+        def name(row, lines=lines, first=first):
+            return f"{path}, line {lines[row]} (row {first + row})"
+
+        puzzles, solutions = (sudoku.decode(text, box, name) for text in texts)
+        sudoku.validate(puzzles, box, solutions, name)
+        yield puzzles, solutions
+        first += len(batch)
+
+
+def csv_records(path, max_rating):
+    """(line number, puzzle, solution) as strings, of the rows rated up to max_rating."""
+    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+        reader = csv.reader(file)
+        puzzle, solution, rating = columns(next(reader, []), path)
+        if max_rating is not None and rating is None:
+            raise ValueError(f"{path}: max_rating={max_rating}, but no difficulty or rating column")
+        for row in filter(None, reader):
+            try:
+                record = reader.line_num, row[puzzle], row[solution]
+                wanted = max_rating is None or float(row[rating]) <= max_rating
+            except (IndexError, ValueError):
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: not a puzzle, solution and rating: {row}"
+                ) from None
+            if wanted:
+                yield record
+
+
+def columns(header, path):
+    """Places of puzzle, solution and rating (None if absent) in a CSV header."""
+    names = [name.strip().lower() for name in header]
+    if "puzzle" not in names or "solution" not in names:
+        raise ValueError(f"{path}: the header must name puzzle and solution, it is {header}")
+    rating = next((names.index(name) for name in ("difficulty", "rating") if name in names), None)
+    return names.index("puzzle"), names.index("solution"), rating
+
+
+# -- solving steps ---------------------------------------------------------------------------
+def read_steps(path, box):
+    """Batches (puzzles, solutions) of an .npy of solving steps, (N, 1 + 4 L) whole numbers.
+
+    Each row: the number of clues, then (row, column, value, strategy) of the clues and of the other
+    cells in solving order, rows and columns from 0 (or from 1: the first row tells); this is the
+    set of Shah et al. 2024 (1.8 million for training). Raises ValueError with the row.
+    """
+    table = np.load(path, mmap_mode="r", allow_pickle=False)
+    width = 1 + 4 * sudoku.side(box) ** 2
+    if table.ndim != 2 or table.shape[1] != width:
+        raise ValueError(f"{path}: shape {table.shape}, must be (N, {width})")
+    base = 0
+    for at in range(0, len(table), sudoku.SLAB):
+
+        def name(row, at=at):
+            return f"{path}, row {at + row}"
+
+        rows = table[at : at + sudoku.SLAB].astype(np.int64)
+        refuse((rows != table[at : at + sudoku.SLAB]).any(1), name, "not whole numbers")
+        if at == 0:
+            base = int(rows[0, 1:].reshape(-1, 4)[:, :2].min() > 0)
+        puzzles, solutions = place(rows, box, base, name)
+        sudoku.validate(puzzles, box, solutions, name)
+        yield puzzles, solutions
+
+
+def place(rows, box, base, name):
+    """Puzzles and solutions (N, L) of rows (N, 1 + 4 L); `base` is the number of the first line."""
+    n, count = sudoku.side(box), rows[:, 0]
+    line, col, value = np.moveaxis(rows[:, 1:].reshape(len(rows), n * n, 4)[:, :, :3], 2, 0)
+    line, col = line - base, col - base
+    refuse((count < 1) | (count >= n * n), name, "the number of clues is out of range")
+    outside = (line < 0) | (line >= n) | (col < 0) | (col >= n)
+    refuse(outside.any(1), name, f"a row or column is not in {base}..{n - 1 + base}")
+    refuse(((value < 1) | (value > n)).any(1), name, f"a value is not in 1..{n}")
+    puzzles, solutions = np.zeros((2, len(rows), n * n), np.uint8)
+    np.put_along_axis(solutions, line * n + col, value.astype(np.uint8), 1)
+    refuse((solutions == 0).any(1), name, "a cell occurs twice")
+    clue = np.arange(n * n) < count[:, None]
+    np.put_along_axis(puzzles, line * n + col, (value * clue).astype(np.uint8), 1)
+    return puzzles, solutions
+
+
+def refuse(bad, name, complaint):
+    """Raise ValueError at the first row where bad (N,) is True; name(row) as in `validate`."""
+    if bad.any():
+        raise ValueError(f"{name(int(bad.argmax()))}: {complaint}")

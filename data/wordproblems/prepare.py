@@ -1,0 +1,77 @@
+"""Generate word problems and tokenise them. train.py does so by itself for dataset=text.
+
+    python data/wordproblems/prepare.py --count=200_000
+    python data/wordproblems/prepare.py --templates="['ratio','average']" --length=128
+
+Writes a folder as corpus.py reads it, beside this script, with the questions of the test set in
+test.jsonl and those of templates never trained on in transfer.jsonl. Its name tells the settings
+and the generator's code apart, so that a run finds it, or makes it anew where either has changed.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from configurator import configure
+from data import corpus, tokenizer
+from data.processes import start
+from data.wordproblems.generate import make_problems
+from record import appearing, write_lines
+
+count = 200_000  # problems to train on
+templates = []  # of the problems, names in templates.py; [] = all
+length = 176  # tokens of an example; longer problems are dropped
+
+HERE = Path(__file__).resolve().parent
+FOLDER = HERE  # where the generated data sets are kept
+CODE = "vocabulary.tiktoken", "generate.py", "templates.py"  # what the problems depend on
+HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
+
+
+def main():
+    print(make_once(count, templates, length))
+
+
+def make_once(count, templates, length):
+    """The folder of `count` generated word problems to train on; made if it is not there yet.
+
+    Rows have `length` tokens, longer problems are dropped; templates: see make_problems.
+    Raises ValueError where these have too few problems.
+    """
+    content = repr((templates, length)).encode(), *((HERE / name).read_bytes() for name in CODE)
+    folder = FOLDER / f"{count}-{hashlib.sha256(b''.join(content)).hexdigest()[:12]}"
+    if not folder.exists():
+        print(f"making {count:,} word problems: {folder}", flush=True)
+        try:
+            with appearing(folder) as own:  # another run may be making the same
+                write_corpus(own, count, templates, length)
+        except OSError:
+            if not folder.exists():  # else the other run was first
+                raise
+    return folder
+
+
+def write_corpus(folder, count, templates, length):
+    encoding = tokenizer.load(HERE / "vocabulary.tiktoken")
+    source = {"wordproblems": count, "templates": templates}
+    writer = corpus.Writer(folder, encoding, length, source)
+    for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
+        pairs = [problem[:2] for problem in make_problems(n, kind, only=templates)]
+        for at in tqdm(range(0, n, 1000), kind, unit="k"):
+            encoded, dropped = corpus.encode(encoding, pairs[at : at + 1000], length)
+            writer.add(split, encoded)
+            writer.dropped += dropped
+    for kind in ("test", "transfer"):
+        problems = make_problems(HELD_OUT, kind, only=templates)
+        fitting = [each for each in problems if not corpus.encode(encoding, [each[:2]], length)[1]]
+        write_lines(writer.partial / f"{kind}.jsonl", [each._asdict() for each in fitting])
+    writer.finish()
+
+
+if __name__ == "__main__":
+    configure(globals())
+    start(main)

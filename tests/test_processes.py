@@ -1,0 +1,59 @@
+"""The workers of a prepare.py: results in order, a source without end, a parent that is killed."""
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data.processes import in_order
+
+ROOT = Path(__file__).parent.parent
+PARENT = """
+import os, time
+from data.processes import in_order
+
+def work(item):
+    os.write(1, b"x")
+    time.sleep(0.5)
+
+if __name__ == "__main__":
+    for _ in in_order(work, range(2), 2):
+        time.sleep(60)
+"""
+
+
+def slow_square(item):
+    time.sleep(0.2 * (item == 0))
+    if item == 7:
+        raise ValueError("seven")
+    return item**2, os.getpid()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_order_and_few_items_wait(workers):
+    taken = []
+    items = (taken.append(i) or i for i in itertools.count())
+    results = in_order(slow_square, items, workers)
+    squares, processes = zip(*itertools.islice(results, 6), strict=True)
+    assert squares == tuple(i**2 for i in range(6)) and len(taken) <= 6 + 2 * workers
+    assert (os.getpid() in processes) == (workers == 1)
+    next(results)
+    with pytest.raises(ValueError, match="seven"):
+        next(results)
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_workers_end_with_a_parent_that_is_killed(tmp_path, at_work):
+    """They hold its output open: it ends when the last of them does."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    command, env = [sys.executable, script], os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as p:
+        assert p.stdout.read(2) == b"xx"
+        time.sleep(0 if at_work else 1)
+        p.kill()
+        assert p.communicate(timeout=20) == (b"", None)
