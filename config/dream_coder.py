@@ -3,8 +3,8 @@
 #     pip install peft                                               # beside requirements.txt
 #     python data/dream_coder/prepare.py                             # once: downloads and tokenises
 #     torchrun --nproc_per_node=8 train.py config/dream_coder.py     # PUMA
-#     torchrun --nproc_per_node=8 -m tasks.humaneval --out_dir=out/dream_coder_puma_1
-#     python -m pretrained.memory                                        # what it takes, no weights
+#     torchrun --nproc_per_node=8 eval.py config/humaneval.py --out_dir=out/dream_coder_puma_1
+#     python -m pretrained.memory                                    # what it takes, no weights
 #
 # Eight GPUs of 40 GB at least: memory.py finds 24 GiB each, and 33 with --batch_size=32 and
 # --accumulate=1. Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of
@@ -12,7 +12,7 @@
 # Ours, where the paper is silent: alpha, the buffer, the end of the cosine. Its table has K = 6.
 name = "dream_coder"
 init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"
-dataset = "humaneval"
+dataset = "instructions"
 test_examples = 164  # problems of HumanEval, and rows of the validation loss
 data_dir = "data/dream_coder/tokens"  # rows of 640 tokens
 

@@ -2,7 +2,7 @@
 #
 #     python train.py config/gsm_mini.py               # PUMA
 #     python train.py config/gsm_mini.py --method=mdm  # random masks, the same budget
-#     python -m tasks.gsm8k --out_dir=out/gsm_mini_puma_1    # all test questions, 2 tokens per step
+#     python eval.py --out_dir=out/gsm_mini_puma_1     # all test questions, failures by kind
 #
 # 1.05M parameters, 2 laptop cores, 28 minutes, no download. Expect 76 % of unseen problems of the
 # seen templates (PUMA after random masks; 75.0 to 77.0 over three seeds) against 46 % (random

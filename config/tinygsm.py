@@ -2,7 +2,7 @@
 #
 #     python data/tinygsm/prepare.py                             # once: downloads and tokenises
 #     torchrun --nproc_per_node=8 train.py config/tinygsm.py     # PUMA
-#     torchrun --nproc_per_node=8 -m tasks.gsm8k --out_dir=out/tinygsm_puma_1
+#     torchrun --nproc_per_node=8 eval.py --out_dir=out/tinygsm_puma_1
 #
 # A try on a laptop: --device=cpu --batch_size=2 --max_iters=20 --test_examples=8 --eval_reveal=20.
 # Ours, where the paper is silent: the buffer, the end of the cosine.
