@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "theory"))  # its scripts import each other so
 ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # several only wait for each other at this size
 TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
     "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",

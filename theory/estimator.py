@@ -1,57 +1,48 @@
-"""The optimal (MAP) estimator of theta in example Z_m, and its exact error.
+"""The optimal (MAP) estimator of theta in example Z_m: its exact error, and bounds on it.
 
-Of theta uniform; ties are broken by a fair coin. A sample is informative with probability a.
+Theta is uniform, ties are broken by a fair coin. A sample is informative with probability a.
 """
 
 import itertools
 import math
 from collections import defaultdict
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
-from example_zm import joint, subsets
+from example_zm import bhattacharyya, joint, subsets
+from irrational import below_exp
 from masks import fixed
 
 
-@lru_cache
+@cache
 def map_errors(model, most):
-    """e_0 .. e_most: the error of the MAP estimator given k informative samples, theta uniform.
+    """e_0 .. e_most: the error of the MAP estimator given k informative samples.
 
     The likelihood of theta grows with the number of residuals y - sum u equal to it, as 1 - eta >
     eta/(m-1). The state: how often each wrong theta was hit, less how often the true one.
     """
-    total, steps = int(model.weights.sum()), moves(model)
-    law, errors = {(0,) * (model.size - 1): 1}, []
-    for k in range(most + 1):
-        wrong = sum(weight * chance_of_error(state) for state, weight in law.items())
-        errors.append(Fraction(wrong) / total**k)
+    others, (true, wrong) = model.size - 1, model.weights[:2].tolist()
+    steps = {(-1,) * others: true, (0,) * others: (model.m - model.size) * wrong}
+    steps |= {tuple(row): wrong for row in np.eye(others, dtype=int).tolist()}
+    law, errors = {(0,) * others: 1}, []
+    for _ in range(most + 1):
+        error = sum(weight * chance_of_error(state) for state, weight in law.items())
+        errors.append(Fraction(error) / sum(law.values()))
         law = convolve(law, steps)
     return tuple(errors)
 
 
-def moves(model):
-    """(step of the state, integer weight): the true theta is hit, or a wrong one, or none."""
-    others, (true, wrong) = model.size - 1, model.weights[:2].tolist()
-    one_wrong = [tuple(row) for row in np.eye(others, dtype=int).tolist()]
-    steps = [(-1,) * others, *one_wrong, (0,) * others]
-    weights = [true, *[wrong] * others, (model.m - model.size) * wrong]
-    return list(zip(steps, weights, strict=True))
-
-
 def chance_of_error(state):
-    """1 if a wrong theta leads, else a fair draw among the theta level with the true one."""
-    if max(state) > 0:
-        return 1
+    """1 if a wrong theta leads, else that of a fair draw among the theta level with the true."""
     level = state.count(0)
-    return Fraction(level, level + 1)
+    return 1 if max(state) > 0 else Fraction(level, level + 1)
 
 
 def convolve(law, steps):
     after = defaultdict(int)
-    for state, weight in law.items():
-        for step, chance in steps:
-            after[tuple(a + b for a, b in zip(state, step, strict=True))] += weight * chance
+    for (state, weight), (step, chance) in itertools.product(law.items(), steps.items()):
+        after[tuple(a + b for a, b in zip(state, step, strict=True))] += weight * chance
     return after
 
 
@@ -112,3 +103,39 @@ def bayes_error(model, q, n):
     samples = itertools.product(laws[0], repeat=n)
     correct = sum(max(math.prod(law[o] for o in sample) for law in laws) for sample in samples)
     return 1 - Fraction(correct) / model.size
+
+
+def map_is_optimal(model, q, most, a=None):
+    """The closed form equals the least error of all estimators, for n = 0 .. most samples."""
+    a, errors = a or q * (1 - q) ** model.d, map_errors(model, most)
+    return all(mixture(a, n, errors)[0] == bayes_error(model, q, n) for n in range(most + 1))
+
+
+def chernoff_bound(model, power=1):
+    """T -> (low, high) around (|Theta| - 1) B^(power T)."""
+    B = bhattacharyya(model)
+    return lambda T: [(model.size - 1) * end ** (power * T) for end in B]
+
+
+LOWER_BOUNDS = {  # whether y, the error over that of guessing, is at least ..
+    "(1-a)^n": lambda y, a, n: y >= (1 - a) ** n,
+    "exp(-an/(1-a))": lambda y, a, n: not below_exp(y, a * n / (1 - a)),
+    "exp(-an)": lambda y, a, n: not below_exp(y, a * n),  # the paper's, wrong
+}
+
+
+def lower_bound_holds(model, a, most, bound):
+    """P(error) >= (1 - 1/|Theta|) bound(n) for n up to `most`."""
+    chance, errors = 1 - Fraction(1, model.size), map_errors(model, most)
+    relative = (mixture(a, n, errors)[0] / chance for n in range(1, most + 1))
+    return all(LOWER_BOUNDS[bound](y, a, n) for n, y in enumerate(relative, 1))
+
+
+def order_is_one_over_a(model, a, delta, needed):
+    """(1-a)/a log((1-1/|Theta|)/delta) <= needed <= ceil(log((|Theta|-1)/delta) / (a (1-B))).
+
+    Above: the error is at most (|Theta|-1) (1-a+aB)^n, and (1-x)^n <= exp(-xn). B is rounded up.
+    """
+    chance, wrong = 1 - Fraction(1, model.size), model.size - 1
+    enough = least(lambda n: not below_exp(delta / wrong, n * a * (1 - bhattacharyya(model)[1])))
+    return not below_exp(delta / chance, needed * a / (1 - a)) and needed <= enough

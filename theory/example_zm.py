@@ -1,4 +1,4 @@
-"""Example Z_m of the paper: its law, what a learner sees of it, and what tells theta.
+"""Example Z_m of the paper: its law, what a learner sees of it, and what depends on theta.
 
 Latents U_1..U_d and noise E are independent, Y = theta + sum_j U_j + E (mod m). The U_j are uniform
 on the subgroup H of the multiples of Delta, E = 0 with probability 1 - eta, else uniform, and theta
@@ -9,14 +9,12 @@ denominator, or Fractions.
 import itertools
 from collections import Counter
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from exact import Data
-from irrational import BITS, LEVELS, Surd, power_bracket, times
-
-# -- the model -----------------------------------------------------------
+from irrational import sqrt_bracket
 
 
 class Model(NamedTuple):
@@ -47,6 +45,7 @@ class Model(NamedTuple):
         return np.array([int(p * denominator) for p in self.noise])
 
 
+@cache
 def joint(model, theta):
     """P_theta(u, y) as integers over their sum; axes u_1 .. u_d, y: (|H|,) * d + (m,)."""
     *u, y = np.indices((model.size,) * model.d + (model.m,))
@@ -57,13 +56,11 @@ def joint(model, theta):
     return law
 
 
-def subsets(axes):
-    return itertools.chain.from_iterable(
-        itertools.combinations(axes, k) for k in range(len(axes) + 1)
-    )
+def joints(model):
+    return [joint(model, theta) for theta in model.thetas]
 
 
-@lru_cache
+@cache
 def data(model):
     """p_data at theta = 0. Y stands first, where no tie can make it come last."""
     law = joint(model, 0)
@@ -75,7 +72,10 @@ def data(model):
     return Data(p, model.m)
 
 
-# -- collapse, order, and which masks tell theta -------------------------
+def subsets(axes):
+    return itertools.chain.from_iterable(
+        itertools.combinations(axes, k) for k in range(len(axes) + 1)
+    )
 
 
 def pi_0(model):
@@ -86,12 +86,10 @@ def pi_0(model):
 def collapses(model):
     """Given any strict subset of the latents, Y has the law pi_0, for every theta."""
     expected = pi_0(model)
+    missing = [S for S in subsets(range(model.d)) if S]
+    laws = (law.sum(S) for law in joints(model) for S in missing)  # (.., m), unnormalised
     return all(
-        (law * expected.sum() == expected * law.sum(-1, keepdims=True)).all()
-        for theta in model.thetas
-        for missing in subsets(range(model.d))
-        if missing
-        for law in [joint(model, theta).sum(missing)]  # (.., m), unnormalised
+        (law * expected.sum() == expected * law.sum(-1, keepdims=True)).all() for law in laws
     )
 
 
@@ -101,29 +99,24 @@ def early_confidence(model):
 
 
 def latents_come_first(model):
-    """True confidences given u_S: of each hidden latent above Y's, of Y as in the paper's formulas.
+    """Every hidden latent is surer than Y, whose true confidence is as in the paper's formulas.
 
     Laws given u_S are left unnormalised: all have the same sum P(u_S), so they compare as they are.
     """
-    laws = [joint(model, theta) for theta in model.thetas]
-    return early_confidence(model) < 1 - model.eta and all(
-        latents_are_surer(model, law, missing) if missing else has_confidence(law, 1 - model.eta)
-        for law in laws
-        for missing in subsets(range(model.d))
-    )
-
-
-def latents_are_surer(model, law, missing):
-    y = law.sum(missing)
-    latents = (alone(law, (*missing, model.d), j).max(-1) for j in missing)
-    return has_confidence(y, early_confidence(model)) and all(
-        (confidence > y.max(-1)).all() for confidence in latents
-    )
+    early, late = early_confidence(model), 1 - model.eta
+    holds = early < late
+    for law, missing in itertools.product(joints(model), subsets(range(model.d))):
+        y = law.sum(missing)
+        holds &= has_confidence(y, early if missing else late)
+        for j in missing:
+            holds &= bool((alone(law, (*missing, model.d), j).max(-1) > y.max(-1)).all())
+    return holds
 
 
 def has_confidence(law, confidence):
     """Whether max / sum over the last axis is this Fraction, everywhere."""
-    return (law.max(-1) * confidence.denominator == law.sum(-1) * confidence.numerator).all()
+    equal = law.max(-1) * confidence.denominator == law.sum(-1) * confidence.numerator
+    return bool(equal.all())
 
 
 def alone(law, hidden, target):
@@ -132,8 +125,8 @@ def alone(law, hidden, target):
     return np.moveaxis(law.sum(others), target - sum(i < target for i in others), -1)
 
 
-def tells(laws, hidden, target):
-    """Whether the law of a hidden target given the visible tokens depends on theta."""
+def depends_on_theta(laws, hidden, target):
+    """Whether the law of a hidden target given the visible tokens differs between the laws."""
     given = [alone(law, hidden, target) for law in laws]  # (.., values)
     first, *rest = [(law, law.sum(-1, keepdims=True)) for law in given]
     return any((law * first[1] != first[0] * total).any() for law, total in rest)
@@ -141,65 +134,46 @@ def tells(laws, hidden, target):
 
 def informative_masks(model, targets):
     """Hidden sets under which the prediction of a hidden one of the targets depends on theta."""
-    laws = [joint(model, theta) for theta in model.thetas]
     return [
         hidden
         for hidden in subsets(range(model.d + 1))
-        if any(tells(laws, hidden, i) for i in hidden if i in targets)
+        if any(depends_on_theta(joints(model), hidden, i) for i in hidden if i in targets)
     ]
 
 
-def same_evidence(model):
-    """What is visible when one position is hidden does not depend on theta.
+def only_y_alone_informs(model):
+    """For the prediction of Y, as in the paper."""
+    return informative_masks(model, [model.d]) == [(model.d,)]
 
-    So the ratio of the predictions is P_theta(x0) / P_theta'(x0), whichever position is hidden.
+
+def any_one_alone_informs(model):
+    """For all predictions that the loss makes: the d + 1 masks that hide one position, no other.
+
+    What is visible then does not depend on theta, so the ratio of the predictions is
+    P_theta(x0) / P_theta'(x0), whichever position is hidden: all are evidence as good as Y.
     """
-    laws = [joint(model, theta) for theta in model.thetas]
-    return all((law.sum(i) == laws[0].sum(i)).all() for law in laws for i in range(model.d + 1))
-
-
-# -- identifiability -----------------------------------------------------
-def chernoff_bracket(noise, shift):
-    """Rational (low, high) around inf over s in (0, 1) of sum_z P(z)^(1-s) Q(z)^s.
-
-    P is the noise and Q the shifted noise. Each term is monotone in s, so that on a cell it is at
-    least its smaller end; the sum at any s gives `high`.
-    """
-    pairs = Counter(zip(noise, np.roll(noise, shift), strict=True))
-    cells = 2**LEVELS
-    powers = [
-        [times(power_bracket(p, cells - k), power_bracket(q, k)) for p, q in pairs]
-        for k in range(cells + 1)
-    ]
-    low = min(
-        sum(n * min(a[0], b[0]) for n, a, b in zip(pairs.values(), left, right, strict=True))
-        for left, right in itertools.pairwise(powers)
-    )
-    high = min(sum(n * p[1] for n, p in zip(pairs.values(), at, strict=True)) for at in powers)
-    return Fraction(low, 2**BITS), Fraction(high, 2**BITS)
+    each, laws = range(model.d + 1), joints(model)
+    same_evidence = all((law.sum(i) == laws[0].sum(i)).all() for law in laws for i in each)
+    return same_evidence and informative_masks(model, each) == [(i,) for i in each]
 
 
 def bhattacharyya(model):
-    """B = 2 sqrt(p r) + (m-2) r with p = 1 - eta, r = eta / (m-1)."""
+    """(low, high) around B = 2 sqrt(p r) + (m-2) r with p = 1 - eta, r = eta / (m-1)."""
     p, r = model.noise[:2]
-    return Surd((model.m - 2) * r, Fraction(2), p * r)
+    return [2 * root + (model.m - 2) * r for root in sqrt_bracket(p * r)]
 
 
 def chernoff_is_minus_log_b(model):
     """The Chernoff information of every pair of thetas is -log B, and positive.
 
-    Exactly: the pairs (P(z), Q(z)) are a (p, r), an (r, p) and m-2 times (r, r) for each u, and
-    p^(1-s) r^s + r^(1-s) p^s >= 2 sqrt(p r), the geometric mean, met at s = 1/2. Independently:
-    a search over s encloses the infimum, and B lies inside.
+    The information is -log of the least value over s of the sum of P(z)^(1-s) Q(z)^s. For each u,
+    the pairs (P(z), Q(z)) are (p, r), (r, p) and m-2 times (r, r). As p^(1-s) r^s + r^(1-s) p^s is
+    at least 2 sqrt(p r), the mean inequality, the least value is B, at s = 1/2.
     """
     p, *_, r = (int(w) for w in model.weights)
     n = model.size**model.d
     expected = Counter({(p, r): n}) + Counter({(r, p): n}) + Counter({(r, r): (model.m - 2) * n})
-    laws = [joint(model, theta).ravel().tolist() for theta in model.thetas]
-    pairs = all(
+    laws = [law.ravel().tolist() for law in joints(model)]
+    return bhattacharyya(model)[1] < 1 and all(
         Counter(zip(P, Q, strict=True)) == expected for P, Q in itertools.permutations(laws, 2)
     )
-    low, high = chernoff_bracket(model.noise, model.thetas.step)
-    B = bhattacharyya(model)
-    inside = B.at_least(low) and not B.above(high) and high - low < Fraction(1, 100)
-    return pairs and inside and not B.at_least(1)

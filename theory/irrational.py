@@ -1,15 +1,15 @@
-"""Comparisons of rationals with numbers that are not, decided without a tolerance.
+"""Exact comparisons with exponentials, square roots and logarithms of rationals. No floats.
 
-Square roots are compared by their squares, powers x^s are enclosed by integer square roots, exp by
-Taylor sums with remainder, refined until the comparison is decided. Sums of logarithms: see
-logarithms.py.
+exp and square roots are enclosed by rationals, exp as closely as a comparison needs. A sum of
+q log r, with q and r rational and r > 0, is kept as {prime: coefficient}: the logarithms of the
+primes are linearly independent over the rationals (unique factorisation), so two sums are the same
+number exactly when they are the same dictionary, and the sign is that of an integer comparison.
 """
 
 import itertools
-import math
+from collections import Counter
 from fractions import Fraction
-from functools import lru_cache
-from typing import NamedTuple
+from math import isqrt, lcm, prod
 
 
 def exp_brackets(x):
@@ -28,42 +28,52 @@ def below_exp(y, x):
     return y * next(close)[1] <= 1
 
 
-BITS = 64  # powers are enclosed by multiples of 2^-BITS
-LEVELS = 9  # of the search over s: 2^LEVELS cells
+def sqrt_bracket(x, bits=64):
+    """Rational (low, high) around the square root of x, 2^-bits apart; equal if x is a square."""
+    low = Fraction(isqrt(int(x * 4**bits)), 2**bits)
+    return low, low + Fraction(low**2 != x, 2**bits)
 
 
-@lru_cache(maxsize=4096)
-def power_bracket(x, k):
-    """Integers low <= 2^BITS x^s <= high, for 0 < x <= 1 and s = k / 2^LEVELS in [0, 1]."""
-    low, high = math.floor(x * 2**BITS), math.ceil(x * 2**BITS)
-    product_low = product_high = 1 << BITS
-    for bit in f"{k:0{LEVELS + 1}b}":  # x, then x^(1/2), x^(1/4), ..
-        if bit == "1":
-            product_low, product_high = times((product_low, product_high), (low, high))
-        low, high = math.isqrt(low << BITS), math.isqrt(high << BITS) + 1
-    return product_low, product_high
+def times_log(q, r):
+    """q log r."""
+    terms = Counter({p: q * k for p, k in factors(r.numerator).items()})
+    for p, k in factors(r.denominator).items():
+        terms[p] -= q * k
+    return without_zeros(terms)
 
 
-def times(a, b):
-    return a[0] * b[0] >> BITS, -(-a[1] * b[1] >> BITS)
+def total(terms):
+    out = Counter()
+    for term in terms:
+        for p, q in term.items():
+            out[p] += q
+    return without_zeros(out)
 
 
-class Surd(NamedTuple):
-    """x + y sqrt(D), rational x, D >= 0 and y >= 0; products are of numbers with the same D."""
+def minus(a, b):
+    return total([a, {p: -q for p, q in b.items()}])
 
-    x: Fraction
-    y: Fraction
-    D: Fraction
 
-    def __mul__(self, other):
-        x = self.x * other.x + self.y * other.y * self.D
-        return Surd(x, self.x * other.y + self.y * other.x, self.D)
+def positive(a):
+    """Whether the sum is greater than zero, by comparing two products of prime powers."""
+    scale = lcm(*(Fraction(q).denominator for q in a.values()))
+    up = prod(p ** int(q * scale) for p, q in a.items() if q > 0)
+    down = prod(p ** int(-q * scale) for p, q in a.items() if q < 0)
+    return up > down
 
-    def above(self, value):
-        return value < self.x or (value - self.x) ** 2 < self.y**2 * self.D
 
-    def at_least(self, value):
-        return value <= self.x or (value - self.x) ** 2 <= self.y**2 * self.D
+def without_zeros(terms):
+    return {p: q for p, q in terms.items() if q}
 
-    def __float__(self):
-        return float(self.x) + float(self.y) * math.sqrt(self.D)
+
+def factors(n):
+    """{prime: exponent} of a positive integer, by trial division."""
+    out, p = Counter(), 2
+    while p * p <= n:
+        while n % p == 0:
+            out[p] += 1
+            n //= p
+        p += 1
+    if n > 1:
+        out[n] += 1
+    return out

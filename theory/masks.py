@@ -17,8 +17,13 @@ def fixed(q):
     return lambda hidden, L: q**hidden * (1 - q) ** (L - hidden)
 
 
+def one_on_average(hidden, L):
+    """Each position hidden with probability 1/L."""
+    return fixed(Fraction(1, L))(hidden, L)
+
+
 def uniform_t(hidden, L):
-    """The same with q = t ~ U(0, 1), the paper's forward process."""
+    """Each position hidden with probability t ~ U(0, 1), the paper's forward process."""
     return integral(hidden, L - hidden)
 
 

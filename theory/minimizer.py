@@ -1,4 +1,4 @@
-"""The minimiser of the masked cross-entropy in closed form, from the joint law of what is seen.
+"""The minimizer of the masked cross-entropy in closed form, from the joint law of what is seen.
 
 The loss E[w(z) sum over hidden i of -log f_i(x0^i | z)] is least at C_i(z, .) / sum of C_i(z, .),
 with C_i(z, v) the sum over x0 with x0^i = v of P(x0, z) w(z).
@@ -8,10 +8,8 @@ from collections import Counter, defaultdict
 from fractions import Fraction
 
 import exact
-from exact import hidden
+from exact import NOTHING, hidden
 from shipped import Buffer
-
-NOTHING = {(): Fraction(1)}  # no position is given
 
 
 def coefficients(joint, weight):
@@ -24,22 +22,28 @@ def coefficients(joint, weight):
 
 
 def shifts(data, C):
-    """{(z, i): total variation between the minimiser and the posterior of p_data}."""
+    """{(z, i): total variation between the minimizer and the posterior of p_data}."""
     out = {}
     for (z, i), c in C.items():
-        posterior = dict(enumerate(data.posterior[z][i]))
-        minimiser = Counter({v: share / sum(c.values()) for v, share in c.items()})
-        out[z, i] = exact.total_variation(minimiser, Counter(posterior))
+        minimizer = Counter({v: share / sum(c.values()) for v, share in c.items()})
+        posterior = Counter(dict(enumerate(data.posterior[z][i])))
+        out[z, i] = exact.total_variation(minimizer, posterior)
     return out
 
 
+def mean_shift(data, C):
+    """The mean over the batch; each prediction has its weight in the loss."""
+    weight = {key: sum(c.values()) for key, c in C.items()}
+    return sum(weight[key] * s for key, s in shifts(data, C).items()) / sum(weight.values())
+
+
 def per_hidden(z, n):
-    """The weight of losses.row_mean, see `shipped_weights`."""
+    """The weight in losses.row_mean."""
     return Fraction(1, len(hidden(z)))
 
 
 def all_steps(laws):
-    """A batch of visits: the laws of the steps, added up; complete states have no loss."""
+    """The sum of the laws of the steps, without the complete states, which have no loss."""
     out = Counter()
     for law in laws:
         for (x0, z, n), p in law.items():
@@ -50,27 +54,20 @@ def all_steps(laws):
 
 def iid_loss(data, weigh):
     """C of i.i.d. masks, weigh(h, L) = E[weight * P(these h positions hidden)]."""
-    joint = {(x0, z, 0): p for x0, p in data.p.items() for z in exact.contexts(x0) if hidden(z)}
+    joint = {(x0, z, 0): p for x0, p in data.p.items() for z in exact.contexts(x0)}
     return coefficients(joint, lambda z, n: weigh(len(hidden(z)), data.L))
 
 
 def grid_loss(data, moves, steps, weight):
-    """C of a chain of that many steps, t_j = 1 - j / steps and t uniform on the grid."""
+    """C of a chain on the grid t_j = 1 - j / steps, with t uniform on the grid."""
     laws = exact.teacher_forced(data, moves, steps)[:-1]  # at t = 0 there is nothing to predict
     return coefficients(all_steps(laws), weight)
 
 
 def visits(data, policy, K, tau=None, prompts=NOTHING):
-    """The exact law of what the shipped buffer hands out."""
-    buffer = Buffer(data, policy, K, prompts, tau)
-    return all_steps(buffer.joints(buffer.moves()))
+    """The exact law of the contexts that the shipped buffer hands out."""
+    return all_steps(Buffer(data, policy, K, prompts, tau).joints)
 
 
 def buffer_loss(data, policy):
     return coefficients(visits(data, policy, 1), per_hidden)
-
-
-def mean_shift(data, C):
-    """The mean over the batch, each prediction with its weight in the loss."""
-    weight = {key: sum(c.values()) for key, c in C.items()}
-    return sum(weight[key] * s for key, s in shifts(data, C).items()) / sum(weight.values())
