@@ -142,7 +142,11 @@ def ratio_against(runs, file, metric, variable, targets):
 
 def sampler_grid(runs, file):
     """Accuracy of samplers against tau, tokens per step, temperature (eval.json), and a table."""
-    title_of = {"tau": "confidence above tau", "reveal": "tokens per step", "temperature": "temperature"}
+    title_of = {
+        "tau": "confidence above tau",
+        "reveal": "tokens per step",
+        "temperature": "temperature",
+    }
     groups = {
         with_seed_count(label, members): shared_samplers(members)
         for label, members in group_runs(runs).items()

@@ -134,11 +134,11 @@ def test_buffer_moves_are_laws_of_chains_that_end():
 TAU = "K=1, two prompts, tau=0.701"
 
 
-def stage_kept(stream, revealed, effective):
-    return stream.stage[0] + 1
+def one_stage_on(hidden, stage, *rest, step=shipped.puma.step):
+    hidden, _, ended = step(hidden, stage, *rest)
+    return hidden, stage + 1, ended
 
 
-@staticmethod
 def floor(r, effective):
     return (r * effective).long().clamp(max=effective - 1)
 
@@ -155,8 +155,8 @@ def rightmost(score, is_hidden, count):
 MUTANTS = {
     "ties to the rightmost": (shipped.policies, "reveal", rightmost, "K=1, ties"),
     "never fast": (shipped.policies, "fast_forward", lambda c, h, tau: h & False, TAU),
-    "stage not recomputed": (shipped.puma.ProgressiveUnmasking, "stage_of", stage_kept, TAU),
-    "rounded down": (shipped.puma.ProgressiveUnmasking, "tokens_at", floor, "K=2"),
+    "stage not recomputed": (shipped.puma, "step", one_stage_on, TAU),
+    "rounded down": (shipped.puma, "tokens_at", floor, "K=2"),
 }
 
 

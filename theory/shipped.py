@@ -57,7 +57,7 @@ class Buffer:
     tau: float | None = None
 
     def __post_init__(self):
-        self.stages = max(2, round(self.data.L / self.K))
+        self.stages = puma.stages_of(self.data.L, self.K)
         self.choose = exact.choices(self.data)[self.policy]
 
     def first(self):
@@ -196,7 +196,7 @@ class Peeking(losses.Objective):
 def training_steps(stream, objective, calls):
     """Yields (call, x, is_hidden, loss) for each batch, before the stream advances."""
     for call in range(calls):
-        x0, x, is_hidden = stream.batch(call)
+        x, x0, is_hidden, _ = stream.batch(call)
         loss, score, confidence = objective(x, x0, is_hidden)
         yield call, x, is_hidden, loss
         stream.advance(score, confidence)
