@@ -220,6 +220,16 @@ def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
     assert prepare.make_once(20, [], 176) == others[0] and [*tmp_path.iterdir()] == others
 
 
+def test_a_failed_run_leaves_nothing_behind(monkeypatch, tmp_path):
+    monkeypatch.setattr(prepare, "FOLDER", tmp_path)
+    with pytest.raises(ValueError, match="unknown templates"):
+        prepare.make_once(20, ["ratios"], 176)
+    monkeypatch.setattr(corpus.Writer, "finish", lambda writer: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prepare.make_once(20, ["ratio"], 176)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_prepared_text_does_without_the_generator(folder):
     """A process of its own loads the data set, and no template."""
     config = {"data_dir": str(folder), "test_examples": 5}

@@ -20,7 +20,7 @@ from configurator import configure
 from data import corpus, tokenizer
 from data.processes import start
 from data.wordproblems.generate import make_problems
-from record import appearing, write_lines
+from record import appearing, remove, write_lines
 
 count = 200_000  # problems to train on
 templates = []  # of the problems, names in templates.py; [] = all
@@ -59,6 +59,14 @@ def write_corpus(folder, count, templates, length):
     encoding = tokenizer.load(HERE / "vocabulary.tiktoken")
     source = {"wordproblems": count, "templates": templates}
     writer = corpus.Writer(folder, encoding, length, source)
+    try:
+        add_problems(writer, encoding, count, templates, length)
+        writer.finish()
+    finally:
+        remove(writer.partial)  # of a failed run: its name is this process's, none would go on
+
+
+def add_problems(writer, encoding, count, templates, length):
     for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
         pairs = [problem[:2] for problem in make_problems(n, kind, only=templates)]
         for at in tqdm(range(0, n, 1000), kind, unit="k"):
@@ -69,7 +77,6 @@ def write_corpus(folder, count, templates, length):
         problems = make_problems(HELD_OUT, kind, only=templates)
         fitting = [each for each in problems if not corpus.encode(encoding, [each[:2]], length)[1]]
         write_lines(writer.partial / f"{kind}.jsonl", [each._asdict() for each in fitting])
-    writer.finish()
 
 
 if __name__ == "__main__":
