@@ -23,6 +23,9 @@ MAY_CHANGE = "name", "max_iters", "log_interval", "checkpoint_interval", "keep_e
 
 
 def save(state, path):
+    """The file is the old one or the new one, whatever happens. Its folder is this run's alone."""
+    for left in path.parent.glob(f"{path.name}.*.tmp"):
+        left.unlink()  # of a process that was killed while it wrote
     with appearing(path) as partial, open(partial, "wb") as file:
         torch.save(state, file)
 

@@ -300,7 +300,7 @@ def random_masks(prompt, generator, block=0):
 
     In blocks, if `block` is their size: each is a row of its own.
     """
-    rows = prompt.view(-1, block or prompt.shape[1])
+    rows = prompt.reshape(-1, block or prompt.shape[1])
     effective = (~rows).sum(1)
     count = 1 + (uniform(len(rows), generator) * effective).long().clamp(max=effective - 1)
     return choose_random(~rows, count, generator).view_as(prompt)

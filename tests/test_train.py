@@ -11,7 +11,7 @@ import torch
 from conftest import run_script, start_training, train
 
 import policies
-from checkpoint import load
+from checkpoint import load, save
 from losses import Objective
 from model import Transformer
 from record import write_lines
@@ -158,6 +158,13 @@ def test_eval_repeats_the_final_evaluation(trained):
     for name in ("eval.json", "eval.jsonl", "eval.md"):
         (trained / name).unlink()
     assert before == {file.name: file.read_bytes() for file in trained.iterdir()}
+
+
+def test_what_a_killed_process_left_of_a_checkpoint_goes_with_the_next_one(tmp_path):
+    left = tmp_path / "checkpoint.pt.123.tmp"
+    left.write_bytes(b"half")
+    save({"iteration": 3}, tmp_path / "checkpoint.pt")
+    assert not left.exists() and load(tmp_path / "checkpoint.pt") == {"iteration": 3}
 
 
 def test_ema_follows_its_definition():
