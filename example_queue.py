@@ -31,8 +31,8 @@ class ExampleQueue:
         self.x0 = torch.zeros(self.size, L, dtype=torch.long, device=device)
         self.prompt = torch.zeros(self.size, L, dtype=torch.bool, device=device)
         self.taken = torch.zeros((), dtype=torch.long, device=device)  # the running count
-        self._order_of = None, None  # the latest epoch and its order
-        self._start(0)
+        self.order_known = None, None  # the latest epoch and its order
+        self.start(0)
 
     def take(self, wanted):
         """The next examples for the rows that want one, wanted (rows,) bool -> x0, prompt.
@@ -44,13 +44,18 @@ class ExampleQueue:
         return self.x0[slot], self.prompt[slot]
 
     def top_up(self):
-        """Make sure that the next `take` finds what it may ask for; half a ring at a time."""
-        self._observe()
-        self._refill()
+        """Make sure that the next `take` finds what it may ask for; half a ring at a time.
+
+        The host knows only how much was taken when the last count arrived (`known`), and that each
+        of the `unseen` takes since then took at most `rows`. It fills in slots that are surely
+        free, and waits for the device only where that leaves too little for one more take.
+        """
+        self.observe()
+        self.refill()
         if self.filled - self.known < (self.unseen + 1) * self.rows:
-            self._copy = None  # older than what is read now, waiting: the host is far ahead
+            self.copy = None  # stale: the host ran far ahead, so wait for the count itself
             self.known, self.unseen = int(self.taken), 0
-            self._refill()
+            self.refill()
         self.unseen += 1
 
     def state_dict(self):
@@ -58,54 +63,54 @@ class ExampleQueue:
 
     def load_state_dict(self, state):
         self.taken.copy_(state["taken"])
-        self._start(int(state["taken"]))
+        self.start(int(state["taken"]))
 
-    def _start(self, taken):
+    def start(self, taken):
         self.known, self.unseen = taken, 0  # a count that was read, takes since it was
         self.filled = taken
-        self._copy = None
-        self._fill(self.size // 2)
+        self.copy = None
+        self.fill(self.size // 2)
 
-    def _refill(self):
+    def refill(self):
         if self.filled - self.known <= self.size // 2:
-            self._fill(self.size // 2)
+            self.fill(self.size // 2)
 
-    def _observe(self):
+    def observe(self):
         """Learn how many examples were taken; on CUDA from a copy that arrives by itself."""
         if self.taken.device.type != "cuda":
             self.known, self.unseen = int(self.taken), 0
             return
-        if self._copy is not None:
-            count, arrived, before = self._copy
+        if self.copy is not None:
+            count, arrived, before = self.copy
             if not arrived.query():
                 return
             self.known, self.unseen = int(count), self.unseen - before
-        self._copy = *copy_to_host(self.taken), self.unseen
+        self.copy = *copy_to_host(self.taken), self.unseen
 
-    def _fill(self, n):
+    def fill(self, n):
         count = np.arange(self.filled, self.filled + n)
         place = count * self.world + self.rank  # in the sequence of all epochs
-        x0, prompt = self.data[self._indices(place)]
+        x0, prompt = self.data[self.indices(place)]
         if (full := prompt.all(1)).any():
-            example = self._indices(place[full])[0]
+            example = self.indices(place[full])[0]
             raise ValueError(f"example {example}: the prompt leaves no position to predict")
         slot = to_device(count % self.size, self.x0)
         self.x0.index_copy_(0, slot, to_device(x0, self.x0))
         self.prompt.index_copy_(0, slot, to_device(prompt, self.prompt))
         self.filled += n
 
-    def _indices(self, place):
+    def indices(self, place):
         """Places in the sequence of all epochs -> indices into the data."""
         epoch, index = np.divmod(place, len(self.data))
         for e in np.unique(epoch):
-            index[epoch == e] = self._order(int(e))[index[epoch == e]]
+            index[epoch == e] = self.order(int(e))[index[epoch == e]]
         return index
 
-    def _order(self, epoch):
-        if self._order_of[0] != epoch:
+    def order(self, epoch):
+        if self.order_known[0] != epoch:
             order = np.random.default_rng([self.seed, epoch]).permutation(len(self.data))
-            self._order_of = epoch, order
-        return self._order_of[1]
+            self.order_known = epoch, order
+        return self.order_known[1]
 
 
 def fingerprint(data):

@@ -143,12 +143,14 @@ class HeadLoss(torch.autograd.Function):
         parts, results = chunks(len(h), len(weight)), []
         room = h.new_empty(parts[0].stop, len(weight), dtype=dtype)  # used again by each chunk
         for part in parts:
+            # The logits of a chunk live for this iteration alone. All that is wanted of them is
+            # taken here, the gradient too: (softmax - one-hot) * share, written over them.
             logits = torch.mm(inputs[part], head.T, out=room[: len(inputs[part])])
             logits[:, mask_token] = -torch.inf
             log_probs = log_softmax_(logits)
             results.append(predictions(log_probs, x0[part], position[part], policy))
             error = log_probs.exp_()
-            error.scatter_add_(1, x0[part, None], error.new_full((len(error), 1), -1))  # one-hot
+            error.scatter_add_(1, x0[part, None], error.new_full((len(error), 1), -1))
             error = error.to(dtype)  # not before: the difference is small where the model is sure
             grad_h[part] = (share[part] * (error @ head)).to(h.dtype)
             if grad_weight is not None:

@@ -68,10 +68,13 @@ def reveal(score, hidden, count):
 
     Ties go to the leftmost. Rows with fewer hidden positions reveal them all.
     """
+    # A hidden position outranks a visible one whatever its score: -inf is for visible ones alone.
     lowest = torch.finfo(score.dtype).min
     score = score.nan_to_num(lowest, neginf=lowest).masked_fill(~hidden, -torch.inf)
+    # Rows want different counts, so no topk: position i is chosen if its rank in the row is below
+    # the count. The stable sort breaks ties by place; sorting the order inverts the permutation.
     order = score.argsort(dim=1, descending=True, stable=True)
-    rank = order.argsort(dim=1)  # the inverse permutation
+    rank = order.argsort(dim=1)
     return hidden & (rank < count[:, None])
 
 

@@ -73,19 +73,19 @@ class FarBehind:
 
     def observe(self):
         queue = self.queue
-        if queue._copy is not None:
-            count, waited, before = queue._copy
+        if queue.copy is not None:
+            count, waited, before = queue.copy
             if waited[0] < self.lag:
                 waited[0] += 1
                 return
             queue.known, queue.unseen = count, queue.unseen - before
-        queue._copy = int(queue.taken), [0], queue.unseen
+        queue.copy = int(queue.taken), [0], queue.unseen
 
 
 @pytest.mark.parametrize("lag", [0, 3, 8, 16, 40])
 def test_a_late_count_never_lets_an_example_be_missed(lag, monkeypatch):
     queue = ExampleQueue(Numbers(10**6), 64)
-    monkeypatch.setattr(queue, "_observe", FarBehind(queue, lag).observe)
+    monkeypatch.setattr(queue, "observe", FarBehind(queue, lag).observe)
     everything, ids = torch.ones(64, dtype=torch.bool), []
     for _ in range(400):
         queue.top_up()
