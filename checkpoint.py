@@ -117,7 +117,9 @@ def starting_point(source, model_args):
     if "model_args" not in state:
         raise ValueError(f"{source} is no checkpoint of a run")
     if state["config"].get("lora_rank"):
-        raise ValueError(f"{source} has adapters only: start from what export.py --merge writes")
+        raise ValueError(
+            f"{source} has adapters only: start from what pretrained.export --merge writes"
+        )
     theirs = state["model_args"]
     differ = [key for key in model_args if model_args[key] != theirs[key]]
     differ = [key for key in differ if key not in ("causal", "shifted")]

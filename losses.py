@@ -49,7 +49,7 @@ def score_all(model, x, x0, policy, block=0):
 def row_shares(hidden, dtype, block=0):
     """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
 
-    A row with nothing hidden weighs nothing; only a variant (ablations.py) has such rows.
+    A row with nothing hidden weighs nothing; only a variant (studies/ablations.py) has such rows.
     """
     blocks = hidden.unflatten(1, (-1, block or hidden.shape[1]))  # (B, blocks, block)
     count = blocks.sum(2, keepdim=True).clamp(min=1)

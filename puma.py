@@ -229,7 +229,7 @@ class ProgressiveUnmasking(Buffer):
     queue          ExampleQueue; its `rows` is B
     k_schedule     (iteration, K) pairs: from that iteration on, K tokens are revealed per stage of
                    a full-length row, so that a chain has round(L / K) stages, at least 2
-    tau            also reveal what the model is surer of than this (fast-forward); None = off
+    tau            also reveal all with confidence above this (fast-forward); None = off
     buffer         how many batches of chains are held
     """
 

@@ -81,9 +81,7 @@ mlp = 384
 theta = 10000.0  # base of the rotary frequencies
 tied = False  # output head = embedding
 # -- adapters (of a pretrained model) ---------------------------------------------------------
-lora_rank = (
-    0  # of trainable matrices beside the frozen weights (pretrained/lora.py); 0 = all are trained
-)
+lora_rank = 0  # of trainable matrices beside frozen weights (pretrained/lora.py); 0 = train all
 lora_alpha = 16  # their output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
 batch_size = 128  # rows per process and forward pass

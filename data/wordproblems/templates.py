@@ -1,4 +1,4 @@
-"""The templates of wordproblems.py: what the problems are about and how they are told.
+"""The templates of generate.py: what the problems are about and how they are told.
 
 A template draws from a source r and returns a text and the answer. The text is a question, an
 empty line and its program, indented as in the function that they go into. The answer is worked
