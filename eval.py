@@ -142,7 +142,7 @@ def judge_references(rank):
 def measure_samplers(saved, test, samplers, results, rank, world):
     """Fill in what results lacks, and print it: one sampler in words, several as a table."""
     missing = [sampler for sampler in samplers if not results.row(sampler)]
-    for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) == 1):
+    for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) < 2):
         cost = solve_missing(saved, test, sampler, results, rank, world)
         result = test.summary(results.records(sampler)) | cost
         results.finish(sampler, result)
