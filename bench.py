@@ -33,7 +33,7 @@ from data.sudoku.generate import make_puzzles
 from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer
-from puma import ProgressiveUnmasking, RandomMasking, choose_random, stages_of
+from puma import Batch, ProgressiveUnmasking, RandomMasking, choose_random, stages_of
 from record import commit
 from sample import Sampler, generate
 
@@ -179,8 +179,11 @@ def text_trainer(method, where):
 class GivenCounts(RandomMasking):
     """The baseline with as many hidden tokens per row as `count` says."""
 
-    def hide(self, prompt, block):
-        return choose_random(~prompt, self.count, self.generator)
+    def batch(self, iteration):
+        self.queue.top_up()
+        x0, prompt = self.queue.take(self.every_row)
+        hidden = choose_random(~prompt, self.count, self.generator)
+        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
 
 
 class Noise:
@@ -199,11 +202,12 @@ def sample(where):
     model = sudoku_model().to(where).eval()
     data = Puzzles()
     x0, prompt = (torch.as_tensor(part, device=where) for part in data[range(len(data))])
+    x = x0.long().masked_fill(~prompt, model.mask_token)
     ratios = []
 
     def solve():
         with backend.autocast(where, dtype):
-            generate(model, x0.long(), ~prompt, Sampler(), batch_size=128)
+            generate(model, x, ~prompt, Sampler(), batch_size=128)
 
     for _ in range(rounds if reference else 0):
         theirs = run(reference, "sample", "--shape", "sudoku", "--reveal", "2")

@@ -11,8 +11,8 @@ slowest block ended, then the later blocks, which see the clean tokens of earlie
 influence how often those are trained on. If a block that ended restarted, its own tokens would
 influence how often it is trained on fully masked. Either way a state's frequency would depend on
 what it hides, and the minimiser would change (Proposition 2 needs p(z | x0) to be the same for all
-x0 that agree with z). Whether a state is a chain's last depends on what it shows alone. Only where
-a single block takes part does nothing else see its tokens: such an example leaves when that block
+x0 that agree with z). Whether a state is the last of its chain depends only on what is visible. If
+a single block takes part, no other block sees its tokens, so the example leaves when that block
 ends, as in puma.py.
 """
 
@@ -22,6 +22,7 @@ from puma import (
     Batch,
     Buffer,
     check_schedule,
+    check_sizes,
     stage_of,
     stages_of,
     step,
@@ -74,7 +75,7 @@ class BlockUnmasking(Buffer):
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, self.block)
 
     def switch(self, stages):
-        """K changes: every chain goes on, at the stage that it has by what is revealed."""
+        """K has changed: every chain continues, at the stage that its revealed share puts it in."""
         self.age = self.age * stages // self.stages
         self.stages = stages
         effective = (~self.rows(self.prompt)).sum(1)
@@ -120,12 +121,3 @@ class BlockUnmasking(Buffer):
         self.block = state["block"]
         self.stage = self.of_blocks(self.age)  # its shape
         super().load_state_dict(state)
-
-
-def check_sizes(schedule, length):
-    """The block_schedule. Raises ValueError unless its sizes divide rows of that length."""
-    check_schedule(schedule, "block_schedule")
-    for _, size in schedule:
-        if length % size:
-            raise ValueError(f"block_schedule: blocks of {size} do not divide rows of {length}")
-    return schedule

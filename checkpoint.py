@@ -31,7 +31,7 @@ def save(state, path):
 
 
 def load(path):
-    """Raises FileNotFoundError where there is none, ValueError where it is none."""
+    """Raises FileNotFoundError if the file is missing, ValueError if it is no checkpoint."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"no checkpoint {path}: train first, or give the run's out_dir")
     try:
@@ -40,18 +40,13 @@ def load(path):
         raise ValueError(f"{path} is no checkpoint: {error}") from error
 
 
-def unused(path):
-    """The path with the first number before its suffix with which there is no such file."""
-    names = (path.with_name(f"{path.stem}.{n}{path.suffix}") for n in itertools.count(1))
-    return next(name for name in names if not name.exists())
-
-
 def archive(folder):
     """Move a run, with what was measured of it, into a new folder inside its own; that folder.
 
     It is a run's folder too: every script takes it as out_dir.
     """
-    kept = unused(folder / "before")
+    names = (folder / f"before.{number}" for number in itertools.count(1))
+    kept = next(path for path in names if not path.exists())
     kept.mkdir()
     for pattern in ("weights", "*.jsonl", "*.json", "*.md", "checkpoint.pt"):
         for path in list(folder.glob(pattern)):
@@ -71,7 +66,7 @@ class Saved(NamedTuple):
 def load_model(path, device="cpu", length=0):
     """The Saved model of a checkpoint, or of weights that a run kept.
 
-    length: of the longest sequence, where that is more than what the run was trained on.
+    length: of the longest sequence, if that is more than in training.
     """
     state = load(path)
     args = state["model_args"]
@@ -91,7 +86,7 @@ def final_weights(state):
 
 
 def checksum(model):
-    """Of the weights; other weights have another one."""
+    """CRC-32 of the weights."""
     crc = 0
     for weight in model.state_dict().values():
         crc = zlib.crc32(weight.cpu().contiguous().view(torch.uint8).numpy(), crc)
@@ -145,16 +140,16 @@ def set_random_states(states):
         torch.cuda.set_rng_state(states["cuda"])
 
 
-# -- a run that saves itself and goes on -----------------------------------------------------------
+# -- saving and resuming a run ---------------------------------------------------------------------
 class Keeper:
-    """Saves a run and puts it back. parts: what has a state_dict, by name; data: a fingerprint."""
+    """Saves a run and restores it. parts: what has a state_dict, by name; data: a fingerprint."""
 
     def __init__(self, folder, config, model_args, parts, stream, data, device, rank):
         self.folder, self.config, self.model_args = folder, config, model_args
         self.parts, self.stream, self.data = parts, stream, data
         self.device, self.rank = device, rank
 
-    def save(self, iteration, block):
+    def save_checkpoint(self, iteration, block):
         """checkpoint.pt: everything. Every process calls it, the first one writes."""
         ranks = backend.gather({"stream": self.stream.state_dict(), **random_states()})
         if self.rank == 0:
@@ -162,7 +157,7 @@ class Keeper:
             state |= {"ranks": ranks, "device": self.device.type, "data": self.data}
             save(state | self.about(iteration, block), self.folder / "checkpoint.pt")
 
-    def keep(self, iteration, block):
+    def save_weights(self, iteration, block):
         """weights/<iteration>.pt: the averaged weights alone."""
         if self.rank == 0:
             weights = self.parts.get("ema", self.parts["model"]).state_dict()

@@ -9,11 +9,12 @@
     python eval.py config/humaneval.py --out_dir=... --samples=20     programs with tests, pass@k
     torchrun --nproc_per_node=8 eval.py --out_dir=...                 problems shared out
 
-Takes the run's averaged weights. Writes out_dir/eval.json, a row per sampler, and eval.md, the same
-as a table; eval.jsonl, a record per problem, as they come. Rows and records share an `id`, a
-checksum of all settings: the same command goes on where it was interrupted, and does not evaluate
-again what is there. --nelbo writes nelbo.json, with standard errors: the bound per example, per
-token (all but the prompt), and per token without padding.
+Takes the run's averaged weights. Writes out_dir/eval.json, a row per sampler; eval.md, the rows of
+the latest problems as a table; eval.jsonl, a record per problem. Rows and records share an `id`, a
+checksum of all settings: the same command does not evaluate again what is there. Interrupted, it
+goes on with the next sampler; of programs with tests, with the next batch. --nelbo writes
+nelbo.json, with standard errors: the bound per example, per token (all but the prompt), and per
+token without padding.
 """
 
 import itertools
@@ -59,34 +60,46 @@ CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
 def main(settings):
     with errors_as_messages():
         at_least(1, masks=masks, batch_size=batch_size, samples=samples, new_tokens=new_tokens)
-        at_least(1, examples=1 if examples is None else examples)
+        at_least(1, length=length, examples=1 if examples is None else examples)
+        at_least(0.001, seconds=seconds)
         samplers = grid(*(settings[field] for field in Sampler._fields))
         world, rank, where = backend.start(device)
-        if reference:
-            judge_references(rank)
-            return
         autocast = backend.autocast(where, dtype)
+        if reference:
+            if rank == 0:
+                judge_references()
+            backend.stop()
+            return
         longest = length if problems in CODE else 0
         saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
         with backend.first_process_first(rank):
-            source = load_data(saved) if nelbo else problem_set(saved)
-        if nelbo and (saved.model.causal or 0 < saved.block < source.length):
-            raise ValueError("--nelbo is of bidirectional models without blocks")
-        if saved.model.causal:  # it has one order
-            order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
-            samplers = [sampler._replace(**order) for sampler in samplers]
+            source = load_data(saved.config) if nelbo else problem_set(saved)
         origin = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
         origin |= {"seed": seed, "dtype": dtype, "device": where.type, "batch_size": batch_size}
+        if nelbo and (saved.model.causal or 0 < saved.block < source.length):
+            raise ValueError("--nelbo needs a bidirectional model without blocks")
         if not nelbo:
-            form = [samples, new_tokens, length, seconds] if problems in CODE else None
-            origin |= {"problems": problems, "file": file, "limit": examples, "form": form}
-            results = record.Results(Path(out_dir), origin, rank)
+            results = open_results(origin, rank, world)
     with autocast:
         if nelbo:
             measure_nelbo(saved.model, source, origin, rank, world)
         else:
-            measure_samplers(saved, source, dict.fromkeys(samplers), results, rank, world)
+            measure_samplers(saved, source, samplers, results, rank, world)
     backend.stop()
+
+
+def open_results(origin, rank, world):
+    """The results in out_dir under these settings, on every process as the first one reads them."""
+    content = zlib.crc32(Path(file).read_bytes()) if file else None
+    origin |= {"set": problems, "file": file, "content": content, "limit": examples}
+    origin |= {"form": [samples, new_tokens, length, seconds] if problems in CODE else None}
+    origin |= {
+        "processes": None if problems in CODE else world
+    }  # there each batch has its own seed
+    results = record.Results(Path(out_dir), origin, rank)
+    state = backend.gather({"rows": results.rows, "records": results.all})[0]
+    results.rows, results.all = state["rows"], state["records"]
+    return results
 
 
 def grid(policies, reveals, taus, tau_entropies, *rest):
@@ -107,56 +120,66 @@ def grid(policies, reveals, taus, tau_entropies, *rest):
     return samplers
 
 
-def load_data(saved):
-    return tasks.get(saved.config["dataset"]).load(saved.config)
+def load_data(config):
+    return tasks.get(config["dataset"]).load(config)
 
 
 def problem_set(saved):
-    """The problems that the settings ask for. Raises ValueError where they do not suit the run.
-
-    saved: the run; None to judge the reference solutions of programs with tests, without one.
-    """
+    """The problems that the settings ask for. Raises ValueError where they do not suit the run."""
     if problems in CODE:
         from tasks import codeeval
 
-        encoding = saved and codeeval.encoding_of(saved)
-        chosen = codeeval.read(problems, file)[:examples]
+        encoding, chosen = codeeval.encoding_of(saved), codeeval.read(problems, file)[:examples]
         return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
-    task = load_data(saved)
+    task = load_data(saved.config)
     return task.problems(problems, file) if problems or file else task.test
 
 
-def judge_references(rank):
+def judge_references():
     """Run the solutions that come with the problems; print how they end."""
     path = Path(out_dir) / "checkpoint.pt"
-    test = problem_set(None if problems in CODE else checkpoint.load_model(path))
-    if rank == 0:
-        records = test.judge_references(examples)
-        for failed in (each for each in records if each["kind"] != "correct"):
-            print(test.verdict(failed))
-        print(record.in_words(test.summary(records)))
-    backend.stop()
+    if problems in CODE:
+        from tasks import codeeval
+
+        test = codeeval.Programs(codeeval.read(problems, file), None, length, seconds)
+    elif file and not path.exists():  # word problems: their programs need no run
+        from tasks import gsm8k, text
+
+        test = text.Questions(gsm8k.read_problems(file), None, length)
+    else:
+        task = load_data(checkpoint.load(path)["config"])
+        test = task.problems(problems, file) if problems or file else task.test
+    records = test.judge_references(examples)
+    for failed in (row for row in records if row["kind"] != "correct"):
+        print(test.verdict(failed))
+    print(record.in_words(test.summary(records)))
 
 
 # -- accuracy --------------------------------------------------------------------------------------
 def measure_samplers(saved, test, samplers, results, rank, world):
-    """Fill in what results lacks, and print it: one sampler in words, several as a table."""
+    """Evaluate what results lacks, and print it: one sampler in words, several as a table."""
+    if saved.model.causal:  # it has one order
+        order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
+        samplers = [sampler._replace(**order) for sampler in samplers]
+    samplers = [*dict.fromkeys(samplers)]
     missing = [sampler for sampler in samplers if not results.row(sampler)]
     for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) < 2):
         cost = solve_missing(saved, test, sampler, results, rank, world)
-        result = test.summary(results.records(sampler)) | cost
-        results.finish(sampler, result)
+        results.finish(sampler, test.summary(results.records(sampler)) | cost)
     if rank == 0:
         rows = [results.row(sampler) for sampler in samplers]
         print(record.in_words(rows[0]) if len(rows) == 1 else results.markdown())
 
 
 def solve_missing(saved, test, sampler, results, rank, world):
-    """Records of the problems that have none yet; what that cost over all processes."""
+    """Make records of the problems that have none yet; what that cost over all processes.
+
+    None where an earlier call made some of them: what they cost is not known.
+    """
     begin, passes = time.perf_counter(), 0
-    done = {each["index"] for each in results.records(sampler)}
+    done = {row["index"] for row in results.records(sampler)}
     count = min(examples or len(test), len(test))
-    shares = [test.batches(count, batch_size, each, world) for each in range(world)]
+    shares = [test.batches(count, batch_size, number, world) for number in range(world)]
     for batches in itertools.zip_longest(*shares, fillvalue=()):  # one for each process
         indices, records = np.array(batches[rank], int), []
         if not done.issuperset(indices.tolist()):  # a batch that was cut off is made again, whole
@@ -165,14 +188,14 @@ def solve_missing(saved, test, sampler, results, rank, world):
         for part in backend.gather({"records": [r for r in records if r["index"] not in done]}):
             results.add(sampler, part["records"])
     seconds = max(backend.gather(time.perf_counter() - begin))
-    return {"forward_passes": int(backend.total([passes])[0]), "seconds": seconds}
+    cost = {"forward_passes": int(backend.total([passes])[0]), "seconds": round(seconds, 2)}
+    return dict.fromkeys(cost) if done else cost
 
 
 def solve(saved, test, indices, sampler, rank):
     """A record of each problem at `indices` (n,), and the number of forward passes.
 
-    Every batch has a random state of its own: where batches are small, neither an interruption
-    nor the number of processes changes a sample.
+    Each batch has a random state of its own, so an interruption does not change what is sampled.
     """
     x, hidden = tasks.problems_on(saved.model.lm_head.weight.device, test, indices)
     torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
@@ -189,38 +212,35 @@ def solve(saved, test, indices, sampler, rank):
 
 
 # -- while training --------------------------------------------------------------------------------
-def evaluate(task, saved, samplers, most, size, rank, world):
+def evaluate(task, model, block, samplers, most, size, rank, world):
     """Accuracy by policy and validation loss on the held-out examples, shared out over processes.
 
-    saved: model, block; most: examples of the loss at most; size: rows held at a time. The random
-    state is its own: the same at every call, and training's is left as it was.
+    most: how many examples the loss uses at most; size: rows per batch. The random state is its
+    own: the same at every call, and training's is left as it was.
     """
-    device = saved.model.lm_head.weight.device
+    device = model.lm_head.weight.device
     mine = np.arange(rank, len(task.test), world)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         solved = []
         for sampler in samplers:
             torch.manual_seed(rank)
             x, hidden = tasks.problems_on(device, task.test, mine)
-            tokens, _, _ = generate(
-                saved.model, x, hidden, sampler, saved.block, size, progress=rank == 0
-            )
+            tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
             judged = task.test.judge(tokens.cpu().numpy(), mine)
             solved.append(sum(each["kind"] == "correct" for each in judged))
-        loss, rows = validation_loss(task.validation, saved, most, size, rank, world)
+        loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
     *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
     accuracy = {s.policy: count / n for s, count in zip(samplers, solved, strict=True)}
     return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
 
 
 @torch.no_grad()
-def validation_loss(examples, saved, most, size, rank, world):
+def validation_loss(examples, model, block, most, size, rank, world):
     """The baseline's loss summed over this process's rows, of `most` in all, and their number.
 
     The masks are the same for both methods and every number of processes. The loss of a model with
     blocks is that in blocks, a causal model's that of the next token: not to be compared.
     """
-    model, block = saved.model, saved.block
     device = model.lm_head.weight.device
     x0, prompt = (torch.as_tensor(part) for part in examples[np.arange(min(len(examples), most))])
     x0, prompt = x0.long().to(device), prompt.to(device)

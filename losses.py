@@ -65,6 +65,12 @@ def row_mean(nll, hidden, block=0):
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype, block)).sum()
 
 
+def check_papl(alpha):
+    """Raise ValueError unless alpha is a finite number, at least 0."""
+    if not 0 <= alpha < math.inf:
+        raise ValueError(f"papl {alpha}: expected a finite number, at least 0")
+
+
 def papl_weights(nll, hidden, alpha, block=0):
     """1 + alpha w, with w the row's share of the probability of the true tokens; (B, L).
 
@@ -91,8 +97,7 @@ class Objective(nn.Module):
 
     def __init__(self, model, policy, papl=0.0):
         super().__init__()
-        if not 0 <= papl < math.inf:
-            raise ValueError(f"papl {papl}: expected a finite number, at least 0")
+        check_papl(papl)
         self.model, self.policy, self.papl = model, policy, papl
 
     def forward(self, x, x0, hidden, block=0):

@@ -8,8 +8,8 @@ stays what it is (Proposition 2). A chain passes through `stages` stages; at sta
 
     I_n = [n, n + 1] / stages      of its L_eff tokens that are not prompt
 
-is revealed. `step` is Algorithm 1. The classes are streams of training contexts, all alike to the
-training loop: random masks (the baseline), next tokens, and the buffer of chains.
+is revealed. `step` is Algorithm 1. The classes are streams of training contexts with one
+interface: random masks (the baseline), next tokens, and the buffer of chains.
 
     batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
     stream.advance(score, confidence)    (B, L) each, from the forward pass on that batch
@@ -64,12 +64,15 @@ def stage_of(revealed, effective, stages):
 
 
 def stages_of(length, K):
-    """How many stages a chain of `length` tokens has that reveals K of them per stage."""
+    """How many stages a chain of `length` tokens has that reveals K of them per stage.
+
+    At least two, or all contexts would be fully masked; one token has but one context.
+    """
     return max(2, round(length / K)) if length > 1 else 1
 
 
 class Batch(NamedTuple):
-    """What the objective is given, in its order."""
+    """The arguments of the objective, in order."""
 
     x: torch.Tensor  # (B, L) ids: x0 with the mask token wherever hidden
     x0: torch.Tensor  # (B, L) clean ids
@@ -85,18 +88,15 @@ class RandomMasking:
 
     def __init__(self, queue, mask_token, generator, block_schedule=()):
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
-        self.block_schedule = block_schedule
+        self.block_schedule = block_schedule and check_sizes(block_schedule, queue.x0.shape[1])
         self.every_row = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
 
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
         block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
-        hidden = self.hide(prompt, block)
+        hidden = random_masks(prompt, self.generator, block)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
-
-    def hide(self, prompt, block):
-        return random_masks(prompt, self.generator, block)
 
     def advance(self, score, confidence):
         """Random masks do not depend on the model: the next batch is drawn afresh."""
@@ -181,8 +181,8 @@ class Buffer:
         return stage, torch.stack([self.first_state(*pair) for pair in pairs])
 
     def first_state(self, prompt, stage):
-        """The hidden positions of chains that begin at any stage (B,): at 0 all are hidden."""
-        later = random_states(prompt, stage, self.stages, self.generator)
+        """Hidden positions of chains that start at `stage` (B,); at stage 0, all of them."""
+        later = random_reveal(prompt, stage, self.stages, self.generator)
         return torch.where(stage[:, None] > 0, later, ~prompt)
 
     def visited(self, name):
@@ -247,7 +247,7 @@ class ProgressiveUnmasking(Buffer):
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
 
     def switch(self, stages):
-        """K changes: every chain goes on, at the stage that it has by what is revealed."""
+        """K has changed: every chain continues, at the stage that its revealed share puts it in."""
         self.stages = stages
         effective = (~self.prompt).sum(-1)
         self.stage.copy_(stage_of(effective - self.hidden.sum(-1), effective, stages))
@@ -284,6 +284,15 @@ def check_schedule(pairs, name="k_schedule"):
     return pairs
 
 
+def check_sizes(schedule, length):
+    """The block_schedule. Raises ValueError unless its sizes divide rows of that length."""
+    check_schedule(schedule, "block_schedule")
+    for _, size in schedule:
+        if length % size:
+            raise ValueError(f"block_schedule: blocks of {size} do not divide rows of {length}")
+    return schedule
+
+
 def value_at(schedule, iteration):
     return [value for start, value in schedule if start <= iteration][-1]
 
@@ -306,7 +315,7 @@ def random_masks(prompt, generator, block=0):
     return choose_random(~rows, count, generator).view_as(prompt)
 
 
-def random_states(prompt, stage, stages, generator):
+def random_reveal(prompt, stage, stages, generator):
     """Hidden positions (B, L) of rows at `stage` (B,) whose revealed positions are random."""
     effective = (~prompt).sum(1)
     count = tokens_at((stage + uniform(len(prompt), generator)) / stages, effective)

@@ -6,9 +6,9 @@ metrics.jsonl, one JSON object per line:
     {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "val_loss", "examples"}
 
-`iter` counts finished updates, `epoch` the passes over the data that were taken up (a chain stays
-in use for several updates). grad_norm is taken before clipping; accuracy and val_loss are those of
-the averaged weights.
+`iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
+use for several updates). grad_norm is taken before clipping; accuracy and val_loss are those of the
+averaged weights.
 """
 
 import contextlib
@@ -38,7 +38,8 @@ class Log:
         self.losses, self.shown = [], {}
         if rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
-            kept = [line for line in read_lines(path) if line.get("iter", 0) <= start > 0]
+            old = read_lines(path) if start else []
+            kept = [line for line in old if line.get("iter", 0) <= start]
             write_lines(path, [*kept, {"type": "config", "config": config} | origin()])
             at_start = [line for line in kept if line["type"] == "eval" and line["iter"] == start]
             self.evaluated = bool(at_start)
@@ -48,7 +49,7 @@ class Log:
     def add(self, loss):
         self.losses.append(loss.detach())  # it stays on the device until it is reported
 
-    def report_training(self, iteration, rows, **values):
+    def report_training(self, iteration, rows, values):
         """The mean loss since the last report, and examples per second; rows: of one forward pass.
 
         Raises SystemExit where the loss is not finite: on every process that has such a loss.
@@ -126,7 +127,8 @@ class Results:
         return self.rows.get(self.key(sampler))
 
     def records(self, sampler):
-        return [each for each in self.all if each["id"] == self.key(sampler)]
+        key = self.key(sampler)
+        return [each for each in self.all if each["id"] == key]
 
     def add(self, sampler, records):
         records = [{"id": self.key(sampler)} | each for each in records]
@@ -151,9 +153,9 @@ class Results:
         for row in self.rows.values():
             if self.origin.items() <= row.items():
                 (_, score, (low, high)), *_ = scores(row)
-                cost = f"{row['tokens_per_step']:.2f}", f"{row['forward_passes']}"
                 share = f"{score:.1%} [{low:.1%}, {high:.1%}]"
-                lines.append([row["sampler"], share, *cost, f"{row['seconds']:.1f}"])
+                lines.append([row["sampler"], share, f"{row['tokens_per_step']:.2f}"])
+                lines[-1] += [str(row["forward_passes"]), str(row["seconds"])]
         head = ["sampler", "solved [95 %]", "tokens per step", "forward passes", "seconds"]
         return table(head, lines)
 
@@ -168,16 +170,15 @@ def scores(row):
 
 def in_words(row):
     """A row of results for a reader."""
-    total = sum(row["kinds"].values())
+    total = row.get("problems", sum(row["kinds"].values()))
     lines = [
         f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
         for name, score, (low, high) in scores(row)
     ]
     if "tokens_per_step" in row:
-        lines.append(
-            f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']}), "
-            f"{row['forward_passes']} forward passes, {row['seconds']:.1f} s"
-        )
+        lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
+    if row.get("seconds") is not None:
+        lines.append(f"{row['forward_passes']} forward passes, {row['seconds']} s")
     return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
 
 
@@ -262,4 +263,4 @@ def wilson_interval(correct, n):
     centre = share + z * z / (2 * n)
     spread = z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2)
     low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
-    return max(low, 0.0), min(high, 1.0)  # but for rounding, they are in there
+    return max(low, 0.0), min(high, 1.0)  # clips rounding errors

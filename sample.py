@@ -10,6 +10,8 @@ Many problems, and how well they are solved: eval.py.
 """
 
 import functools
+import math
+import shutil
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -41,7 +43,7 @@ class Sampler(NamedTuple):
     policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
     reveal: int = 2  # tokens revealed per step
     tau: float | None = None  # reveal all with confidence above this, else `reveal`; None = off
-    tau_entropy: float | None = None  # the same for all of less entropy than this, in nats
+    tau_entropy: float | None = None  # the same for positions with entropy below this, in nats
     temperature: float = 0.0  # 0 = the likeliest token
     top_p: float = 1.0  # sample from the likeliest tokens that have this share of the probability
 
@@ -157,7 +159,7 @@ def reveal_step(model, sampler, h, x, hidden, start=0):
     return torch.where(chosen, token, x), chosen
 
 
-def predict(model, h, position, sampler, certain=policies.top_k):
+def predict(model, h, position, sampler, certain):
     """Token and the scores of two policies, `certain` and the sampler's, at n positions, (n,)."""
     policy, parts = policies.get(sampler.policy), []
     for part in chunks(len(h), model.vocab_size):
@@ -231,7 +233,9 @@ def animate(test, tokens, revealed_at):
         print(text, flush=True)
         time.sleep(delay)
         if step < revealed_at.max():
-            print(f"\033[{len(text.splitlines())}A\033[J", end="")  # back up to overwrite it
+            columns = shutil.get_terminal_size().columns
+            height = sum(max(1, math.ceil(len(line) / columns)) for line in text.split("\n"))
+            print(f"\033[{height}A\033[J", end="")  # back up to overwrite it
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ generated if it is not there yet, or data/sudoku/prepare.py makes it from other 
 That a puzzle has one solution is not tested: generated ones do, files are trusted.
 """
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -259,6 +258,8 @@ class Sudoku:
         """The puzzles in a file: one per line, or a CSV file with a column `puzzle`."""
         if name or not file:
             raise ValueError(f"problems {name!r}: Sudoku has none; give --file")
+        from data.sudoku.readers import read_puzzles  # only needed here
+
         return Puzzles(read_puzzles(file, self.box), self.box)
 
     @classmethod
@@ -295,27 +296,6 @@ class Sudoku:
         rows = np.sort(rows[~np.isin(keys, other_keys)])
         other_rows = np.random.default_rng(seed).permutation(other_rows)[:test]
         return cls(box, Examples(pairs, rows, box), Examples(others, other_rows, box))
-
-
-def read_puzzles(path, box):
-    """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
-
-    Raises ValueError that names the line.
-    """
-    with open(path, newline="", encoding="utf-8-sig") as lines:
-        rows = [(reader.line_num, row) for reader in [csv.reader(lines)] for row in reader if row]
-    column = rows[0][1].index("puzzle") if rows and "puzzle" in rows[0][1] else None
-    rows = rows if column is None else rows[1:]
-    if not rows:
-        raise ValueError(f"{path} has no puzzle: expected one per line")
-    puzzles = []
-    for line, row in rows:
-        try:
-            puzzles.append(parse(row[column or 0], box))
-            validate(puzzles[-1][None], box, name="puzzle".format)
-        except (ValueError, IndexError) as error:
-            raise ValueError(f"{path}, line {line}: {error}") from None
-    return np.stack(puzzles)
 
 
 def load(config):

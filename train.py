@@ -9,7 +9,7 @@ Or an autoregressive one (ar), from which such a run can start.
 
 Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
-Below: settings, `main`, the loop, and then what each part of a run is made of.
+Reads from the top: settings, `main`, `set_up`, the loop, then how each part is built.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ import tasks
 from configurator import at_least, configure, errors_as_messages
 from eval import evaluate
 from example_queue import ExampleQueue, fingerprint
-from losses import DENSE, ChunkedObjective, Objective
+from losses import DENSE, ChunkedObjective, Objective, check_papl
 from model import Transformer
 from muon import Muon
 from puma import (
@@ -146,6 +146,7 @@ def set_up(config):
     """Everything before the first iteration, as a Run. Raises ValueError for settings that fail."""
     check()
     world, rank, where = backend.start(device)
+    autocast = backend.autocast(where, dtype)
     folder = Path(out_dir or f"out/{name}_{method}_{seed}")
     saved = None
     if init_from == "resume":
@@ -157,6 +158,7 @@ def set_up(config):
         torch.manual_seed(seed)
         model, weights, model_args = make_model(task, saved, config["init_from"], where)
     model.model.gradient_checkpointing = gradient_checkpointing
+    # Without EMA a shallow copy: the model's own weights, but never compiled.
     averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
     stream = make_stream(task.train, model.mask_token, where, rank, world)
@@ -175,9 +177,8 @@ def set_up(config):
         if rank == 0 and (folder / "checkpoint.pt").exists():
             print(f"kept in {checkpoint.archive(folder)}: the run that was in {folder}")
         if keep_every:
-            keeper.keep(0, block_at(0))
-        keeper.save(0, block_at(0))
-    autocast = backend.autocast(where, dtype)
+            keeper.save_weights(0, block_at(0))
+        keeper.save_checkpoint(0, block_at(0))
     return Run(task, model, averaged, optimizer, stream, objective, keeper, start, autocast,
                world, rank)  # fmt: skip
 
@@ -186,10 +187,9 @@ def train(run, log):
     """The loop, from run.start to max_iters; the last evaluation."""
     stop, result = stop_on_signal(), None
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
-        result = report(run, log, run.start)  # the run was killed in it
+        result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
-        block = block_at(iteration)
-        if block != block_at(max(iteration - 1, 0)):
+        if block_at(iteration) != block_at(max(iteration - 1, 0)):
             torch.compiler.reset()  # it gives up after a few versions of the same code
         for group in run.optimizer.param_groups:
             group["lr"] = lr_at(iteration)
@@ -206,18 +206,17 @@ def train(run, log):
         run.optimizer.zero_grad()
         if ema:
             update_average(run.averaged, run.model, iteration)
-
         done = iteration + 1
         log.bar.update()
         if done % log_interval == 0:
             epoch = run.stream.queue.known * run.world / len(run.task.train)
-            log.report_training(done, batch_size * run.world, grad_norm=norm.item(), epoch=epoch,
-                                lr=lr_at(iteration))  # fmt: skip
+            values = {"grad_norm": norm.item(), "epoch": epoch, "lr": lr_at(iteration)}
+            log.report_training(done, batch_size * run.world, values)
         if keep_every and done % keep_every == 0:
-            run.keeper.keep(done, block)
+            run.keeper.save_weights(done, batch.block)
         stopping = backend.any_process(stop.is_set())
         if stopping or evaluates_at(done) or done % checkpoint_interval == 0:
-            run.keeper.save(done, block)  # before the evaluation, in which a run may be killed
+            run.keeper.save_checkpoint(done, batch.block)  # a run may be killed in an evaluation
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
         if evaluates_at(done):
@@ -227,12 +226,13 @@ def train(run, log):
 
 
 def evaluation(run, done):
-    """What eval.evaluate says of the averaged weights after `done` updates."""
-    saved = checkpoint.Saved(run.averaged, {}, done, block_at(max(done - 1, 0)))
+    """eval.evaluate of the averaged weights after `done` updates."""
+    block = block_at(max(done - 1, 0))
     with run.autocast:
         return evaluate(
-            run.task, saved, samplers(), test_examples, eval_batch_size, run.rank, run.world
-        )
+            run.task, run.averaged, block, samplers(), test_examples, eval_batch_size,
+            run.rank, run.world,
+        )  # fmt: skip
 
 
 def report(run, log, done):
@@ -246,7 +246,7 @@ def report(run, log, done):
 def check():
     """Raise ValueError for settings that no run can have, before anything is loaded or made.
 
-    What only the data or the model can refuse, they refuse.
+    Values that depend on the data or the model are checked where these are made.
     """
     at_least(
         1, train_examples=train_examples, test_examples=test_examples, buffer=buffer, dim=dim,
@@ -258,8 +258,11 @@ def check():
     if chains_from >= max_iters > 0 and method not in ("mdm", "ar"):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     tasks.get(dataset)
-    check_schedule(k_schedule)
+    check_method()
+    policies.get(policy)
     policies.check_tau(tau)
+    check_papl(papl)
+    check_schedule(k_schedule)
     if block_schedule:
         check_schedule(block_schedule, "block_schedule")
         if method == "ar":
@@ -268,6 +271,8 @@ def check():
         check_pretrained()
     elif lora_rank and init_from != "resume":
         raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER")
+    if lora_rank and (ema or keep_every):
+        raise ValueError(f"lora_rank {lora_rank}: expected ema 0, keep_every 0")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     for sampler in samplers():
@@ -279,15 +284,26 @@ def check_pretrained():
         raise ValueError(f"init_from {init_from!r}: expected scratch, resume, FILE.pt or hf:FOLDER")
     if dataset == "sudoku" or method == "ar":
         raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
-    if lora_rank and (ema or keep_every):
-        raise ValueError(f"lora_rank {lora_rank}: expected ema 0, keep_every 0")
+
+
+def check_method():
+    """Raise ValueError unless the method is one of those below or a variant of PUMA."""
+    if method in ("puma", "mdm", "ar"):
+        return
+    from studies.ablations import CHAINS
+
+    if method not in CHAINS or block_schedule:
+        others = ", ".join(CHAINS)
+        raise ValueError(
+            f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
+        )
 
 
 def samplers():
     """With which a run is evaluated while it trains; a causal model has one order."""
     if method == "ar":
         return [Sampler("left_to_right", 1)]
-    return [Sampler(each, eval_reveal, eval_tau) for each in eval_policies]
+    return [Sampler(name, eval_reveal, eval_tau) for name in dict.fromkeys(eval_policies)]
 
 
 def evaluates_at(iteration):
@@ -311,7 +327,7 @@ def lr_at(iteration):
 
 # -- the parts of a run ----------------------------------------------------------------------------
 def make_model(task, saved, origin, where):
-    """The model, what stands for it in a checkpoint, and the arguments that it is made from.
+    """The model, what is saved in its place (itself, or its adapters), and its arguments.
 
     saved: a checkpoint to resume, whose weights are loaded later, or None; origin: as init_from.
     Raises ValueError if a pretrained model, or that of another run, does not fit.
@@ -360,38 +376,33 @@ def update_average(averaged, model, n):
 
 
 def make_stream(data, mask_token, where, rank, world):
-    """Where the training contexts come from (puma.py). Raises ValueError for another method."""
+    """Where the training contexts come from (puma.py)."""
     queue = ExampleQueue(data, batch_size, where, seed, rank, world)
     generator = torch.Generator(where).manual_seed(seed * world + rank)
-    shared = queue, mask_token, generator
     if method == "ar":
-        return NextToken(*shared)
-    if block_schedule:
-        from block import check_sizes
-
-        check_sizes(block_schedule, queue.x0.shape[1])
-    masks = RandomMasking(*shared, block_schedule)
+        return NextToken(queue, mask_token, generator)
+    masks = RandomMasking(queue, mask_token, generator, block_schedule)
     if method == "mdm":
         return masks
-    chains = make_chains(shared, (k_schedule, tau, buffer))
+    if block_schedule:
+        from block import BlockUnmasking
+
+        chains = BlockUnmasking(
+            queue, mask_token, generator, block_schedule, k_schedule, tau, buffer
+        )
+    else:
+        kind = chain_class(method)
+        chains = kind(queue, mask_token, generator, k_schedule, tau, buffer)
     return RandomFirst(masks, chains, chains_from) if chains_from else chains
 
 
-def make_chains(shared, settings):
-    if method == "puma" and block_schedule:
-        from block import BlockUnmasking
-
-        return BlockUnmasking(*shared, block_schedule, *settings)
-    if method == "puma":
-        return ProgressiveUnmasking(*shared, *settings)
+def chain_class(name):
+    """The buffer of a method: PUMA's, or that of a variant."""
+    if name == "puma":
+        return ProgressiveUnmasking
     from studies.ablations import CHAINS
 
-    if method not in CHAINS or block_schedule:
-        others = ", ".join(CHAINS)
-        raise ValueError(
-            f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
-        )
-    return CHAINS[method](*shared, *settings)
+    return CHAINS[name]
 
 
 def stop_on_signal():

@@ -6,7 +6,7 @@
 #     torchrun --nproc_per_node=8 eval.py config/humaneval.py --out_dir=out/dream_coder_puma_1
 #     python -m pretrained.memory                                    # what it takes, no weights
 #
-# Eight GPUs of 40 GB at least: memory.py finds 24 GiB each, and 33 with --batch_size=32 and
+# Eight GPUs of 40 GB at least: pretrained.memory finds 24 GiB each, and 33 with --batch_size=32 and
 # --accumulate=1. Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of
 # MBPP above the base model, on eight H100. Not run here, so hours are not known.
 # Ours, where the paper is silent: alpha, the buffer, the end of the cosine. Its table has K = 6.

@@ -108,8 +108,9 @@ def protections():
     return worker.layers
 
 
+@functools.cache
 def report_missing_layers():
-    """Start a worker, and say which of the layers above are missing on this system."""
+    """Start a worker, and say once which of the layers above are missing on this system."""
     known = {"namespaces", "capabilities", "landlock", "seccomp"}
     if missing := known - set(protections()):
         print(f"generated programs run without {', '.join(sorted(missing))}: see sandbox/")

@@ -7,14 +7,14 @@ the loss stays what it is (Proposition 2 of the paper): that holds for all of th
 
 import torch
 
-from puma import ProgressiveUnmasking, random_masks, random_states, uniform
+from puma import ProgressiveUnmasking, random_masks, random_reveal, uniform
 
 
 class RandomStart(ProgressiveUnmasking):
     """A new chain starts with a random reveal of stage 0's share, as in the authors' code."""
 
     def first_state(self, prompt, stage):
-        return random_states(prompt, stage, self.stages, self.generator)
+        return random_reveal(prompt, stage, self.stages, self.generator)
 
     def refill(self, ended, x0, prompt, hidden, stage):
         batch = super().refill(ended, x0, prompt, hidden, stage)

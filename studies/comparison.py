@@ -33,7 +33,7 @@ IGNORED = (
 ERRORS = "errors at the end"
 # The fields of evaluation.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
-GRID = "weights", "examples", "seed", "dtype"  # what all samplers of a grid have in common
+GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
 
@@ -88,8 +88,8 @@ def shared_samplers(runs):
     """
     grids = []
     for rows in (read_result(run, "eval.json") for run in runs):
-        last = [rows[-1][key] for key in GRID]
-        rows = [row for row in rows if [row[key] for key in GRID] == last]
+        last = [rows[-1].get(key) for key in GRID]
+        rows = [row for row in rows if [row.get(key) for key in GRID] == last]
         grids.append({tuple(row[key] for key in SAMPLER): row for row in rows})
     shared = [sampler for sampler in grids[0] if all(sampler in grid for grid in grids)]
     return {sampler: [grid[sampler] for grid in grids] for sampler in shared}

@@ -49,34 +49,37 @@ def main():
         if len(files) < 2:
             raise ValueError(f"{out_dir} has no weights to compare: train it with --keep_every")
         task = sudoku.load(config)
-        test = task.test
-        rows = np.arange(min(puzzles, len(test)))
-    x0 = torch.as_tensor(task.validation[rows][0]).long().to(where)
-    x, hidden = tasks.problems_on(where, test, rows)
-    policy = policies.get(config["policy"])
-    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
-    K, tau = config["k_schedule"][-1][1], config["tau"]
-    steps, iterations, solved = {"chain": [], "sampler": []}, [], []
-    for file in tqdm(files, "weights"):
-        saved = checkpoint.load_model(file, where)
-        torch.manual_seed(0)
-        steps["chain"].append(chain(saved.model, x0, hidden, policy, K, tau))
-        tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)
-        steps["sampler"].append(revealed_at)
-        judged = test.judge(tokens.cpu().numpy(), rows)
-        solved.append(sum(each["kind"] == "correct" for each in judged) / len(rows))
-        iterations.append(saved.iteration)
-    steps = {name: torch.stack(each).cpu() for name, each in steps.items()}  # (T, N, L)
-    distance = {name: distances(each).tolist() for name, each in steps.items()}
+    iterations, solved, steps = measure(files, task, config, where)
+    distance = {name: distances(orders).tolist() for name, orders in steps.items()}
     write_json(
         Path(out_dir, "trajectories.json"),
         {"config": config, "commit": commit(), "iterations": iterations}
         | {"solved": solved, "d_abs": distance}
-        | {"steps": {name: each.tolist() for name, each in steps.items()}},
+        | {"steps": {name: orders.tolist() for name, orders in steps.items()}},
     )
     rows = zip(iterations, solved, *distance.values(), strict=True)
     cells = [[str(iteration), *(f"{value:.3f}" for value in row)] for iteration, *row in rows]
     print(table(["iteration", "solved", "d_abs, chain", "d_abs, sampler"], cells))
+
+
+def measure(files, task, config, where):
+    """Of each weight file: its iteration, the share solved, {chain, sampler: steps (T, N, L)}."""
+    rows = np.arange(min(puzzles, len(task.test)))
+    x0 = torch.as_tensor(task.validation[rows][0]).long().to(where)
+    x, hidden = tasks.problems_on(where, task.test, rows)
+    policy, K, tau = policies.get(config["policy"]), config["k_schedule"][-1][1], config["tau"]
+    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
+    iterations, solved, chains, samples = [], [], [], []
+    for file in tqdm(files, "weights"):
+        saved = checkpoint.load_model(file, where)
+        torch.manual_seed(0)
+        chains.append(chain(saved.model, x0, hidden, policy, K, tau).cpu())
+        tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)
+        samples.append(revealed_at.cpu())
+        kinds = [record["kind"] for record in task.test.judge(tokens.cpu().numpy(), rows)]
+        solved.append(kinds.count("correct") / len(rows))
+        iterations.append(saved.iteration)
+    return iterations, solved, {"chain": torch.stack(chains), "sampler": torch.stack(samples)}
 
 
 @torch.no_grad()
@@ -90,7 +93,7 @@ def chain(model, x0, hidden, policy, K, tau):
     revealed_at, stage = torch.zeros_like(x0), torch.zeros_like(effective)
     r = torch.zeros(len(x0), device=x0.device)
     for number in range(1, stages + 1):
-        revealed_at[hidden] = number  # of those that stay hidden it is put off
+        revealed_at[hidden] = number  # what stays hidden gets the next number in the next step
         x = x0.masked_fill(hidden, model.mask_token)
         _, score, confidence = losses.score_all(model, x, x0, policy)
         hidden, stage, ended = puma.step(

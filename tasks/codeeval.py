@@ -107,10 +107,28 @@ class Sampled(Programs):
             batches += [group[at : at + size] for at in range(0, len(group), size)]
         return batches[rank::world]
 
-    def judge(self, tokens, indices):
-        if not self[indices][1].any():
-            return [self.record(i, "", "", "too_long", "") for i in indices]
-        return super().judge(tokens, indices)
+
+class Requests(text.Prompts):
+    """Instructions that a user types, in the chat template; their answers are not judged."""
+
+    def ids(self, problem):
+        return corpus.chat(self.encoding, problem, "", 256 * self.length)[0]
+
+    def judge_texts(self, texts, indices):
+        return [{"kind": "not_judged", "answer": answer, "detail": ""} for answer in texts]
+
+
+class Instructions(text.Text):
+    """Instructions to train on, with HumanEval's problems as the test set."""
+
+    def problems(self, name, file):
+        """The problems of a file in HumanEval's form."""
+        if name or not file:
+            raise ValueError(f"problems {name!r}: expected humaneval, mbpp, or --file")
+        return Programs(read("humaneval", file), self.encoding, self.length)
+
+    def prompts(self, texts):
+        return Requests(texts, self.encoding, self.length)
 
 
 def load(config):
@@ -119,11 +137,12 @@ def load(config):
     train, validation, encoding = text.read_corpus(folder)
     problems = read("humaneval", folder / "humaneval.jsonl")[: config["test_examples"]]
     test = Programs(problems, encoding, train.length)
-    return text.Text(folder, train, validation, test, encoding)
+    return Instructions(folder, train, validation, test, encoding)
 
 
 def read(name, file):
     """The problems of humaneval or mbpp, from a file in their form or ("") from the hub."""
+    sandbox.report_missing_layers()
     return importlib.import_module(f"tasks.{name}").read(file)
 
 
@@ -164,7 +183,7 @@ def kind_of(outcome):
 
 
 def pass_at_k(n, correct, k):
-    """The chance that one of k programs is right, of n of which `correct` are: without bias.
+    """Unbiased estimate that at least one of k programs is right, given n of which `correct` are.
 
     Chen et al. (arXiv 2107.03374), eq. 1: the share of the subsets of k that hold a right one.
     """

@@ -22,8 +22,8 @@ from tasks import Problems, gsm8k
 class Prompts(Problems):
     """Prompts of rows of `length` tokens; all that follows is to be generated.
 
-    A subclass says what the prompt of a problem is (`ids`) and judges texts (`judge_texts`). What
-    leaves no room for an answer is `too_long` (n,) bool: nothing is generated for it.
+    A subclass says what the prompt of a problem is (`ids`) and judges texts (`judge_texts`). For
+    what leaves no room for an answer nothing is generated: its kind is "too_long".
     """
 
     def __init__(self, problems, encoding, length):
@@ -45,21 +45,21 @@ class Prompts(Problems):
         x[~hidden] = [i for ids in prompts for i in ids[: self.length]]
         return x, hidden
 
-    @property
-    def too_long(self):
-        return ~self.rows[1].any(1)
-
     def judge(self, tokens, indices):
-        answers = zip(np.asarray(tokens), self[indices][1], strict=True)
-        texts = [answer_text(self.encoding, row[hidden].tolist()) for row, hidden in answers]
-        return self.judge_texts(texts, indices)
+        hidden = self[indices][1]
+        answers = zip(np.asarray(tokens), hidden, strict=True)
+        texts = [answer_text(self.encoding, row[mask].tolist()) for row, mask in answers]
+        records = self.judge_texts(texts, indices)
+        long = {"kind": "too_long", "detail": ""}
+        room = hidden.any(1)
+        return [r if fits else r | long for r, fits in zip(records, room, strict=True)]
 
     def show(self, tokens, seen=None):
         """The text of a row up to the end, with a box for each token that is not seen yet."""
         seen = np.ones(len(tokens), bool) if seen is None else seen
         pieces = [
             self.encoding.decode(ids) if now else "\N{LIGHT SHADE}" * len(ids)
-            for now, ids in runs(tokens, seen)
+            for now, ids in neighbours(tokens, seen)
         ]
         return "".join(pieces).split(self.encoding.decode([self.encoding.end]))[0]
 
@@ -88,7 +88,7 @@ class Questions(Prompts):
         return f"# {kind.replace('_', ' ')} {value}"
 
 
-def runs(tokens, seen):
+def neighbours(tokens, seen):
     """(seen, ids) of neighbours that are alike in seen."""
     pairs = zip(seen.tolist(), tokens.tolist(), strict=True)
     for now, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
@@ -165,7 +165,7 @@ def read_corpus(folder):
 
 
 def folder_of(config):
-    """The folder of a run's data set; generated word problems are made where they are not there."""
+    """The folder of a run's data; generates the word problems if they do not exist yet."""
     if config["data_dir"]:
         return Path(config["data_dir"])
     from data.wordproblems.prepare import make_once  # 1,500 lines that prepared text can do without

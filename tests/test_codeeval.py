@@ -203,6 +203,8 @@ def test_answers_of_a_model(evaluate, answer_with, file, tmp_path):
             assert each["completion"] == problem.reference * (kind == "correct")
     (result,) = json.loads((tmp_path / "eval.json").read_text())
     assert result["kinds"] == {"correct": 8, "assertion_failed": 2} and result["iteration"] == 7
+    assert result["set"] == "humaneval" and result["problems"] == 5
+    assert "| 80.0% [37.6%, 96.4%] |" in (tmp_path / "eval.md").read_text()
 
 
 def test_a_random_model_fails_and_goes_on_where_it_was_interrupted(
@@ -230,7 +232,7 @@ def test_a_random_model_fails_and_goes_on_where_it_was_interrupted(
     _, found = evaluate(path, *flags)
     assert found == whole and calls == [3, 3, 3, 3, 3, 1]  # the second and third again
     printed, _ = evaluate(path, *flags)  # nothing to do
-    assert len(calls) == 6 and "pass@1, of 10" in printed
+    assert len(calls) == 6 and "pass@1, of 5" in printed
     printed, other = evaluate(path, *flags, "--seed=2")
     assert len(calls) == 10 and other != whole  # four batches of seed 2
 
@@ -257,6 +259,8 @@ def test_only_prompts_of_equal_length_share_a_batch(run, file):
     "flags, message",
     [
         (["--samples=0"], "samples 0: expected at least 1"),
+        (["--seconds=0"], "seconds 0.0: expected at least 0.001"),
+        (["--length=0"], "length 0: expected at least 1"),
         (["--top_p=1.5"], "top_p 1.5: expected a share"),
         (["--policy=best"], "unknown policy 'best'"),
         (["--out_dir=nowhere"], "no checkpoint"),

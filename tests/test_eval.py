@@ -52,7 +52,7 @@ def test_rows_agree_with_the_records_and_with_the_sampler(run):
         sampler = Sampler(*(row[field] for field in Sampler._fields))
         tokens, at, passes = sample.generate(saved.model, x, hidden, sampler, batch_size=64)
         grids = tokens.numpy() + 1
-        solved = [sudoku.check(grids[i : i + 1], test.puzzles[i : i + 1], (2, 2))[0]
+        solved = [sudoku.solves(grids[i : i + 1], test.puzzles[i : i + 1], (2, 2))[0]
                   for i in range(40)]  # fmt: skip
         mine = [each for each in records if each["id"] == row["id"]]
         assert [each["kind"] == "correct" for each in mine] == solved
@@ -95,6 +95,28 @@ def test_an_interrupted_grid_keeps_its_rows(run, monkeypatch):
     assert len(calls) == 5 and rows(run)[:2] == before and len(rows(run)) == 4
     evaluate(run, *GRID, "--tau_entropy=0.2", "--policy=top_k")
     assert len(calls) == 7 and [row["tau_entropy"] for row in rows(run)] == [None] * 4 + [0.2] * 2
+
+
+def test_what_an_interruption_leaves_is_used_and_its_cost_is_not_known(run):
+    evaluate(run, "--reveal=4")
+    (row,) = rows(run)
+    assert row["forward_passes"] > 0 and row["seconds"] > 0
+    (run / "eval.json").unlink()  # as if killed before the row was written
+    printed = evaluate(run, "--reveal=4")
+    (again,) = rows(run)
+    assert (
+        again["accuracy"] == row["accuracy"] and again["tokens_per_step"] == row["tokens_per_step"]
+    )
+    assert again["forward_passes"] is again["seconds"] is None and "None forward" not in printed
+
+
+def test_another_file_of_the_same_name_is_evaluated_anew(run, tmp_path):
+    file = tmp_path / "puzzles.txt"
+    for puzzle in ("1...3..........3", "2...4..........4"):
+        file.write_text(puzzle)
+        evaluate(run, f"--file={file}")
+    grids = [each["puzzle"] for each in record.read_lines(run / "eval.jsonl")]
+    assert grids == ["1000300000000003", "2000400000000004"]
 
 
 def test_other_weights_are_measured_anew(run):

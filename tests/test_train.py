@@ -208,6 +208,7 @@ def test_ema_follows_its_definition():
         (["--block_schedule=[(0,4.0)]"], "block_schedule"),
         (["--block_schedule=[(0,4)]", "--method=ar"], "ar is the case of blocks of 1"),
         (["--device=cpuu"], "device cpuu"),
+        (["--dtype=float16"], "dtype 'float16'"),
         (["--eval_tau=high"], "expected a float or None"),
     ],
 )
@@ -228,6 +229,14 @@ def test_a_new_run_keeps_the_old_one_and_what_was_measured_of_it(tmp_path):
         assert metrics(run)[0]["config"]["seed"] == seed
         assert (run / "weights/000001.pt").exists()
         assert (run / "nelbo.json").read_text() == str(seed)
+
+
+def test_a_run_that_is_refused_leaves_the_old_one_where_it_is(trained):
+    before = {file.name: file.read_bytes() for file in trained.iterdir()}
+    for flag in ("--dtype=float16", "--papl=-1", "--method=mdn", "--eval_reveal=0"):
+        with pytest.raises(SystemExit):
+            train(trained, flag)
+    assert before == {file.name: file.read_bytes() for file in trained.iterdir()}
 
 
 @pytest.mark.parametrize("flag", ["--seed=2", "--method=mdm", "--dim=64", "--weight_decay=0.5"])

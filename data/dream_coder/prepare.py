@@ -8,7 +8,7 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
 conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
 end`, then end of text up to `length`. Writes a folder as corpus.py reads it, with HumanEval's
-problems for evaluation while training (`--dataset=humaneval`). The same command goes on where it
+problems for evaluation while training (`--dataset=instructions`). The same command goes on where it
 was interrupted, and ends with the same bytes. A row goes to train or val by a hash of its question.
 Dropped and counted in header.json: what is unusable, failed its tests, is not Python or does not
 fit, and every row that overlaps with a problem of HumanEval or MBPP (overlap.py).

@@ -41,10 +41,11 @@ out = ""  # FILE.npy for train.py, or FILE.csv
 def main():
     if Path(out).suffix not in WRITERS:
         raise ValueError(f"out={out}: expected FILE.npy or FILE.csv")
-    held_out_file(out).unlink(missing_ok=True)  # of an earlier file, whose puzzles are not these
+    write(out, readers.read(source, box, max_rating) if source else generated())
     if test_source:
         write(held_out_file(out), readers.read(test_source, box, max_rating))
-    write(out, readers.read(source, box, max_rating) if source else generated())
+    elif Path(out).suffix == ".npy":
+        held_out_file(out).unlink(missing_ok=True)  # of an earlier file of this name
 
 
 def generated():

@@ -25,6 +25,28 @@ def read(path, box, max_rating=None):
     return read_steps(path, box)
 
 
+# -- puzzles alone ----------------------------------------------------------------------------
+def read_puzzles(path, box):
+    """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
+
+    Raises ValueError that names the line.
+    """
+    with open(path, newline="", encoding="utf-8-sig") as lines:
+        rows = [(reader.line_num, row) for reader in [csv.reader(lines)] for row in reader if row]
+    column = rows[0][1].index("puzzle") if rows and "puzzle" in rows[0][1] else None
+    rows = rows if column is None else rows[1:]
+    if not rows:
+        raise ValueError(f"{path} has no puzzle: expected one per line")
+    puzzles = []
+    for line, row in rows:
+        try:
+            puzzles.append(sudoku.parse(row[column or 0], box))
+            sudoku.validate(puzzles[-1][None], box, name="puzzle".format)
+        except (ValueError, IndexError) as error:
+            raise ValueError(f"{path}, line {line}: {error}") from None
+    return np.stack(puzzles)
+
+
 # -- CSV -------------------------------------------------------------------------------------
 def read_csv(path, box, max_rating=None):
     """Batches (puzzles, solutions), uint8 (<= SLAB, L) each, of a CSV file with a header.
