@@ -6,6 +6,7 @@ Under torchrun every process holds one device and the gradients are averaged by 
 import contextlib
 import datetime
 import importlib.util
+import inspect
 import os
 import shutil
 import sysconfig
@@ -96,6 +97,14 @@ def first_process_first(rank):
 def any_process(flag):
     """Whether the flag is set on any process: all of them stop at the same iteration."""
     return total([flag])[0] > 0
+
+
+def distributed(module):
+    """The module under DDP, which averages gradients; its buffers (rotary tables) never change."""
+    name = "forward_sync_buffers"  # torch 2.13's name for what 2.11 calls broadcast_buffers
+    if name not in inspect.signature(DistributedDataParallel).parameters:
+        name = "broadcast_buffers"
+    return DistributedDataParallel(module, **{name: False})
 
 
 def synchronised(module, last):

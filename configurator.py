@@ -87,7 +87,10 @@ def configure(settings, argv=None, fields=None, lists=False):
 def command(settings):
     """What follows `python` to run the script: `train.py`, or `-m studies.plot`."""
     spec = settings.get("__spec__")
-    return f"-m {spec.name}" if spec else Path(settings["__file__"]).name
+    if spec:
+        return f"-m {spec.name}"
+    script, root = Path(settings["__file__"]).resolve(), Path(__file__).resolve().parent
+    return str(script.relative_to(root)) if script.is_relative_to(root) else script.name
 
 
 def read_keys(source):

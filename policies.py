@@ -4,8 +4,9 @@ A policy turns a model's predictions into a `score`, larger = revealed sooner (p
 
     policy(log_probs (..., V), confidence (...), position (...)) -> score (...)
 
-`log_probs` are the model's own (untempered), `confidence` is the probability of the predicted
-token: the likeliest one, or the one that was sampled. A policy never sees a hidden token of x0,
+Each position by itself: a policy may be given any part of a batch. `log_probs` are the model's own
+(untempered), `confidence` is the probability of the predicted token: the likeliest one, or the one
+that was sampled. A policy never sees a hidden token of x0,
 which is what keeps the minimiser of the loss in place (paper, Proposition 2).
 No function here loops over rows or waits for the device.
 """

@@ -16,7 +16,7 @@ import numpy as np
 from data.processes import cores
 from data.sudoku import generate
 from data.sudoku.renaming import distinct
-from tasks import Problems
+from tasks import Problems, Task
 
 SLAB = 1 << 14  # rows worked on at once: a file may have millions
 DATA_SEED = 0  # the same puzzles, and the same held out, for runs of every seed
@@ -233,7 +233,7 @@ class Puzzles(Problems):
         return f"{record['grid']} {'solved' if record['kind'] == 'correct' else 'wrong'}"
 
 
-class Sudoku:
+class Sudoku(Task):
     """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming.
 
     `validation`, whose loss is measured, is the test set: its grids are known.
@@ -246,10 +246,6 @@ class Sudoku:
         self.mask = side(box)
         self.vocab_size = side(box) + 1
 
-    def padding(self, x0):
-        """Cells without content, bool (n, L): there are none."""
-        return np.zeros(x0.shape, bool)
-
     def prompts(self, texts):
         """Puzzles that a user writes, row by row."""
         return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
@@ -257,7 +253,7 @@ class Sudoku:
     def problems(self, name, file):
         """The puzzles in a file: one per line, or a CSV file with a column `puzzle`."""
         if name or not file:
-            raise ValueError(f"problems {name!r}: Sudoku has none; give --file")
+            raise ValueError(f"problems {name!r}: Sudoku has none by name, give --file")
         from data.sudoku.readers import read_puzzles  # only needed here
 
         return Puzzles(read_puzzles(file, self.box), self.box)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 import backend
 import checkpoint
@@ -172,7 +171,7 @@ def set_up(config):
     if backend.compiles(where, compile, max_iters):
         objective.compile()
     if world > 1:
-        objective = DistributedDataParallel(objective, broadcast_buffers=False)
+        objective = backend.distributed(objective)
     if not saved:
         if rank == 0 and (folder / "checkpoint.pt").exists():
             print(f"kept in {checkpoint.archive(folder)}: the run that was in {folder}")

@@ -1,8 +1,10 @@
 """Variants of PUMA that exist only to be compared with it: `train.py --method=puma_<variant>`.
 
-Each changes one thing of puma.ProgressiveUnmasking and keeps its state, so that runs resume
-exactly. Where the choice of contexts sees x only, and never a hidden token of x0, the minimiser of
-the loss stays what it is (Proposition 2 of the paper): that holds for all of these.
+Each changes one thing of puma.ProgressiveUnmasking: what happens after a step (`refill`), before it
+(`advance`) or when K changes (`switch`). All chance comes from self.generator, which a checkpoint
+holds, so that runs resume exactly. Where the choice of contexts sees x only, and never a hidden
+token of x0, the minimiser of the loss stays what it is (Proposition 2 of the paper): that holds for
+all of these.
 """
 
 import torch

@@ -42,7 +42,7 @@ figure = (
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the variable of the figure ratio: a key of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
-out = ""  # the file of the figure; "" = <figure>.png
+out = ""  # the file of the figure; "" = out/<figure>.png
 
 LOSS = "val_loss"  # the one metric that is no accuracy
 
@@ -272,7 +272,10 @@ def main():
     check(figure, metric, against, targets)
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*,out/mdm_*"')
-    loaded, file = [load_run(folder) for folder in matching_folders(runs)], out or f"{figure}.png"
+    loaded, file = (
+        [load_run(folder) for folder in matching_folders(runs)],
+        out or f"out/{figure}.png",
+    )
     if figure in RESULTS:
         RESULTS[figure](loaded, file)
     elif figure == "ratio":

@@ -9,7 +9,9 @@
     problems(name, file)        others: a named set, or those in a file (eval.py)
     prompts(texts)              others: those that a user types (sample.py)
 
-with numpy arrays.
+with numpy arrays; `Task` has defaults for padding, problems and prompts. A task's own settings are
+lines of train.py, which it reads as config["name"]. `load` is called by every process, at resume
+and by eval.py again: it must always give the same data.
 """
 
 import importlib
@@ -30,11 +32,25 @@ def get(name):
     return importlib.import_module(TASKS[name])
 
 
+class Task:
+    """Defaults of what `load` returns."""
+
+    def padding(self, x0):
+        return np.zeros(x0.shape, bool)
+
+    def problems(self, name, file):
+        raise ValueError(f"problems {name!r}, file {file!r}: this task has its held-out ones alone")
+
+    def prompts(self, texts):
+        raise ValueError("this task takes no prompt: leave it out to see a held-out problem")
+
+
 class Problems:
     """A test set: it never puts answers into x, so no mistake in a mask can leak one.
 
     A task gives __len__ and
-        [indices (n,)]          -> x (n, L) ids, the mask token wherever hidden; hidden (n, L) bool
+        [indices]               (n,), an array or a list
+                                -> x (n, L) ids, the mask token wherever hidden; hidden (n, L) bool
         judge(tokens, indices)  -> a dictionary for each row of tokens (n, L): "kind" is "correct"
                                 or why not; the rest is what a reader wants to see
         show(tokens, seen)      -> text of one row (L,); seen (L,) bool: show these, None = all

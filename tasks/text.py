@@ -82,7 +82,7 @@ class Questions(Prompts):
     def verdict(self, record):
         kind, value = record["kind"], record["value"]
         if kind not in ("correct", "wrong_number"):
-            return f"# {kind.replace('_', ' ')} {record['detail']}".rstrip()
+            return f"# {record['detail'] or kind.replace('_', ' ')}"
         if record["answer"] is None:  # not known: a question that a user typed
             return f"# returned {value}"
         return f"# {kind.replace('_', ' ')} {value}"
