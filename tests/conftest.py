@@ -1,17 +1,23 @@
 import contextlib
 import io
+import multiprocessing
 import os
 import runpy
 import signal
-import subprocess
+import socket
 import sys
+import tempfile
+import time
+from multiprocessing import connection
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "theory"))  # its scripts import each other so
-ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # several only wait for each other at this size
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # several only wait for each other at this size
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch._inductor.config"])  # what the first step of a run imports
 TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
     "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",
     "--train_examples=200", "--test_examples=40", "--batch_size=16", "--buffer=2", "--warmup=5",
@@ -19,28 +25,86 @@ TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
 ]  # fmt: skip
 
 
-def start_training(out, *flags, processes=1):
-    """train.py in processes of its own."""
-    launcher = [sys.executable]
-    if processes > 1:
-        launcher += ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", "--standalone"]
-    command = [*launcher, "train.py", f"--out_dir={out}", *TINY, *flags]
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen(command, cwd=ROOT, env=ONE_THREAD, **pipes)
+class Script:
+    """A script in processes of its own, with ranks as torchrun gives them; none outlives the block.
+
+        with Script("train.py", *flags, processes=2) as script:
+            script.wait()
+
+    Forked from a process that has imported torch and done nothing else, so that a start is quick
+    and needs no more than a CPU: one that has trained may have threads that a fork does not copy.
+    """
+
+    def __init__(self, name, *flags, processes=1):
+        self.folder = tempfile.TemporaryDirectory()
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": processes}
+        self.processes = [
+            FORKS.Process(target=become, args=(name, flags, self.folder.name, address, rank))
+            for rank in range(processes)
+        ]
+
+    def __enter__(self):
+        for process in self.processes:
+            process.start()
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.terminate()  # torchrun then ends its own
+        for process in self.processes:
+            process.join(10)
+            process.kill()
+            process.join()
+        self.folder.cleanup()
+
+    def wait(self, seconds=120):
+        """Until all have ended; AssertionError with what they said once one fails or time is up."""
+        waiting = {process.sentinel: process for process in self.processes}
+        deadline = time.monotonic() + seconds
+        while waiting:
+            ended = connection.wait(waiting, max(0, deadline - time.monotonic()))
+            codes = [waiting.pop(sentinel).exitcode for sentinel in ended]
+            assert codes and not any(codes), "\n".join(map(self.errors, range(len(self.processes))))
+
+    def output(self, rank=0):
+        return Path(self.folder.name, f"stdout.{rank}").read_text()
+
+    def errors(self, rank=0):
+        return Path(self.folder.name, f"stderr.{rank}").read_text()
+
+
+def become(name, flags, folder, address, rank):
+    """In a forked process: be the script. What it prints goes to files of the folder."""
+    import torch
+
+    for number, stream in (1, "stdout"), (2, "stderr"):
+        os.dup2(os.open(f"{folder}/{stream}.{rank}", os.O_WRONLY | os.O_CREAT), number)
+    own = address | {"RANK": rank, "LOCAL_RANK": rank} | ONE_THREAD
+    os.environ.update({key: str(value) for key, value in own.items()})
+    torch.set_num_threads(1)
+    os.chdir(ROOT)
+    sys.argv = [str(each) for each in (name, *flags)]
+    runpy.run_path(str(ROOT / name), run_name="__main__")
+
+
+def free_port():
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        return own.getsockname()[1]
 
 
 def train(out, *flags, processes=1):
     """Run train.py to its end; what it printed. One process is this one, which saves its start."""
-    if processes > 1:
-        process = start_training(out, *flags, processes=processes)
-        try:
-            stdout, stderr = process.communicate(timeout=120)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # torchrun ends its own
-            raise
-        assert process.returncode == 0, stderr
-        return stdout
-    return run_script("train.py", f"--out_dir={out}", *TINY, *flags)
+    if processes == 1:
+        return run_script(*training(out, *flags))
+    with Script(*training(out, *flags), processes=processes) as script:
+        script.wait()
+        return script.output()
+
+
+def training(out, *flags):
+    """The command of a tiny run into that folder."""
+    return "train.py", f"--out_dir={out}", *TINY, *flags
 
 
 def run_script(name, *flags):

@@ -57,12 +57,15 @@ def file(tmp_path):
     return file
 
 
-@pytest.fixture(scope="module", params=["plain", "dream"])
+EACH_TOKENIZER = pytest.mark.parametrize("run", ["plain", "dream"], indirect=True)
+
+
+@pytest.fixture(scope="module")
 def run(request, tmp_path_factory):
     """The folder of a run whose model is random."""
     out = tmp_path_factory.mktemp("run")
     texts = [row["prompt"] + row["canonical_solution"] for row in PROBLEMS]
-    encoding = Tokenizer(train_ranks(texts, 300), request.param)
+    encoding = Tokenizer(train_ranks(texts, 300), getattr(request, "param", "plain"))
     corpus.Writer(out / "data", encoding, 40, "none").finish()
     args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
     args |= dict(dim=16, layers=1, heads=2, mlp=16)
@@ -188,6 +191,7 @@ def test_kinds_and_the_modules_that_programs_use(file):
     assert [kind for kind, _ in found] == [*completions.values()]
 
 
+@EACH_TOKENIZER
 def test_answers_of_a_model(evaluate, answer_with, file, tmp_path):
     """Right but for one problem; what follows the function is cut off. Two samples each."""
     path, wrong = file(PROBLEMS), "Own/3"
@@ -326,6 +330,7 @@ def test_mbpps_solutions_pass_but_for_one():
 
 
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")
+@EACH_TOKENIZER
 def test_five_real_problems(evaluate):
     printed, found = evaluate(HUMANEVAL, "--examples=5", "--length=2048")
     assert [*found] and {name for name, _ in found} == {f"HumanEval/{i}" for i in range(5)}

@@ -11,10 +11,10 @@ from model import Transformer
 from pretrained import lora, memory
 
 ARGS = dict(
-    vocab_size=6000, mask_token=5999, length=200, dim=192, layers=5, heads=6, kv_heads=2, mlp=512,
+    vocab_size=6000, mask_token=5999, length=200, dim=96, layers=5, heads=6, kv_heads=2, mlp=256,
     theta=1e4, tied=False, shifted=True,
 )  # fmt: skip
-BATCH = 8
+BATCH = 16
 
 
 @pytest.mark.parametrize("rank, recompute", [(8, True), (8, False), (0, True)])

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import run_script, start_training, train
+from conftest import Script, run_script, train, training
+from torch.distributed import run as torchrun
 
 import policies
 from checkpoint import load, save
@@ -31,18 +32,20 @@ def same(a, b):
     return a.equal(b) if isinstance(a, torch.Tensor) else a == b
 
 
-def kill_after(out, iteration, sign, *flags, processes=1):
-    """Start training and send the signal once this process has recorded the iteration."""
+def kill_after(out, iteration, sign, *command):
+    """Start training and send the signal once it has recorded the iteration: (stderr, status)."""
     file, begin = out / "metrics.jsonl", time.time_ns()
-    process = start_training(out, *flags, processes=processes)
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and process.poll() is None:
-        fresh = file.exists() and file.stat().st_mtime_ns > begin
-        if fresh and f'"iter": {iteration},' in file.read_text():
-            break
-        time.sleep(0.005)
-    process.send_signal(sign)
-    return process.communicate()[1], process.returncode
+    with Script(*command) as script:
+        (process,) = script.processes
+        deadline = time.monotonic() + 90
+        while time.monotonic() < deadline and process.is_alive():
+            fresh = file.exists() and file.stat().st_mtime_ns > begin
+            if fresh and f'"iter": {iteration},' in file.read_text():
+                break
+            time.sleep(0.005)
+        os.kill(process.pid, sign)
+        process.join(60)
+        return script.errors(), process.exitcode
 
 
 def test_record_and_report(trained):
@@ -69,7 +72,8 @@ def test_killed_runs_end_in_the_same_weights(method, tmp_path):
     start, saved = [], 0
     for at in sorted(random.choices(range(1, 36), k=int(os.environ.get("KILLS", "1")))):
         at = max(at, saved + 1)
-        _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *flags, *start)
+        command = training(tmp_path / "killed", *flags, *start)
+        _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *command)
         assert code == -signal.SIGKILL, f"killed at {at} from {saved}"
         saved = load(tmp_path / "killed/checkpoint.pt")["iteration"]
         assert saved % 4 == 0
@@ -87,7 +91,10 @@ def test_killed_runs_end_in_the_same_weights(method, tmp_path):
 @pytest.mark.parametrize("processes", [1, 2])
 def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_path):
     train(tmp_path / "whole", processes=processes)
-    error, code = kill_after(tmp_path / "stopped", 5, signal.SIGTERM, processes=processes)
+    command = training(tmp_path / "stopped")
+    if processes > 1:  # the real one, which passes the signal on
+        command = torchrun.__file__, f"--nproc_per_node={processes}", "--standalone", *command
+    error, code = kill_after(tmp_path / "stopped", 5, signal.SIGTERM, *command)
     assert code != 0 and "--init_from=resume" in error
     assert 5 <= load(tmp_path / "stopped/checkpoint.pt")["iteration"] < 20
     train(tmp_path / "stopped", "--init_from=resume", processes=processes)
