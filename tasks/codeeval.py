@@ -95,7 +95,7 @@ class Sampled(Programs):
             return ids, np.zeros(ids.shape, bool)
         x = np.full((len(ids), size), self.encoding.mask)
         x[:, : ids.shape[1]] = ids
-        return x, np.broadcast_to(np.arange(size) >= ids.shape[1], x.shape)
+        return x, np.tile(np.arange(size) >= ids.shape[1], (len(x), 1))
 
     def batches(self, count, size, rank, world):
         """Rows whose prompts have the same number of tokens, short ones first."""
