@@ -34,7 +34,7 @@ from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer
 from puma import Batch, ProgressiveUnmasking, RandomMasking, choose_random, stages_of
-from record import commit
+from record import origin
 from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Puzzles:
 
 def main():
     _, _, where = backend.start(device)
-    print(json.dumps({"device": str(where), "torch": torch.__version__, "commit": commit()}))
+    print(json.dumps({"device": str(where)} | origin()))
     torch.manual_seed(0)
     for part in parts:
         for name, ratio in PARTS[part](where):

@@ -74,29 +74,29 @@ def main(settings):
         saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
         with backend.first_process_first(rank):
             source = load_data(saved.config) if nelbo else problem_set(saved)
-        origin = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
-        origin |= {"seed": seed, "dtype": dtype, "device": where.type, "batch_size": batch_size}
+        conditions = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
+        conditions |= {"seed": seed, "dtype": dtype, "device": where.type, "batch_size": batch_size}
         if nelbo and (saved.model.causal or 0 < saved.block < source.length):
             raise ValueError("--nelbo needs a bidirectional model without blocks")
         if not nelbo:
-            results = open_results(origin, rank, world)
+            results = open_results(conditions, rank, world)
     with autocast:
         if nelbo:
-            measure_nelbo(saved.model, source, origin, rank, world)
+            measure_nelbo(saved.model, source, conditions, rank, world)
         else:
             measure_samplers(saved, source, samplers, results, rank, world)
     backend.stop()
 
 
-def open_results(origin, rank, world):
+def open_results(conditions, rank, world):
     """The results in out_dir under these settings, on every process as the first one reads them."""
     content = zlib.crc32(Path(file).read_bytes()) if file else None
-    origin |= {"set": problems, "file": file, "content": content, "limit": examples}
-    origin |= {"form": [samples, new_tokens, length, seconds] if problems in CODE else None}
-    origin |= {
+    conditions |= {"set": problems, "file": file, "content": content, "limit": examples}
+    conditions |= {"form": [samples, new_tokens, length, seconds] if problems in CODE else None}
+    conditions |= {
         "processes": None if problems in CODE else world
     }  # there each batch has its own seed
-    results = record.Results(Path(out_dir), origin, rank)
+    results = record.Results(Path(out_dir), conditions, rank)
     state = backend.gather({"rows": results.rows, "records": results.all})[0]
     results.rows, results.all = state["rows"], state["records"]
     return results
@@ -257,14 +257,14 @@ def validation_loss(examples, model, block, most, size, rank, world):
 
 
 # -- likelihood ------------------------------------------------------------------------------------
-def measure_nelbo(model, task, origin, rank, world):
+def measure_nelbo(model, task, conditions, rank, world):
     import likelihood
 
     begin, n = time.perf_counter(), min(examples or len(task.validation), len(task.validation))
     nats, tokens = likelihood.nelbo(
         model, task.validation, n, task.padding, masks, batch_size, seed, rank, world
     )
-    result = origin | {"commit": record.commit(), "examples": n, "masks": masks}
+    result = conditions | {"examples": n, "masks": masks} | record.origin()
     for key, column, unit in (
         ("per_example", 0, tokens[:, 0].new_ones(n)),
         ("per_token", 0, tokens[:, 0]),

@@ -106,8 +106,8 @@ class Results:
     Every process reads them, the first one writes. Raises ValueError for a damaged file.
     """
 
-    def __init__(self, folder, origin, rank):
-        self.folder, self.origin, self.rank = folder, origin, rank
+    def __init__(self, folder, conditions, rank):
+        self.folder, self.conditions, self.rank = folder, conditions, rank
         file = folder / "eval.json"
         try:
             rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
@@ -120,7 +120,7 @@ class Results:
 
     def key(self, sampler):
         """The checksum of all settings that a result depends on."""
-        text = json.dumps(self.origin | sampler._asdict(), sort_keys=True)
+        text = json.dumps(self.conditions | sampler._asdict(), sort_keys=True)
         return f"{zlib.crc32(text.encode()):08x}"
 
     def row(self, sampler):
@@ -139,19 +139,19 @@ class Results:
     def finish(self, sampler, result):
         records = self.records(sampler)
         hidden, steps = (sum(each[key] for each in records) for key in ("tokens", "steps"))
-        row = {"id": self.key(sampler), "sampler": str(sampler)} | self.origin
+        row = {"id": self.key(sampler), "sampler": str(sampler)} | self.conditions
         row |= sampler._asdict() | result
         row |= {"examples": len(records), "tokens_per_step": hidden / max(1, steps)}
-        self.rows[row["id"]] = row | {"commit": commit()}
+        self.rows[row["id"]] = row | origin()
         if self.rank == 0:
             write_json(self.folder / "eval.json", [*self.rows.values()])
             write(self.folder / "eval.md", self.markdown() + "\n")
 
     def markdown(self):
-        """The rows of this origin as a table."""
+        """The rows under these conditions as a table."""
         lines = []
         for row in self.rows.values():
-            if self.origin.items() <= row.items():
+            if self.conditions.items() <= row.items():
                 (_, score, (low, high)), *_ = scores(row)
                 share = f"{score:.1%} [{low:.1%}, {high:.1%}]"
                 lines.append([row["sampler"], share, f"{row['tokens_per_step']:.2f}"])

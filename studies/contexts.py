@@ -30,7 +30,7 @@ from data.sudoku.generate import singles
 from example_queue import ExampleQueue
 from losses import row_shares, score_all
 from puma import ProgressiveUnmasking, RandomMasking
-from record import commit, table, write_json
+from record import origin, table, write_json
 from studies import ablations
 
 out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
@@ -63,9 +63,8 @@ def main():
             seen = examine(model, stream(name, task, config, where), config, iteration)
             found = summary(*seen, task.box)
             rows.append({"iteration": iteration, "contexts": name} | found)
-    origin = {"config": config, "contexts": contexts, "sure": sure, "seed": seed}
-    origin["commit"] = commit()
-    write_json(Path(out_dir, "contexts.json"), {"origin": origin, "rows": rows})
+    settings = {"config": config, "contexts": contexts, "sure": sure, "seed": seed}
+    write_json(Path(out_dir, "contexts.json"), {"origin": settings | origin(), "rows": rows})
     print(markdown(rows))
 
 

@@ -27,7 +27,7 @@ import puma
 import sudoku
 import tasks
 from configurator import at_least, configure, errors_as_messages
-from record import commit, table, write_json
+from record import origin, table, write_json
 from sample import Sampler, generate
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
@@ -53,7 +53,8 @@ def main():
     distance = {name: distances(orders).tolist() for name, orders in steps.items()}
     write_json(
         Path(out_dir, "trajectories.json"),
-        {"config": config, "commit": commit(), "iterations": iterations}
+        {"config": config, "iterations": iterations}
+        | origin()
         | {"solved": solved, "d_abs": distance}
         | {"steps": {name: orders.tolist() for name, orders in steps.items()}},
     )
