@@ -90,12 +90,11 @@ def main(settings):
 
 def open_results(conditions, rank, world):
     """The results in out_dir under these settings, on every process as the first one reads them."""
-    content = zlib.crc32(Path(file).read_bytes()) if file else None
-    conditions |= {"set": problems, "file": file, "content": content, "limit": examples}
-    conditions |= {"form": [samples, new_tokens, length, seconds] if problems in CODE else None}
-    conditions |= {
-        "processes": None if problems in CODE else world
-    }  # there each batch has its own seed
+    is_code = problems in CODE  # whose batches have a random state each, on however many processes
+    conditions |= {"set": problems, "file": file, "limit": examples}
+    conditions |= {"content": zlib.crc32(Path(file).read_bytes()) if file else None}
+    conditions |= {"form": [samples, new_tokens, length, seconds] if is_code else None}
+    conditions |= {"processes": None if is_code else world}
     results = record.Results(Path(out_dir), conditions, rank)
     state = backend.gather({"rows": results.rows, "records": results.all})[0]
     results.rows, results.all = state["rows"], state["records"]
