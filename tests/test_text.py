@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import run_script, train
+from conftest import evaluate, run_script, train
 
 from checkpoint import load
 from data import corpus
@@ -128,10 +128,6 @@ def test_training_resumes_exactly(run, tmp_path):
     assert whole["iteration"] == parts["iteration"] == 20
     for name, weight in whole["model"].items():
         assert weight.equal(parts["model"][name])
-
-
-def evaluate(run, *flags):
-    return run_script("eval.py", f"--out_dir={run}", "--device=cpu", "--dtype=float32", *flags)
 
 
 def test_evaluation_writes_a_record_per_question(run):
