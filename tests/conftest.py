@@ -1,5 +1,6 @@
 import contextlib
 import io
+import json
 import multiprocessing
 import os
 import runpy
@@ -12,6 +13,7 @@ from multiprocessing import connection
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "theory"))  # its scripts import each other so
@@ -75,8 +77,6 @@ class Script:
 
 def become(name, flags, folder, address, rank):
     """In a forked process: be the script. What it prints goes to files of the folder."""
-    import torch
-
     for number, stream in (1, "stdout"), (2, "stderr"):
         os.dup2(os.open(f"{folder}/{stream}.{rank}", os.O_WRONLY | os.O_CREAT), number)
     own = address | {"RANK": rank, "LOCAL_RANK": rank} | ONE_THREAD
@@ -124,10 +124,28 @@ def run_script(name, *flags):
     return printed.getvalue()
 
 
+def metrics(out):
+    """The lines of a run's record."""
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def same(a, b):
+    """Whether two checkpoints are equal to the bit, but for the folder in their configuration."""
+    if isinstance(a, dict):
+        keys = a.keys() - {"out_dir", "init_from"}
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in keys)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a.equal(b) if isinstance(a, torch.Tensor) else a == b
+
+
+def evaluate(out, *flags):
+    """Run eval.py on a run; what it printed."""
+    return run_script("eval.py", f"--out_dir={out}", "--device=cpu", "--dtype=float32", *flags)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    import torch
-
     torch.set_num_threads(1)
 
 

@@ -3,12 +3,11 @@ import copy
 import pytest
 import torch
 from conftest import train
-from test_puma import MASK, Rows, make
+from toys import MASK, assert_resumes, make_chains, make_queue
 
 import losses
 import policies
 from checkpoint import load, load_model
-from example_queue import ExampleQueue
 from model import Transformer
 from puma import ProgressiveUnmasking
 from studies.ablations import CHAINS, DropChains, Explore, LateRefill, Mixed, RandomStart, Reverse
@@ -35,7 +34,7 @@ def sure_of(x):
 @EVERY
 def test_the_choice_sees_x_only(kind):
     """Other truth under the masks, same visible tokens: the same chains."""
-    first, second = (make(kind=kind, tau=0.95, k=[(0, 3), (1, 2)]) for _ in range(2))
+    first, second = (make_chains(kind=kind, tau=0.95, k=[(0, 3), (1, 2)]) for _ in range(2))
     second.x0 = torch.where(first.hidden, (second.x0 + 1) % 9, second.x0)
     for stream in (first, second):
         x, _, _, _ = stream.batch(0)
@@ -45,39 +44,25 @@ def test_the_choice_sees_x_only(kind):
 
 @EVERY
 def test_a_resumed_stream_goes_on_bit_for_bit(kind):
-    def stream():
-        return make(kind=kind, effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
-
-    def steps(stream, start):
-        seen = []
-        for i in range(start, start + 25):
-            seen += [t.clone() for t in stream.batch(i)[:3]]
-            score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
-            stream.advance(score, score)
-        return seen
-
-    whole, other = stream(), stream()
-    steps(whole, 0)
-    other.load_state_dict(whole.state_dict())
-    for ours, theirs in zip(steps(other, 25), steps(whole, 25), strict=True):
-        assert ours.equal(theirs)
+    settings = dict(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
+    assert_resumes(lambda: make_chains(kind=kind, **settings))
 
 
 @EVERY
 def test_only_a_late_refill_has_rows_with_nothing_hidden(kind):
-    stream = make(kind=kind, effective=list(range(1, 25)), tau=0.8)
+    stream = make_chains(kind=kind, effective=list(range(1, 25)), tau=0.8)
     full = [hidden.any(1).all() for _, hidden, _ in visits(stream, 60)]
     assert all(full) == (kind is not LateRefill)
 
 
 def test_random_start_reveals_the_share_of_stage_zero():
-    stream = make(kind=RandomStart)
+    stream = make_chains(kind=RandomStart)
     counts = torch.cat([24 - h[stage == 0].sum(1) for _, h, stage in visits(stream, 200)])
     assert len(counts.bincount()) == 4 and counts.bincount().min() > 0  # 0 to 3 of 24: K = 3
 
 
 def test_late_refill_is_puma_but_for_chains_that_tau_completes():
-    late, completed = make(kind=LateRefill, tau=0.9, n=10**6), 0
+    late, completed = make_chains(kind=LateRefill, tau=0.9, n=10**6), 0
     torch.manual_seed(0)
     for iteration in range(100):
         _, x0, hidden, _ = late.batch(iteration)
@@ -102,7 +87,7 @@ def test_late_refill_is_puma_but_for_chains_that_tau_completes():
 
 
 def test_late_refill_leaves_half_of_the_slots_empty_where_the_model_is_sure_of_all():
-    stream = make(kind=LateRefill, tau=0.0)
+    stream = make_chains(kind=LateRefill, tau=0.0)
     for _ in range(10):
         _, _, hidden, _ = stream.batch(0)
         stream.advance(torch.rand(16, 24), torch.ones(16, 24))
@@ -132,7 +117,7 @@ def test_a_row_with_nothing_hidden_weighs_nothing(kind):
 
 def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
     dropping, keeping = (
-        make(kind=kind, k=[(0, 12), (5, 3)], buffer=2, n=10**6, tau=0.9)
+        make_chains(kind=kind, k=[(0, 12), (5, 3)], buffer=2, n=10**6, tau=0.9)
         for kind in (DropChains, ProgressiveUnmasking)
     )
     for ours, theirs in zip(visits(dropping, 5), visits(keeping, 5), strict=True):
@@ -146,7 +131,7 @@ def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
 
 
 def test_mixed_has_fresh_random_masks_in_half_of_the_rows_and_chains_in_the_rest():
-    stream = make(kind=Mixed, n=10**6)
+    stream = make_chains(kind=Mixed, n=10**6)
     masks, seen, age = [], [], stream.stage[0, 8:].clone()
     for x0, hidden, stage in visits(stream, 400):
         masks.append(hidden[:8])
@@ -163,7 +148,7 @@ def test_mixed_has_fresh_random_masks_in_half_of_the_rows_and_chains_in_the_rest
 
 def test_explore_reveals_a_share_of_the_steps_at_random():
     """All confidence above tau: a greedy row is complete at once, an exploring one is not."""
-    queue = ExampleQueue(Rows(10**6, 24, [24]), 2000)
+    queue = make_queue(B=2000, n=10**6)
     stream = Explore(queue, MASK, torch.Generator().manual_seed(0), [(0, 12)], tau=0.9)
     stream.hidden.fill_(True)
     stream.stage.fill_(0)
@@ -178,7 +163,7 @@ def test_explore_reveals_a_share_of_the_steps_at_random():
 
 
 def test_reverse_reveals_the_least_sure_first_whatever_tau_is():
-    stream = make(kind=Reverse, tau=0.5)
+    stream = make_chains(kind=Reverse, tau=0.5)
     hidden, stage = stream.batch(0).hidden.clone(), stream.stage[0].clone()
     score = torch.rand(16, 24)
     stream.advance(score, torch.ones(16, 24))

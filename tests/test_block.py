@@ -1,10 +1,18 @@
 import numpy as np
 import pytest
 import torch
-from test_cache import MASK, L, make, prompts
-from test_puma import Rows
-from test_puma import make as make_chains
 from torch.nn.attention.flex_attention import flex_attention
+from toys import (
+    MASK,
+    Arrays,
+    L,
+    assert_resumes,
+    make_chains,
+    make_model,
+    make_problems,
+    make_queue,
+    run,
+)
 
 import backend
 import block
@@ -22,7 +30,7 @@ SIZES = [1, 2, 3, 4, 6]
 
 def noisy():
     """A batch of half masked rows: x0, x, hidden (7, L), every row with something hidden."""
-    x0, hidden = prompts()
+    x0, hidden = make_problems()
     hidden[:, -1] = True
     return x0, x0.masked_fill(hidden, MASK), hidden
 
@@ -31,7 +39,7 @@ def noisy():
 @pytest.mark.parametrize("size", SIZES)
 def test_states_in_one_pass_equal_a_pass_per_block_over_its_own_tokens(size, shifted):
     """Oracle: block b alone, after clean blocks, none of which sees a later one."""
-    model = make(shifted=shifted, kv_heads=2)
+    model = make_model(shifted=shifted, kv_heads=2)
     x0, x, _ = noisy()
     found = model(x, x0, size)
     for start in range(0, L, size):
@@ -50,7 +58,7 @@ def test_one_block_is_full_diffusion(shifted):
     for kind in (Objective, ChunkedObjective):
         results = []
         for size in (0, L):
-            model = make(shifted=shifted)
+            model = make_model(shifted=shifted)
             loss, *found = kind(model, policies.top_k)(x, x0, hidden, size)
             loss.backward()
             results.append(
@@ -61,9 +69,9 @@ def test_one_block_is_full_diffusion(shifted):
 
 def test_blocks_of_one_are_the_causal_model():
     """Loss and logits of a shifted one, but for position 0, equal next-token training."""
-    x0, hidden = prompts()
+    x0, hidden = make_problems()
     hidden[:, 0], hidden[:, 5] = False, True
-    ones, causal = make(shifted=True), make(causal=True, shifted=True)
+    ones, causal = make_model(shifted=True), make_model(causal=True, shifted=True)
     x = x0.masked_fill(hidden, MASK)
     torch.testing.assert_close(ones(x, x0, 1)[:, 1:], causal(x0)[:, 1:])
     losses = [Objective(ones, policies.top_k)(x, x0, hidden, 1)[0]]
@@ -74,7 +82,7 @@ def test_blocks_of_one_are_the_causal_model():
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_hidden_tokens_never_leak_into_their_own_or_earlier_blocks(size, shifted):
-    model = make(shifted=shifted)
+    model = make_model(shifted=shifted)
     x0, x, hidden = noisy()
     before = model(x, x0, size)
     for start in range(0, L, size):
@@ -90,7 +98,7 @@ def test_hidden_tokens_never_leak_into_their_own_or_earlier_blocks(size, shifted
 
 @pytest.mark.parametrize("size", SIZES)
 def test_loss_equals_a_slow_loop_over_rows_and_blocks(size):
-    model = make()
+    model = make_model()
     x0, x, hidden = noisy()
     hidden[3, : L - size] = False  # one block takes part
     log_probs = model.logits(model(x, x0, size)).log_softmax(-1)
@@ -110,7 +118,7 @@ def test_loss_equals_a_slow_loop_over_rows_and_blocks(size):
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_sampler_sees_the_states_of_training(size, shifted):
-    model = make(shifted=shifted)
+    model = make_model(shifted=shifted)
     x0, x, _ = noisy()
     trained, cache = model(x, x0, size), Cache(model, L, size)
     for start in range(0, L, size):
@@ -125,8 +133,8 @@ def test_the_sampler_sees_the_states_of_training(size, shifted):
 @pytest.mark.parametrize("size", [1, 3, 6])
 def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted):
     """Oracle: each row by itself, block by block, every step from the whole sequence."""
-    model = make(shifted=shifted)
-    x, hidden = prompts()
+    model = make_model(shifted=shifted)
+    x, hidden = make_problems()
     tokens, at, passes = generate(model, x, hidden, Sampler("top_k", count, tau), size, 4)
     assert passes < 2 * (L + L // size)
     for b in (0, 1, 3, 6):
@@ -183,27 +191,21 @@ def test_flex_attention_sees_what_the_boolean_mask_sees(monkeypatch):
 # -- chains ------------------------------------------------------------------------------------
 
 
-def chains(size=6, B=16, effective=None, k=3, tau=None, buffer=1, n=500, seed=0, **options):
-    queue = ExampleQueue(Rows(n, 24, effective or [24]), B, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    schedule = size if isinstance(size, list) else [(0, size)]
-    return block.BlockUnmasking(
-        queue, MASK + 1, generator, schedule, [(0, k)], tau, buffer, **options
-    )
+def make_blocks(size=6, **settings):
+    """Chains in blocks; size: theirs, or a schedule of sizes."""
 
+    def in_blocks(queue, mask, generator, *others):
+        schedule = size if isinstance(size, list) else [(0, size)]
+        return block.BlockUnmasking(queue, mask, generator, schedule, *others)
 
-def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
-    for iteration in range(steps):
-        x, x0, hidden, _ = stream.batch(iteration)
-        yield x0, x, hidden
-        stream.advance(torch.rand(16, 24), confidence())
+    return make_chains(kind=in_blocks, **settings)
 
 
 @pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 9]])
 @pytest.mark.parametrize("tau", [None, 0.8])
 def test_a_single_block_is_the_chain_of_full_diffusion(tau, effective):
     """The same batches, bit for bit."""
-    one = chains(24, effective=effective, tau=tau, buffer=2)
+    one = make_blocks(24, effective=effective, tau=tau, buffer=2)
     full = make_chains(effective=effective, tau=tau, buffer=2)
     for i in range(100):
         batch, expected = one.batch(i), full.batch(i)
@@ -219,7 +221,7 @@ def test_a_single_block_is_the_chain_of_full_diffusion(tau, effective):
 def test_every_block_has_something_hidden_and_finishes_before_its_example_goes(
     size, tau, effective
 ):
-    stream = chains(size, effective=effective, tau=tau, buffer=2)
+    stream = make_blocks(size, effective=effective, tau=tau, buffer=2)
     taken, visits = int(stream.queue.taken), 0
     for x0, _, hidden in run(stream, 60):
         turn = int(stream.turn)
@@ -238,7 +240,7 @@ def test_every_block_has_something_hidden_and_finishes_before_its_example_goes(
 
 def test_blocks_step_as_rows_do():
     """Without tau and in step, each block is the chain of puma.py on rows of its length."""
-    stream = chains(6, k=2, B=16)
+    stream = make_blocks(6, k=2, B=16)
     before = [stream.hidden[0].clone(), stream.stage[0].clone(), stream.age[0].clone()]
     stream.batch(0)
     score = torch.rand(16, 24)
@@ -262,7 +264,7 @@ def test_blocks_step_as_rows_do():
 
 def test_how_long_an_example_stays_tells_nothing_of_its_tokens():
     """Confidence that depends on the clean tokens before a block: the visits do not."""
-    stream = chains(6, tau=0.5, k=1, n=10**6)
+    stream = make_blocks(6, tau=0.5, k=1, n=10**6)
     last, stays = stream.x0.clone(), [[] for _ in range(16)]
     since = [None] * 16
     for iteration in range(60):
@@ -279,7 +281,7 @@ def test_how_long_an_example_stays_tells_nothing_of_its_tokens():
 
 
 def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():
-    stream = chains([(0, 1), (4, 6), (9, 24)], k=2, buffer=2, tau=0.9)
+    stream = make_blocks([(0, 1), (4, 6), (9, 24)], k=2, buffer=2, tau=0.9)
     for i in range(12):
         x0, age = stream.x0.clone(), stream.age.clone()
         stream.batch(i)
@@ -295,11 +297,7 @@ def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():
 
 
 def test_k_switch_in_blocks_keeps_every_chain():
-    queue = ExampleQueue(Rows(500, 24, [24]), 16)
-    schedule = [(0, 3), (5, 1)]
-    stream = block.BlockUnmasking(
-        queue, 9, torch.Generator().manual_seed(0), [(0, 6)], schedule, 0.9, 2
-    )
+    stream = make_blocks(6, k=[(0, 3), (5, 1)], tau=0.9, buffer=2)
     for _ in run(stream, 5):
         pass
     assert stream.stages == 2
@@ -324,31 +322,17 @@ def test_resumed_stream_goes_on_bit_for_bit(kind):
 
     def stream():
         if kind == "puma":
-            return chains(schedule, effective=[24, 5], tau=0.9, buffer=3)
-        queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
-        return RandomMasking(queue, 9, torch.Generator().manual_seed(0), schedule)
+            return make_blocks(schedule, effective=[24, 5], tau=0.9, buffer=3)
+        queue = make_queue(effective=[24, 5])
+        return RandomMasking(queue, MASK, torch.Generator().manual_seed(0), schedule)
 
-    def steps(stream, start, n):
-        seen = []
-        for i in range(start, start + n):
-            seen.append([t.clone() for t in stream.batch(i)[:3]])
-            score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
-            stream.advance(score, score)
-        return seen
-
-    whole = stream()
-    steps(whole, 0, 25)
-    state, other = whole.state_dict(), stream()
-    expected = steps(whole, 25, 25)
-    other.load_state_dict(state)
-    for ours, theirs in zip(steps(other, 25, 25), expected, strict=True):
-        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+    assert_resumes(stream)
 
 
 @pytest.mark.parametrize("schedule", [[(0, 7)], [(1, 6)], [(0, 6), (3, 48)], [(0, 0)]])
 def test_sizes_that_do_not_fit_are_named(schedule):
     with pytest.raises(ValueError, match="block_schedule"):
-        chains(schedule)
+        make_blocks(schedule)
 
 
 @pytest.mark.parametrize("tau", [None, 0.9])
@@ -357,18 +341,9 @@ def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
 
     Such a chain is shorter. Fully hidden blocks must still have a 1 there half of the time.
     """
-
-    class Coins:
-        x0 = np.random.default_rng(0).integers(0, 2, (100_000, 6))
-
-        def __len__(self):
-            return len(self.x0)
-
-        def __getitem__(self, indices):
-            return self.x0[indices], np.zeros((len(indices), 6), bool)
-
     generator = torch.Generator().manual_seed(0)
-    queue = ExampleQueue(Coins(), 256)
+    coins = np.random.default_rng(0).integers(0, 2, (100_000, 6))
+    queue = ExampleQueue(Arrays(coins, np.zeros(6)), 256)
     stream = block.BlockUnmasking(queue, 2, generator, [(0, 3)], [(0, 1)], tau, 1)
     ones, count = 0, 0
     for iteration in range(200):

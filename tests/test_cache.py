@@ -1,40 +1,15 @@
 import pytest
 import torch
+from toys import MASK, L, make_model, make_problems
 
 from cache import Cache
 from model import Transformer
 from sample import Sampler, generate
 
-L, MASK = 12, 8
-
-
-def make(causal=False, shifted=False, kv_heads=None):
-    torch.manual_seed(0)
-    model = Transformer(
-        9, MASK, L, dim=32, layers=3, heads=4, mlp=48, kv_heads=kv_heads,
-        causal=causal, shifted=shifted,
-    )  # fmt: skip
-    for p in model.parameters():  # biases too, and weights large enough to be sure of something
-        p.data.add_(0.2 * torch.randn_like(p))
-    return model.double()
-
-
-def prompts(n=7):
-    """Rows with holes anywhere, with a prompt in front, with one token given, with nothing to do.
-
-    None with a first block that is all masks: its logits are the same everywhere, and rounding
-    would decide what comes first.
-    """
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randint(MASK, (n, L), generator=generator)
-    hidden = torch.rand(n, L, generator=generator) < 0.5
-    hidden[0], hidden[1], hidden[2, :5] = torch.arange(L) > 0, False, False
-    return x, hidden
-
 
 def test_cached_states_of_a_causal_model_equal_uncached_ones():
-    model = make(causal=True, shifted=True, kv_heads=2)
-    x, _ = prompts()
+    model = make_model(causal=True, shifted=True, kv_heads=2)
+    x, _ = make_problems()
     cache, whole = Cache(model, L, 1), model(x)
     assert cache.states(x[:, :1]).eq(0).all()
     cache.keep(x[:, :4])
@@ -45,8 +20,8 @@ def test_cached_states_of_a_causal_model_equal_uncached_ones():
 
 @pytest.mark.parametrize("count, tau", [(1, None), (5, None), (1, 0.0)])
 def test_a_causal_model_fills_in_from_left_to_right_as_without_a_cache(count, tau):
-    model = make(causal=True, shifted=True)
-    x, hidden = prompts()
+    model = make_model(causal=True, shifted=True)
+    x, hidden = make_problems()
     tokens, at, passes = generate(model, x, hidden, Sampler("entropy", count, tau), batch_size=4)
 
     expected = x.masked_fill(hidden, MASK)

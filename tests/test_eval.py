@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import run_script, train
+from conftest import evaluate, train
 
 import checkpoint
 import record
@@ -21,10 +21,6 @@ def run(trained, tmp_path):
     """A folder with the checkpoint of a small 4x4 run; see conftest.py."""
     (tmp_path / "checkpoint.pt").symlink_to(trained / "checkpoint.pt")
     return tmp_path
-
-
-def evaluate(run, *flags):
-    return run_script("eval.py", f"--out_dir={run}", "--device=cpu", "--dtype=float32", *flags)
 
 
 def rows(run):

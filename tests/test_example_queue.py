@@ -1,22 +1,14 @@
 import numpy as np
 import pytest
 import torch
+from toys import Arrays
 
 from example_queue import ExampleQueue
 
 
-class Numbers:
+def numbers(n, given=(False, True)):
     """Example i is the row (i, 0), its second position given."""
-
-    def __init__(self, n, given=(False, True)):
-        self.n, self.given = n, given
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, indices):
-        x0 = np.stack((indices, np.zeros_like(indices)), 1)
-        return x0, np.tile(self.given, (len(indices), 1))
+    return Arrays(np.arange(n)[:, None] * [1, 0], given)
 
 
 def drain(queue, takes, seed=0):
@@ -33,7 +25,7 @@ def drain(queue, takes, seed=0):
 
 @pytest.mark.parametrize("n, world", [(1000, 1), (1000, 3), (37, 2), (5, 4)])
 def test_every_example_once_per_epoch_over_all_ranks(n, world):
-    ids = [drain(ExampleQueue(Numbers(n), 16, rank=r, world=world), 700, r) for r in range(world)]
+    ids = [drain(ExampleQueue(numbers(n), 16, rank=r, world=world), 700, r) for r in range(world)]
     shared = min(map(len, ids))
     sequence = np.array([part[:shared] for part in ids]).T.reshape(-1)  # as the ranks interleave
     epochs = len(sequence) // n
@@ -44,25 +36,25 @@ def test_every_example_once_per_epoch_over_all_ranks(n, world):
 
 
 def test_state_resumes_at_the_same_example():
-    queue = ExampleQueue(Numbers(500), 8, seed=3)
+    queue = ExampleQueue(numbers(500), 8, seed=3)
     drain(queue, 333)
     state = queue.state_dict()
     rest = drain(queue, 300, seed=1)
-    other = ExampleQueue(Numbers(500), 8, seed=3)
+    other = ExampleQueue(numbers(500), 8, seed=3)
     other.load_state_dict(state)
     assert drain(other, 300, seed=1) == rest
 
 
 def test_seed_decides_the_order():
-    orders = [drain(ExampleQueue(Numbers(99), 4, seed=seed), 50) for seed in (0, 0, 1)]
+    orders = [drain(ExampleQueue(numbers(99), 4, seed=seed), 50) for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]
 
 
 def test_an_example_without_anything_to_predict_is_named():
     with pytest.raises(ValueError, match=r"example \d+: the prompt leaves no position"):
-        ExampleQueue(Numbers(9, given=(True, True)), 4)
+        ExampleQueue(numbers(9, given=(True, True)), 4)
     with pytest.raises(ValueError, match="empty"):
-        ExampleQueue(Numbers(0), 4)
+        ExampleQueue(numbers(0), 4)
 
 
 class FarBehind:
@@ -84,7 +76,7 @@ class FarBehind:
 
 @pytest.mark.parametrize("lag", [0, 3, 8, 16, 40])
 def test_a_late_count_never_lets_an_example_be_missed(lag, monkeypatch):
-    queue = ExampleQueue(Numbers(10**6), 64)
+    queue = ExampleQueue(numbers(10**6), 64)
     monkeypatch.setattr(queue, "observe", FarBehind(queue, lag).observe)
     everything, ids = torch.ones(64, dtype=torch.bool), []
     for _ in range(400):

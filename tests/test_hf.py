@@ -1,12 +1,11 @@
 """Against transformers: its logits on the folders that it writes, and on those that we write."""
 
-import json
 import sys
 
 import pytest
 import torch
-from conftest import Script, run_script
-from test_train import same
+from conftest import Script, run_script, same
+from toys import perturbed, rewrite_config
 
 import checkpoint
 from model import Transformer
@@ -26,21 +25,12 @@ def randomised(**options):
         **SHAPE, rope_parameters=rope, attn_implementation="eager", **options
     )
     theirs = transformers.Qwen2ForCausalLM(config).eval()
-    for p in theirs.parameters():  # biases and norms too: at their initial values they test nothing
-        p.data.add_(0.1 * torch.randn_like(p))
-    return theirs
-
-
-def rewrite(folder, **values):
-    """Change config.json; None removes a key."""
-    config = json.loads((folder / "config.json").read_text()) | values
-    config = {key: value for key, value in config.items() if value is not None}
-    (folder / "config.json").write_text(json.dumps(config))
+    return perturbed(theirs)
 
 
 def as_dream(folder):
     """As Dream's folders are: another name, the older form of the rotary base."""
-    rewrite(folder, model_type="Dream", architectures=["DreamModel"], mask_token_id=66,
+    rewrite_config(folder, model_type="Dream", architectures=["DreamModel"], mask_token_id=66,
             rope_parameters=None, rope_theta=5000.0, rope_scaling=None)  # fmt: skip
 
 
@@ -144,7 +134,7 @@ def test_what_is_no_weight_is_kept(folder, tmp_path):
     ],
 )
 def test_what_does_not_fit_is_named(values, message, folder):
-    rewrite(folder, **values)
+    rewrite_config(folder, **values)
     with pytest.raises(ValueError, match=message):
         hf.load(folder, hf.read_shape(folder) | {"length": 40, "mask_token": 66})
 
@@ -194,7 +184,7 @@ def test_missing_packages_are_named(monkeypatch):
 )
 def test_data_that_does_not_fit_is_named(data, message, folder):
     as_dream(folder)
-    rewrite(folder, pad_token_id=65)
+    rewrite_config(folder, pad_token_id=65)
     fits = dict(length=40, vocab_size=66, end=65, mask=64)
     assert hf.for_diffusion(folder, **fits)["mask_token"] == 66
     with pytest.raises(ValueError, match=message):

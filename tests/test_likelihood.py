@@ -4,33 +4,21 @@ from math import comb
 import numpy as np
 import pytest
 import torch
+from toys import Arrays
 
 import losses
 from likelihood import nelbo, ratio, stratified
 from model import Transformer
 
-
-class Arrays:
-    """Examples; token 2 is padding once it has come."""
-
-    def __init__(self, x0, prompt):
-        self.x0, self.prompt = np.array(x0), np.array(prompt, bool)
-
-    def __len__(self):
-        return len(self.x0)
-
-    def __getitem__(self, indices):
-        return self.x0[indices], self.prompt[indices]
-
-    @staticmethod
-    def padding(x0):
-        return (x0 == 2).cumsum(1) > 1
-
-
 TOY = Arrays(
     [[0, 1, 2, 2, 2], [1, 1, 0, 2, 2], [0, 0, 1, 0, 2], [1, 0, 1, 1, 0]],
     [[1, 0, 0, 0, 0], [0, 0, 0, 0, 0], [1, 1, 1, 1, 0], [0, 1, 0, 1, 0]],
 )
+
+
+def padding(x0):
+    """Token 2 is, once it has come."""
+    return (x0 == 2).cumsum(1) > 1
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +38,7 @@ def enumerated(model, weigh):
     found = torch.zeros(len(TOY), 2, dtype=torch.float64)
     for row, (ids, given) in enumerate(zip(TOY.x0, TOY.prompt, strict=True)):
         x0 = torch.from_numpy(ids)
-        content = ~TOY.padding(ids[None])[0]
+        content = ~padding(ids[None])[0]
         free = [i for i in range(5) if not given[i]]
         for h in range(1, len(free) + 1):
             for hidden in combinations(free, h):
@@ -82,7 +70,7 @@ def test_the_integral_over_time_is_the_average_over_counts(model):
 def test_estimates_are_those_of_all_masks_enumerated(model, masks):
     exact, n = enumerated(model, by_time), 3000
     many = Arrays(np.tile(TOY.x0, (n, 1)), np.tile(TOY.prompt, (n, 1)))
-    nats, tokens = nelbo(model, many, 4 * n, many.padding, masks, 1024, seed=0)
+    nats, tokens = nelbo(model, many, 4 * n, padding, masks, 1024, seed=0)
     assert tokens[:4].tolist() == [[4, 2], [5, 4], [1, 1], [3, 3]]
     draws = nats.reshape(n, 4, 2)
     error = draws.std(0) / n**0.5  # less in truth: stratified draws balance each other
@@ -111,7 +99,7 @@ def test_with_a_mask_for_every_count_the_count_leaves_no_variance():
         Counting().logits(torch.tensor([float(h)])).double().log_softmax(-1)[0] for h in range(1, 7)
     )
     for seed in range(3):
-        nats, _ = nelbo(Counting(), rows, 2, rows.padding, 6, 2, seed)
+        nats, _ = nelbo(Counting(), rows, 2, padding, 6, 2, seed)
         torch.testing.assert_close(nats[:, 0], expected.expand(2))
 
 
@@ -131,11 +119,10 @@ def test_counts_are_uniform_and_stratified_over_rows_and_masks():
 
 
 def test_batches_and_processes_change_nothing(model):
-    whole, _ = nelbo(model, TOY, 4, TOY.padding, 3, 4, seed=7)
+    whole, _ = nelbo(model, TOY, 4, padding, 3, 4, seed=7)
     for batch_size, world in ((1, 1), (3, 1), (1, 2), (2, 3), (1, 3)):
         parts = [
-            nelbo(model, TOY, 4, TOY.padding, 3, batch_size, 7, rank, world)[0]
-            for rank in range(world)
+            nelbo(model, TOY, 4, padding, 3, batch_size, 7, rank, world)[0] for rank in range(world)
         ]
         torch.testing.assert_close(sum(parts), whole)
         assert world == 1 or all(len(part.nonzero()) < 8 for part in parts)

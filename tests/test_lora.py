@@ -1,14 +1,13 @@
 """A pretrained model of Dream's form, made here, fine-tuned with adapters; against peft's."""
 
-import json
 import math
 import shutil
 from importlib.util import find_spec
 
 import pytest
 import torch
-from conftest import run_script, train
-from test_train import metrics, same
+from conftest import metrics, run_script, same, train
+from toys import rewrite_config
 
 import checkpoint
 import policies
@@ -42,13 +41,8 @@ def dream(tmp_path_factory):
     theirs.lm_head.weight.data *= 5  # at its initial scale a frozen head can say little
     folder = tmp_path_factory.mktemp("dream")
     theirs.save_pretrained(folder, max_shard_size="4MB")
-    rewrite(folder, model_type="Dream", mask_token_id=1510, pad_token_id=1500)
+    rewrite_config(folder, model_type="Dream", mask_token_id=1510, pad_token_id=1500)
     return folder
-
-
-def rewrite(folder, **values):
-    config = json.loads((folder / "config.json").read_text()) | values
-    (folder / "config.json").write_text(json.dumps(config))
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +98,7 @@ def as_qwen2(folder, copy):
     copy.mkdir(exist_ok=True)
     for path in folder.iterdir():
         (copy / path.name).write_bytes(path.read_bytes())
-    rewrite(copy, model_type="qwen2")
+    rewrite_config(copy, model_type="qwen2")
     return transformers.Qwen2ForCausalLM.from_pretrained(copy, attn_implementation="eager").eval()
 
 

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from toys import perturbed
 
 from model import Transformer
 
@@ -22,10 +23,7 @@ def hugging_face(model, kv_heads, theta, tied):
 
 def randomised(**options):
     torch.manual_seed(0)
-    model = Transformer(**SHAPE, **options)
-    for p in model.parameters():  # biases and norms too: at their initial values they test nothing
-        p.data.add_(0.1 * torch.randn_like(p))
-    return model
+    return perturbed(Transformer(**SHAPE, **options))
 
 
 @pytest.mark.parametrize("kv_heads, theta, tied", [(8, 1e4, False), (2, 1e6, True)])

@@ -1,38 +1,11 @@
-import numpy as np
 import pytest
 import torch
+from toys import MASK, assert_resumes, make_chains, make_queue, run
 
 import policies
-from example_queue import ExampleQueue
 from losses import Objective
 from model import Transformer, causal
-from puma import NextToken, ProgressiveUnmasking, RandomFirst, RandomMasking, random_masks
-
-MASK = 9
-
-
-class Rows:
-    """Example i has effective[i % len] positions to predict, the rest is prompt."""
-
-    def __init__(self, n, L, effective):
-        self.n, self.L, self.effective = n, L, effective
-
-    def __len__(self):
-        return self.n
-
-    def __getitem__(self, indices):
-        x0 = (indices[:, None] // 9 ** np.arange(self.L) + np.arange(self.L)) % 9
-        open_places = np.asarray(self.effective)[indices % len(self.effective)]
-        return x0, np.arange(self.L) >= open_places[:, None]
-
-
-def make(
-    B=16, L=24, effective=None, k=3, n=500, tau=None, buffer=1, seed=0, kind=ProgressiveUnmasking
-):  # fmt: skip
-    queue = ExampleQueue(Rows(n, L, effective or [L]), B, seed=seed)
-    generator = torch.Generator().manual_seed(seed)
-    schedule = k if isinstance(k, list) else [(0, k)]
-    return kind(queue, MASK, generator, schedule, tau, buffer)
+from puma import NextToken, RandomFirst, RandomMasking, random_masks
 
 
 def slow_advance(stream, score, confidence, r):
@@ -63,7 +36,7 @@ def slow_advance(stream, score, confidence, r):
 @pytest.mark.parametrize("tau", [None, 0.8])
 @pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 3, 5, 8, 9]])
 def test_advance_equals_a_slow_loop(tau, effective):
-    stream = make(effective=effective, tau=tau, buffer=2)
+    stream = make_chains(effective=effective, tau=tau, buffer=2)
     torch.manual_seed(0)
     for _ in range(120):
         x, x0, hidden, _ = stream.batch(0)
@@ -85,18 +58,10 @@ def test_advance_equals_a_slow_loop(tau, effective):
                 assert stream.x0[turn, b].equal(x0[b])
 
 
-def run(stream, steps, confidence_of=lambda: torch.rand(16, 24)):
-    for iteration in range(steps):
-        x, x0, hidden, _ = stream.batch(iteration)
-        assert hidden.any(1).all(), "a slot without a training signal"
-        yield x0, x, hidden
-        stream.advance(torch.rand(16, 24), confidence_of())
-
-
 @pytest.mark.parametrize("tau", [None, 0.5, 0.0])
 @pytest.mark.parametrize("effective", [[24], [1], [2], [7], [8], [9], list(range(1, 25))])
 def test_every_row_has_something_hidden_and_no_chain_stalls(tau, effective):
-    stream = make(effective=effective, tau=tau)
+    stream = make_chains(effective=effective, tau=tau)
     torch.manual_seed(0)
     visits = 0
     for _ in run(stream, 100):
@@ -108,7 +73,7 @@ def test_every_row_has_something_hidden_and_no_chain_stalls(tau, effective):
 
 
 def test_chains_without_tau_visit_every_stage_once():
-    stream = make(k=3)
+    stream = make_chains(k=3)
     assert stream.stages == 8
     age = stream.stage[0].clone()
     for _ in run(stream, 40):
@@ -117,14 +82,14 @@ def test_chains_without_tau_visit_every_stage_once():
 
 
 def test_revealed_tokens_lie_in_their_stage():
-    stream = make(k=3, tau=0.9)
+    stream = make_chains(k=3, tau=0.9)
     for _, _, hidden in run(stream, 200, lambda: torch.rand(16, 24) ** 0.1):
         share = (24 - hidden.sum(1)) / 24 * stream.stages
         assert ((share >= stream.stage[0] - 1e-3) & (share <= stream.stage[0] + 1 + 1e-3)).all()
 
 
 def test_first_batch_is_spread_over_the_stages_and_later_chains_start_masked():
-    stream = make(buffer=3)
+    stream = make_chains(buffer=3)
     for turn in range(3):
         assert stream.stage[turn].bincount().tolist() == [2] * 8
         revealed = 24 - stream.hidden[turn].sum(1)
@@ -137,7 +102,7 @@ def test_first_batch_is_spread_over_the_stages_and_later_chains_start_masked():
 
 def test_policy_sees_x_only():
     """Other truth under the masks, same visible tokens: the same reveals and the same chains."""
-    first, second = make(), make()
+    first, second = make_chains(), make_chains()
     hidden = first.hidden.clone()
     second.x0 = torch.where(hidden, (second.x0 + 1) % 9, second.x0)
 
@@ -153,7 +118,7 @@ def test_policy_sees_x_only():
 
 
 def test_consecutive_batches_share_no_sequence():
-    stream = make(buffer=4, n=10**6)
+    stream = make_chains(buffer=4, n=10**6)
     batches = [set(map(tuple, x0.tolist())) for x0, *_ in run(stream, 40)]
     for i, batch in enumerate(batches):
         for other in batches[i + 1 : i + 4]:
@@ -162,7 +127,7 @@ def test_consecutive_batches_share_no_sequence():
 
 
 def test_k_switch_keeps_every_chain_and_recomputes_its_stage():
-    stream = make(k=[(0, 12), (5, 3)], buffer=2)
+    stream = make_chains(k=[(0, 12), (5, 3)], buffer=2)
     steps = run(stream, 6)
     for _ in range(5):
         next(steps)
@@ -177,45 +142,28 @@ def test_k_switch_keeps_every_chain_and_recomputes_its_stage():
 
 def test_stages_are_those_of_the_paper():
     schedule = [(0, 42)] + [(30_000 * i, 42 - 3 * i) for i in range(1, 11)]
-    stream = make(B=2, L=512, k=schedule)
+    stream = make_chains(B=2, length=512, k=schedule)
     assert [stream.stages_at(i) for i in (0, 29_999, 30_000, 300_000)] == [12, 12, 13, 43]
-    assert make(k=24).stages == 2  # at least two
+    assert make_chains(k=24).stages == 2  # at least two
     for bad in ([], [(1, 3)], [(0, 3), (0, 2)], [(0, 3), (9, 2), (5, 1)], [(0, 0)]):
         with pytest.raises(ValueError, match="k_schedule"):
-            make(k=bad)
+            make_chains(k=bad)
 
 
 @pytest.mark.parametrize("method", ["puma", "mdm"])
 def test_resumed_stream_goes_on_bit_for_bit(method):
     def stream():
         if method == "puma":
-            return make(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
-        queue = ExampleQueue(Rows(500, 24, [24, 5]), 16)
+            return make_chains(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
+        queue = make_queue(effective=[24, 5])
         return RandomMasking(queue, MASK, torch.Generator().manual_seed(0))
 
-    def steps(stream, start, n):
-        seen = []
-        for i in range(start, start + n):
-            seen.append([t.clone() for t in stream.batch(i)[:3]])
-            noise = torch.Generator().manual_seed(i)
-            score = torch.rand(16, 24, generator=noise)
-            stream.advance(score, score)
-        return seen
-
-    whole = stream()
-    steps(whole, 0, 25)
-    state = whole.state_dict()
-    expected = steps(whole, 25, 25)
-    other = stream()
-    steps(other, 0, 7)
-    other.load_state_dict(state)
-    for ours, theirs in zip(steps(other, 25, 25), expected, strict=True):
-        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+    assert_resumes(stream)
 
 
 def test_resume_with_another_buffer_is_refused():
     with pytest.raises(ValueError, match="batch size and buffer"):
-        make(buffer=2).load_state_dict(make(buffer=3).state_dict())
+        make_chains(buffer=2).load_state_dict(make_chains(buffer=3).state_dict())
 
 
 def test_random_masks_have_a_uniform_count_and_uniform_positions():
@@ -230,7 +178,7 @@ def test_random_masks_have_a_uniform_count_and_uniform_positions():
 
 def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
     """It runs on tensors without storage, where any copy to the host or mask lookup would raise."""
-    stream = make(buffer=2, tau=0.9)
+    stream = make_chains(buffer=2, tau=0.9)
     stream.batch(0)
     for name in (*stream.STATE, "queue"):
         part = stream.queue.__dict__ if name == "queue" else {name: getattr(stream, name)}
@@ -252,7 +200,7 @@ def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
 
 
 def test_top_k_chain_reveals_what_the_model_is_surest_of():
-    stream = make(k=3)
+    stream = make_chains(k=3)
     hidden = stream.batch(0).hidden
     logits = torch.zeros(16, 24, 10)
     logits[:, 4, 2] = 5.0  # sure of position 4
@@ -265,7 +213,7 @@ def test_top_k_chain_reveals_what_the_model_is_surest_of():
 
 def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
     """The output at 3 is sure of token 4. Unaligned, the chain would reveal position 3."""
-    stream = make(k=1)  # a new chain reveals one token, or two
+    stream = make_chains(k=1)  # a new chain reveals one token, or two
     stream.hidden[:], stream.stage[:] = True, 0
     model = Transformer(10, MASK, 24, 32, 2, 2, 48, shifted=True)
     states = torch.zeros(16, 24, 32)
@@ -280,7 +228,7 @@ def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
 
 
 def test_random_masks_first_then_chains_and_no_example_twice():
-    chains = make(B=8, n=100, k=6, buffer=2)
+    chains = make_chains(B=8, n=100, k=6, buffer=2)
     stream = RandomFirst(RandomMasking(chains.queue, MASK, chains.generator), chains, until=3)
     waiting = chains.hidden.clone()
     seen = []
@@ -301,7 +249,7 @@ def test_random_masks_first_then_chains_and_no_example_twice():
 
 def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
     """The loss is the cross-entropy of the output at i - 1 against token i."""
-    queue = ExampleQueue(Rows(500, 24, [20, 5]), 4)
+    queue = make_queue(B=4, effective=[20, 5])
     stream = NextToken(queue, MASK, torch.Generator().manual_seed(0))
     x, x0, hidden, _ = stream.batch(0)
     assert x.equal(x0) and set(hidden.sum(1).tolist()) == {5, 20}

@@ -3,33 +3,23 @@ import math
 import pytest
 import torch
 from conftest import run_script
+from toys import Table
 
 import policies
 from sample import Sampler, draw, generate, nucleus
 
+ANSWER = torch.tensor([2, 0, 3, 1, 1, 0])
 
-class Table:
-    """A "model" that is sure of the answer, the more the smaller its position's rank."""
 
-    mask_token, vocab_size, causal = 4, 5, False
-
-    def __init__(self, answer, rank):
-        self.answer, self.rank, self.batches = answer, rank, []
-
-    def __call__(self, x):
-        self.batches.append(len(x))
-        return torch.arange(6).expand_as(x)
-
-    def logits(self, position):
-        sure = 5.0 / (1 + self.rank)  # (L,)
-        logits = torch.nn.functional.one_hot(self.answer, 5).float() * sure[:, None]
-        logits[:, 4] = -torch.inf
-        return logits[position]
+def sure_of(answer, rank):
+    """A table that is sure of the answer, the more the smaller its position's rank."""
+    sure = 5.0 / (1 + rank)  # (L,)
+    return Table(torch.nn.functional.one_hot(answer, 5) * sure[:, None])
 
 
 @pytest.fixture
 def table():
-    return Table(torch.tensor([2, 0, 3, 1, 1, 0]), torch.tensor([3.0, 0, 5, 1, 4, 2]))
+    return sure_of(ANSWER, torch.tensor([3.0, 0, 5, 1, 4, 2]))
 
 
 def test_reveals_in_the_order_of_confidence(table):
@@ -48,7 +38,7 @@ def test_finished_rows_leave_and_waiting_rows_take_their_places(table):
     hidden[3] = False  # nothing to do
     tokens, at, passes = generate(table, torch.zeros(5, 6).long(), hidden, Sampler(), batch_size=2)
     assert table.batches == [2, 2, 2, 2, 1, 1] and passes == 6
-    assert tokens[[0, 2, 4]].eq(table.answer).all() and at.amax(1).tolist() == [3, 1, 3, 0, 3]
+    assert tokens[[0, 2, 4]].eq(ANSWER).all() and at.amax(1).tolist() == [3, 1, 3, 0, 3]
 
 
 def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
@@ -74,7 +64,7 @@ def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
 def test_tau_entropy_equals_a_slow_loop(policy):
     """All of less entropy than the threshold (nats), and otherwise the two of the best score."""
     torch.manual_seed(0)
-    table = Table(torch.randint(4, (6,)), torch.rand(6) * 4)
+    table = sure_of(torch.randint(4, (6,)), torch.rand(6) * 4)
     probs = table.logits(torch.arange(6)).softmax(-1)
     entropy = [-sum(p * math.log(p) for p in row if p) for row in probs.tolist()]
     score = probs.amax(-1).tolist() if policy is policies.top_k else [-i for i in range(6)]
@@ -153,7 +143,7 @@ def test_nucleus_leaves_the_score_what_the_model_says(table):
     tokens, *_ = generate(
         table, torch.zeros(1, 6).long(), hidden, Sampler(spy, 6, temperature=3.0, top_p=1e-6)
     )
-    assert tokens[0].equal(table.answer)
+    assert tokens[0].equal(ANSWER)
     sure = table.logits(torch.arange(6)).softmax(-1).amax(-1)
     assert seen[0].allclose(sure) and sure.max() < 1
     with pytest.raises(ValueError, match="top_p 0"):
@@ -170,7 +160,7 @@ def test_score_is_the_untempered_probability_of_the_sampled_token(table):
     torch.manual_seed(0)
     hidden = torch.ones(1, 6, dtype=torch.bool)
     tokens, *_ = generate(table, torch.zeros(1, 6).long(), hidden, Sampler(spy, 6, temperature=3.0))
-    assert tokens.ne(table.answer).any()
+    assert tokens.ne(ANSWER).any()
     assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[0, :, None])[:, 0])
 
 

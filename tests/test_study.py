@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import run_script, train
+from toys import Table
 
 import policies
 import sudoku
@@ -58,28 +59,15 @@ def test_summary_of_contexts_worked_by_hand():
     assert known["one_away"] == 0.5 and known["learnable"] == 0
 
 
-class Table:
-    """Sure of the true token in proportion to the place: sees place and x, not the rest."""
-
-    mask_token, vocab_size = 4, 5
-
-    def __call__(self, x):
-        place = torch.arange(x.shape[1]).expand_as(x)
-        return torch.nn.functional.one_hot(place, x.shape[1]).float()
-
-    def logits(self, h):
-        sure = h.argmax(-1) * 0.5
-        return torch.stack([sure, *[torch.zeros_like(sure)] * 3], -1)
-
-
 def test_chain_reveals_in_the_order_of_the_policy():
     hidden = torch.ones(2, 8, dtype=torch.bool)
     hidden[1, :6] = False
     x0 = torch.zeros(2, 8, dtype=torch.long)
-    found = trajectories.chain(Table(), x0, hidden, policies.top_k, 2, None)
+    table = Table(torch.arange(8.0)[:, None] * 0.5 * torch.eye(5)[0])  # the surer the later
+    found = trajectories.chain(table, x0, hidden, policies.top_k, 2, None)
     assert found.tolist() == [[4, 4, 3, 3, 2, 2, 1, 1], [0, 0, 0, 0, 0, 0, 2, 1]]  # 4 stages
     sure = torch.tensor(2.5).exp() / (torch.tensor(2.5).exp() + 3)  # of place 5
-    found = trajectories.chain(Table(), x0, hidden, policies.top_k, 2, sure.item() - 1e-4)
+    found = trajectories.chain(table, x0, hidden, policies.top_k, 2, sure.item() - 1e-4)
     # Three at once; one to reach stage 2's share; two; and what is left at the last stage.
     assert found[0].tolist() == [4, 4, 3, 3, 2, 1, 1, 1]
     assert found[1].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]

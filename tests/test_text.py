@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_script, train
+from conftest import ROOT, evaluate, run_script, train
 
 import record
 from checkpoint import load
@@ -131,10 +131,6 @@ def test_training_resumes_exactly(run, tmp_path):
     assert whole["iteration"] == parts["iteration"] == 20
     for name, weight in whole["model"].items():
         assert weight.equal(parts["model"][name])
-
-
-def evaluate(run, *flags):
-    return run_script("eval.py", f"--out_dir={run}", "--device=cpu", "--dtype=float32", *flags)
 
 
 def test_evaluation_writes_a_record_per_question(run):

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import Script, run_script, train, training
+from conftest import Script, evaluate, metrics, same, train, training
 from torch.distributed import run as torchrun
 
 import policies
@@ -16,20 +16,6 @@ from checkpoint import load, save
 from losses import Objective
 from model import Transformer
 from record import write_lines
-
-
-def metrics(out):
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
-def same(a, b):
-    """Whether two checkpoints are equal to the bit, but for the folder in their configuration."""
-    if isinstance(a, dict):
-        keys = a.keys() - {"out_dir", "init_from"}
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in keys)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return a.equal(b) if isinstance(a, torch.Tensor) else a == b
 
 
 def kill_after(out, iteration, sign, *command):
@@ -159,7 +145,7 @@ def test_eval_repeats_the_final_evaluation(trained):
     final = metrics(trained)[-1]
     assert final["type"] == "eval"
     policies = f"--policy={[*final['accuracy']]}"
-    run_script("eval.py", f"--out_dir={trained}", "--device=cpu", "--dtype=float32", policies)
+    evaluate(trained, policies)
     rows = json.loads((trained / "eval.json").read_text())
     assert {row["policy"]: row["accuracy"] for row in rows} == final["accuracy"]
     for name in ("eval.json", "eval.jsonl", "eval.md"):
@@ -295,7 +281,7 @@ def test_block_size_warm_up_from_an_autoregressive_run(method, tmp_path):
     assert all(np.isfinite(line["loss"]) for line in lines if line["type"] == "train")
     saved = load(tmp_path / "run/checkpoint.pt")
     assert saved["model_args"]["shifted"] and saved["block"] == 8
-    run_script("eval.py", f"--out_dir={tmp_path}/run", "--device=cpu", "--dtype=float32")
+    evaluate(tmp_path / "run")
     (row,) = json.loads((tmp_path / "run/eval.json").read_text())
     assert row["accuracy"] == lines[-1]["accuracy"]["top_k"]
 
