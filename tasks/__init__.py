@@ -49,8 +49,8 @@ class Problems:
     """A test set: it never puts answers into x, so no mistake in a mask can leak one.
 
     A task gives __len__ and
-        [indices]               (n,), an array or a list
-                                -> x (n, L) ids, the mask token wherever hidden; hidden (n, L) bool
+        [indices (n,)]          array or list -> x (n, L) ids, the mask token wherever hidden, and
+                                hidden (n, L) bool
         judge(tokens, indices)  -> a dictionary for each row of tokens (n, L): "kind" is "correct"
                                 or why not; the rest is what a reader wants to see
         show(tokens, seen)      -> text of one row (L,); seen (L,) bool: show these, None = all
