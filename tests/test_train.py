@@ -4,12 +4,12 @@ import random
 import shutil
 import signal
 import time
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import torch
 from conftest import Script, evaluate, metrics, same, train, training
-from torch.distributed import run as torchrun
 
 import policies
 from checkpoint import load
@@ -32,6 +32,26 @@ def kill_after(out, iteration, sign, *command):
         os.kill(process.pid, sign)
         process.join(60)
         return script.errors(), process.exitcode
+
+
+@pytest.mark.parametrize(
+    "program, seconds, message",
+    [
+        ("if rank == '1': raise KeyError('of rank 1')", 60, "KeyError: 'of rank 1'"),
+        ("", 1, "exit status none: out of time"),
+    ],
+)
+def test_what_fails_in_a_process_is_told_and_none_is_left(program, seconds, message, tmp_path):
+    (tmp_path / "script.py").write_text(
+        f"import os, time\nrank = os.environ['RANK']\n{program}\ntime.sleep(999)"
+    )
+    with Script(tmp_path / "script.py", processes=2) as script:
+        with pytest.raises(AssertionError, match=message):
+            script.wait(seconds)
+        ids = [process.pid for process in script.processes]
+    for number in ids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
 
 
 def test_record_and_report(trained):
@@ -79,7 +99,8 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
     train(tmp_path / "whole", processes=processes)
     command = training(tmp_path / "stopped")
     if processes > 1:  # the real one, which passes the signal on
-        command = torchrun.__file__, f"--nproc_per_node={processes}", "--standalone", *command
+        torchrun = find_spec("torch.distributed.run").origin
+        command = torchrun, f"--nproc_per_node={processes}", "--standalone", *command
     error, code = kill_after(tmp_path / "stopped", 5, signal.SIGTERM, *command)
     assert code != 0 and "--init_from=resume" in error
     assert 5 <= load(tmp_path / "stopped/checkpoint.pt")["iteration"] < 20
