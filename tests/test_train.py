@@ -5,6 +5,7 @@ import shutil
 import signal
 import time
 from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from model import Transformer
 from record import write_lines
 
 
-def kill_after(out, iteration, sign, *command):
-    """Start training and send the signal once it has recorded the iteration: (stderr, status)."""
+def end_after(out, iteration, end, *command):
+    """Start training and end(process) once it has recorded the iteration: (stderr, status)."""
     file, begin = out / "metrics.jsonl", time.time_ns()
     with Script(*command) as script:
         (process,) = script.processes
@@ -29,7 +30,7 @@ def kill_after(out, iteration, sign, *command):
             if fresh and f'"iter": {iteration},' in file.read_text():
                 break
             time.sleep(0.005)
-        os.kill(process.pid, sign)
+        end(process)
         process.join(60)
         return script.errors(), process.exitcode
 
@@ -79,7 +80,7 @@ def test_killed_runs_end_in_the_same_weights(method, tmp_path):
     for at in sorted(random.choices(range(1, 36), k=int(os.environ.get("KILLS", "1")))):
         at = max(at, saved + 1)
         command = training(tmp_path / "killed", *flags, *start)
-        _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *command)
+        _, code = end_after(tmp_path / "killed", at, BaseProcess.kill, *command)
         assert code == -signal.SIGKILL, f"killed at {at} from {saved}"
         saved = load(tmp_path / "killed/checkpoint.pt")["iteration"]
         assert saved % 4 == 0
@@ -101,7 +102,7 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
     if processes > 1:  # the real one, which passes the signal on
         torchrun = find_spec("torch.distributed.run").origin
         command = torchrun, f"--nproc_per_node={processes}", "--standalone", *command
-    error, code = kill_after(tmp_path / "stopped", 5, signal.SIGTERM, *command)
+    error, code = end_after(tmp_path / "stopped", 5, BaseProcess.terminate, *command)
     assert code != 0 and "--init_from=resume" in error
     assert 5 <= load(tmp_path / "stopped/checkpoint.pt")["iteration"] < 20
     train(tmp_path / "stopped", "--init_from=resume", processes=processes)
