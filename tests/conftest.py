@@ -33,8 +33,8 @@ class Script:
         with Script("train.py", *flags, processes=2) as script:
             script.wait()
 
-    Forked from a process that has imported torch and done nothing else, so that a start is quick
-    and needs no more than a CPU: one that has trained may have threads that a fork does not copy.
+    Forked from a server that has imported torch and done no more: quickly, and without the threads
+    of a process that has trained, which a fork loses (and with a GPU torch refuses to go on).
     """
 
     def __init__(self, name, *flags, processes=1):
@@ -60,13 +60,15 @@ class Script:
         self.folder.cleanup()
 
     def wait(self, seconds=120):
-        """Until all have ended; AssertionError with what they said once one fails or time is up."""
+        """Until all have ended; AssertionError with their tracebacks if one fails or is late."""
         waiting = {process.sentinel: process for process in self.processes}
         deadline = time.monotonic() + seconds
         while waiting:
             ended = connection.wait(waiting, max(0, deadline - time.monotonic()))
             codes = [waiting.pop(sentinel).exitcode for sentinel in ended]
-            assert codes and not any(codes), "\n".join(map(self.errors, range(len(self.processes))))
+            if any(codes) or not ended:
+                said = "".join(map(self.errors, range(len(self.processes))))
+                raise AssertionError(f"exit status {codes or 'none: out of time'}\n{said}")
 
     def output(self, rank=0):
         return Path(self.folder.name, f"stdout.{rank}").read_text()

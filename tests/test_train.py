@@ -4,12 +4,13 @@ import random
 import shutil
 import signal
 import time
+from importlib.util import find_spec
+from multiprocessing.process import BaseProcess
 
 import numpy as np
 import pytest
 import torch
 from conftest import Script, evaluate, metrics, same, train, training
-from torch.distributed import run as torchrun
 
 import policies
 from checkpoint import load, save
@@ -18,8 +19,8 @@ from model import Transformer
 from record import write_lines
 
 
-def kill_after(out, iteration, sign, *command):
-    """Start training and send the signal once it has recorded the iteration: (stderr, status)."""
+def end_after(out, iteration, end, *command):
+    """Start training and end(process) once it has recorded the iteration: (stderr, status)."""
     file, begin = out / "metrics.jsonl", time.time_ns()
     with Script(*command) as script:
         (process,) = script.processes
@@ -29,9 +30,29 @@ def kill_after(out, iteration, sign, *command):
             if fresh and f'"iter": {iteration},' in file.read_text():
                 break
             time.sleep(0.005)
-        os.kill(process.pid, sign)
+        end(process)
         process.join(60)
         return script.errors(), process.exitcode
+
+
+@pytest.mark.parametrize(
+    "program, seconds, message",
+    [
+        ("if rank == '1': raise KeyError('of rank 1')", 60, "KeyError: 'of rank 1'"),
+        ("", 1, "exit status none: out of time"),
+    ],
+)
+def test_what_fails_in_a_process_is_told_and_none_is_left(program, seconds, message, tmp_path):
+    (tmp_path / "script.py").write_text(
+        f"import os, time\nrank = os.environ['RANK']\n{program}\ntime.sleep(999)"
+    )
+    with Script(tmp_path / "script.py", processes=2) as script:
+        with pytest.raises(AssertionError, match=message):
+            script.wait(seconds)
+        ids = [process.pid for process in script.processes]
+    for number in ids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
 
 
 def test_record_and_report(trained):
@@ -59,7 +80,7 @@ def test_killed_runs_end_in_the_same_weights(method, tmp_path):
     for at in sorted(random.choices(range(1, 36), k=int(os.environ.get("KILLS", "1")))):
         at = max(at, saved + 1)
         command = training(tmp_path / "killed", *flags, *start)
-        _, code = kill_after(tmp_path / "killed", at, signal.SIGKILL, *command)
+        _, code = end_after(tmp_path / "killed", at, BaseProcess.kill, *command)
         assert code == -signal.SIGKILL, f"killed at {at} from {saved}"
         saved = load(tmp_path / "killed/checkpoint.pt")["iteration"]
         assert saved % 4 == 0
@@ -79,8 +100,9 @@ def test_sigterm_writes_a_checkpoint_and_resuming_loses_nothing(processes, tmp_p
     train(tmp_path / "whole", processes=processes)
     command = training(tmp_path / "stopped")
     if processes > 1:  # the real one, which passes the signal on
-        command = torchrun.__file__, f"--nproc_per_node={processes}", "--standalone", *command
-    error, code = kill_after(tmp_path / "stopped", 5, signal.SIGTERM, *command)
+        torchrun = find_spec("torch.distributed.run").origin
+        command = torchrun, f"--nproc_per_node={processes}", "--standalone", *command
+    error, code = end_after(tmp_path / "stopped", 5, BaseProcess.terminate, *command)
     assert code != 0 and "--init_from=resume" in error
     assert 5 <= load(tmp_path / "stopped/checkpoint.pt")["iteration"] < 20
     train(tmp_path / "stopped", "--init_from=resume", processes=processes)
