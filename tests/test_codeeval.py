@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_counted(evaluate, file, tmp_path):
     assert found["Own/1", 0]["kind"] != "too_long"
 
 
-def test_only_prompts_of_equal_length_share_a_batch(run, file):
+def test_only_prompts_of_equal_length_share_a_batch(file):
     problems = [row | {"prompt": "#" * n} for row, n in zip(PROBLEMS, [3, 1, 3, 3, 2], strict=True)]
     encoding = Tokenizer(train_ranks([], 256))
     test = codeeval.Sampled(humaneval.read(file(problems)), encoding, 90, 1.0, 2, 12)
