@@ -39,6 +39,9 @@ class Script:
 
     def __init__(self, name, *flags, processes=1):
         self.folder = tempfile.TemporaryDirectory()
+        for rank in range(processes):  # to be read even where a process fails before it prints
+            for stream in ("stdout", "stderr"):
+                Path(self.folder.name, f"{stream}.{rank}").touch()
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": processes}
         self.processes = [
             FORKS.Process(target=become, args=(name, flags, self.folder.name, address, rank))
