@@ -123,6 +123,12 @@ def load_data(config):
     return tasks.get(config["dataset"]).load(config)
 
 
+def problems_of(config):
+    """Of the run's task: the held-out problems, a named set, or those in a file."""
+    task = load_data(config)
+    return task.problems(problems, file) if problems or file else task.test
+
+
 def problem_set(saved):
     """The problems that the settings ask for. Raises ValueError where they do not suit the run."""
     if problems in CODE:
@@ -130,8 +136,7 @@ def problem_set(saved):
 
         encoding, chosen = codeeval.encoding_of(saved), codeeval.read(problems, file)[:examples]
         return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
-    task = load_data(saved.config)
-    return task.problems(problems, file) if problems or file else task.test
+    return problems_of(saved.config)
 
 
 def judge_references():
@@ -146,8 +151,7 @@ def judge_references():
 
         test = text.Questions(gsm8k.read_problems(file), None, length)
     else:
-        task = load_data(checkpoint.load(path)["config"])
-        test = task.problems(problems, file) if problems or file else task.test
+        test = problems_of(checkpoint.load(path)["config"])
     records = test.judge_references(examples)
     for failed in (row for row in records if row["kind"] != "correct"):
         print(test.verdict(failed))

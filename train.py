@@ -257,7 +257,8 @@ def check():
     if chains_from >= max_iters > 0 and method not in ("mdm", "ar"):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     tasks.get(dataset)
-    check_method()
+    if method not in ("mdm", "ar"):
+        chain_class()
     policies.get(policy)
     policies.check_tau(tau)
     check_papl(papl)
@@ -283,19 +284,6 @@ def check_pretrained():
         raise ValueError(f"init_from {init_from!r}: expected scratch, resume, FILE.pt or hf:FOLDER")
     if dataset == "sudoku" or method == "ar":
         raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
-
-
-def check_method():
-    """Raise ValueError unless the method is one of those below or a variant of PUMA."""
-    if method in ("puma", "mdm", "ar"):
-        return
-    from studies.ablations import CHAINS
-
-    if method not in CHAINS or block_schedule:
-        others = ", ".join(CHAINS)
-        raise ValueError(
-            f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
-        )
 
 
 def samplers():
@@ -390,18 +378,22 @@ def make_stream(data, mask_token, where, rank, world):
             queue, mask_token, generator, block_schedule, k_schedule, tau, buffer
         )
     else:
-        kind = chain_class(method)
-        chains = kind(queue, mask_token, generator, k_schedule, tau, buffer)
+        chains = chain_class()(queue, mask_token, generator, k_schedule, tau, buffer)
     return RandomFirst(masks, chains, chains_from) if chains_from else chains
 
 
-def chain_class(name):
-    """The buffer of a method: PUMA's, or that of a variant."""
-    if name == "puma":
+def chain_class():
+    """The buffer of PUMA or of a variant. Raises ValueError for another method."""
+    if method == "puma":
         return ProgressiveUnmasking
     from studies.ablations import CHAINS
 
-    return CHAINS[name]
+    if method not in CHAINS or block_schedule:
+        others = ", ".join(CHAINS)
+        raise ValueError(
+            f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
+        )
+    return CHAINS[method]
 
 
 def stop_on_signal():
