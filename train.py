@@ -208,8 +208,7 @@ def train(run, log):
         done = iteration + 1
         log.bar.update()
         if done % log_interval == 0:
-            epoch = run.stream.queue.known * run.world / len(run.task.train)
-            values = {"grad_norm": norm.item(), "epoch": epoch, "lr": lr_at(iteration)}
+            values = {"grad_norm": norm.item(), "epoch": run.stream.queue.passes(), "lr": lr_at(iteration)}
             log.report_training(done, batch_size * run.world, values)
         if keep_every and done % keep_every == 0:
             run.keeper.save_weights(done, batch.block)
