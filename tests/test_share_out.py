@@ -86,7 +86,9 @@ def test_chains_stay_where_they_were(world):
 
     def chains(streams):
         rows = [(s.number, s.hidden, s.x0, s.prompt) for s in streams]
-        columns = [torch.cat([t.flatten(0, 1).long() for t in part]) for part in zip(*rows)]
+        columns = [
+            torch.cat([t.flatten(0, 1).long() for t in part]) for part in zip(*rows, strict=True)
+        ]
         return {int(row[0]): [c.tolist() for c in row[1:]] for row in zip(*columns, strict=True)}
 
     assert chains(old) == chains(new) and len(chains(new)) == 48

@@ -199,7 +199,7 @@ def test_ema_follows_its_definition():
     "flags, message",
     [
         (["--init_from=resume"], "no checkpoint"),
-        (["--init_from=best"], "expected scratch, resume, FILE.pt or hf:FOLDER"),
+        (["--init_from=best"], "expected scratch, resume, continue, FILE.pt or hf:FOLDER"),
         (["--method=mdn"], "expected puma, mdm or ar"),
         (["--policy=sure"], "unknown policy 'sure'"),
         (["--eval_policies=['sure']"], "unknown policy 'sure'"),
