@@ -254,6 +254,8 @@ class Keeper:
     latest checkpoint; `behind`, whether a later one could not be written.
     """
 
+    TRIES = 30  # to write the last one, a second apart
+
     def __init__(self, folder, lock, config, model_args, parts, stream, data, device, rank):
         self.folder, self.lock, self.config, self.model_args = folder, lock, config, model_args
         self.parts, self.stream, self.data = parts, stream, data
@@ -285,10 +287,11 @@ class Keeper:
                 say(f"{error}; {self.latest()}, the run goes on and tries again")
             self.behind = True
 
-    def finish(self, iteration, block, seconds=30):
+    def finish(self, iteration, block):
         """The last checkpoint of a run. Raises SystemExit where it cannot be written in time."""
-        begin = time.monotonic()
-        while backend.any_process(self.behind) and time.monotonic() < begin + seconds:
+        for _ in range(self.TRIES):
+            if not backend.any_process(self.behind):
+                return
             time.sleep(1)
             self.keep_checkpoint(iteration, block)
         if backend.any_process(self.behind):
@@ -325,19 +328,34 @@ class Keeper:
             raise ValueError("a resumed run must keep its data: the training examples differ")
         try:
             for name, part in self.parts.items():
-                part.load_state_dict(saved.get(name, saved["model"]))  # averages may be new
+                if name == "optimizer":
+                    load_optimizer(part, saved[name])
+                else:
+                    part.load_state_dict(saved.get(name, saved["model"]))  # averages may be new
             streams = [rank["stream"] for rank in saved["ranks"]]
             if changes:
                 self.stream.share_out(streams)
             else:
                 self.stream.load_state_dict(streams[self.rank])
                 set_random_states(saved["ranks"][self.rank])
-        except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        except (LookupError, TypeError, AttributeError, RuntimeError) as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
             path = self.folder / "checkpoint.pt"
             raise ValueError(f"{path} has parts of another form ({reason}): {DAMAGED}") from None
         self.saved = saved["iteration"]
         return self.saved
+
+
+def load_optimizer(optimizer, state):
+    """Its moments; learning rate and the like stay those of this run. Raises IndexError."""
+    own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, settings in zip(optimizer.param_groups, own, strict=True):
+        group.update(settings)
+    for parameter, moments in optimizer.state.items():
+        for name, value in moments.items():
+            if value.dim() and value.shape != parameter.shape:
+                raise IndexError(f"{name} is {tuple(value.shape)}, not {tuple(parameter.shape)}")
 
 
 def changes(saved, config, world, device):

@@ -148,6 +148,8 @@ class Log:
             self.size = self.path.stat().st_size
             self.failed = False
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, self.size)  # no half of a line
             self.size = -1
             if not self.failed:
                 say(f"cannot write {self.path}: {error.strerror}; its lines wait for the next one")

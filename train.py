@@ -148,7 +148,7 @@ def main(config):
             file = folder / "metrics.jsonl"
             log = Log(file, config, run.start, max_iters, rank, run.changes)
         remedy = f"{run.keeper.latest()}; --init_from=resume or continue goes on from there"
-        with backend.lost_processes_as_messages(remedy):
+        with backend.lost_processes_as_messages(remedy), log.bar:
             result = train(run, log)
     del run  # DDP must go before the process group does, or it may wait for ever
     backend.stop()
@@ -249,7 +249,6 @@ def train(run, log):
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
         if evaluates_at(done):
             result = report(run, log, done)
-    log.bar.close()
     return result or evaluation(run, max_iters)
 
 
