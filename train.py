@@ -161,7 +161,7 @@ def main(config):
 def set_up(config, folder, lock, world, rank, where):
     """Everything before the first iteration, as a Run. Raises ValueError for settings that fail."""
     autocast = backend.autocast(where, dtype)
-    saved, changes = find_saved(config, folder, world, where)
+    saved, changes = find_saved(config, folder, world, rank, where)
     with backend.first_process_first(rank):
         task = tasks.get(dataset).load(config)
         torch.manual_seed(seed)
@@ -190,14 +190,15 @@ def set_up(config, folder, lock, world, rank, where):
                autocast, world, rank)  # fmt: skip
 
 
-def find_saved(config, folder, world, where):
+def find_saved(config, folder, world, rank, where):
     """The checkpoint to go on from, or None, and what has changed since, {setting: (was, now)}.
 
     The configuration gets the start of the saved run, since adapters need their base again.
     """
     path = folder / "checkpoint.pt"
     if init_from == "continue" and not path.exists():
-        print(f"no {path} yet: a new run starts")
+        if rank == 0:
+            print(f"no {path} yet: a new run starts")
         config["init_from"] = "scratch"
     if config["init_from"] not in ("resume", "continue"):
         return None, {}
@@ -205,7 +206,7 @@ def find_saved(config, folder, world, where):
     config["init_from"] = saved["config"]["init_from"]
     changes = checkpoint.changes(saved, config, world, where)
     checkpoint.check_resumable(saved, config, changes, anywhere=init_from == "continue")
-    if changes:
+    if changes and rank == 0:
         words = checkpoint.in_words(changes, changes)
         print(f"going on at iteration {saved['iteration']} with changes: {words}")
     return saved, changes
