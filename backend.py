@@ -105,15 +105,20 @@ def any_process(flag):
 
 
 @contextlib.contextmanager
-def lost_processes_as_messages(remedy):
-    """What the transport raises where another process died, or waits, is shown as one line."""
+def lost_processes_as_messages(state):
+    """What the transport raises where another process died, or hangs, is shown as one line.
+
+    state() -> words on what is left.
+    """
     try:
         yield
     except RuntimeError as error:  # of no kind of its own with gloo
         reason = str(error).splitlines()[0]
         if not dist.is_initialized() or not any(word in reason.lower() for word in TRANSPORT):
             raise
-        raise SystemExit(f"another process was lost ({reason:.200}); {remedy}") from None
+        raise SystemExit(
+            f"another process was lost ({reason:.200}); {state()}; --init_from=continue goes on with those that are left"
+        ) from None
 
 
 def distributed(module):

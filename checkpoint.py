@@ -298,6 +298,7 @@ class Keeper:
             raise SystemExit(f"the weights of iteration {iteration} are lost; {self.latest()}")
 
     def latest(self):
+        """Words on what is left where a run ends early."""
         return f"{self.folder / 'checkpoint.pt'} of iteration {self.saved} is whole"
 
     def save_weights(self, iteration, block):

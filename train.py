@@ -137,7 +137,7 @@ class Run(NamedTuple):
 
 def main(config):
     with contextlib.ExitStack() as until_the_end:
-        with errors_as_messages(), backend.lost_processes_as_messages("nothing was trained"):
+        with errors_as_messages(), backend.lost_processes_as_messages(lambda: "no step was made"):
             check()
             machine = _, rank, _ = backend.start(device, patience)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
@@ -147,8 +147,7 @@ def main(config):
                 print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
             file = folder / "metrics.jsonl"
             log = Log(file, config, run.start, max_iters, rank, run.changes)
-        remedy = f"{run.keeper.latest()}; --init_from=resume or continue goes on from there"
-        with backend.lost_processes_as_messages(remedy), log.bar:
+        with backend.lost_processes_as_messages(run.keeper.latest), log.bar:
             result = train(run, log)
     del run  # DDP must go before the process group does, or it may wait for ever
     backend.stop()

@@ -315,7 +315,7 @@ def test_a_process_that_dies_or_hangs_stops_the_other(number, tmp_path):
         assert script.processes[0].exitcode == 1
         assert "another process was lost" in script.errors(0)
         assert "checkpoint.pt of iteration" in script.errors(0)
-        assert "--init_from=resume or continue" in script.errors(0)
+        assert "--init_from=continue" in script.errors(0)
         script.processes[1].kill()
     load(tmp_path / "checkpoint.pt")
 
