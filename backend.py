@@ -16,11 +16,15 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-PATIENCE = datetime.timedelta(hours=3)  # the first process may have a large data set to prepare
+PREPARATION = datetime.timedelta(hours=3)  # the first process may have much data to make
+
+TRANSPORT = "gloo", "nccl", "timed out", "connection"  # words of its errors
 
 
-def start(device=""):
+def start(device="", patience=600):
     """(number of processes, own rank, device); joins the process group under torchrun.
+
+    patience: seconds that processes wait for each other before they take one for lost.
 
     On a CPU, turns on deterministic algorithms: repeated computations give identical bits.
     (Otherwise a compiled step on several threads sums the embedding's gradient in arrival order.)
@@ -43,7 +47,7 @@ def start(device=""):
         torch.set_float32_matmul_precision("high")
     if world > 1:
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(transport, timeout=PATIENCE)
+        dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
     return world, rank, device
 
 
@@ -87,16 +91,34 @@ def compiles(device, wish, iterations):
 @contextlib.contextmanager
 def first_process_first(rank):
     """Rank 0 runs the body alone (it writes the files), then the others do (they read them)."""
+    patient = dist.new_group(backend="gloo", timeout=PREPARATION) if dist.is_initialized() else None
     if rank > 0:
-        dist.barrier()
+        dist.barrier(patient)
     yield
-    if rank == 0 and dist.is_initialized():
-        dist.barrier()
+    if rank == 0 and patient:
+        dist.barrier(patient)
 
 
 def any_process(flag):
     """Whether the flag is set on any process: all of them stop at the same iteration."""
     return total([flag])[0] > 0
+
+
+@contextlib.contextmanager
+def lost_processes_as_messages(state):
+    """What the transport raises where another process died, or hangs, is shown as one line.
+
+    state() -> words on what is left.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # of no kind of its own with gloo
+        reason = str(error).splitlines()[0]
+        if not dist.is_initialized() or not any(word in reason.lower() for word in TRANSPORT):
+            raise
+        raise SystemExit(
+            f"another process was lost ({reason:.200}); {state()}; --init_from=continue goes on with those that are left"
+        ) from None
 
 
 def distributed(module):

@@ -181,7 +181,7 @@ class GivenCounts(RandomMasking):
 
     def batch(self, iteration):
         self.queue.top_up()
-        x0, prompt = self.queue.take(self.every_row)
+        x0, prompt, _ = self.queue.take(self.every_row)
         hidden = choose_random(~prompt, self.count, self.generator)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
 

@@ -53,8 +53,11 @@ class BlockUnmasking(Buffer):
         self.block, self.stages = self.sizes_at(0)
         self.start_chains()
 
-    def start_chains(self):
-        """Chains of the present size, spread evenly over the stages."""
+    def start_chains(self, old=None, hidden=None):
+        """Chains of the present size, spread evenly over the stages.
+
+        Old ones, of other processes, begin anew too: they may have had another size.
+        """
         self.age, self.hidden = self.first_states()
         self.stage = self.of_blocks(self.age)
 

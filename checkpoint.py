@@ -4,10 +4,17 @@ A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`,
 `block` (the size of block diffusion's blocks by then, 0 = none), `model`, `ema` if there is one,
 `optimizer`, and one entry per process in `ranks` (its stream of contexts and its random states). Of
 a run with LoRA `model` is the adapters alone, and the base is read from where `init_from` says.
-`torch.load(weights_only=True)` reads it, so opening one never runs code.
+
+`torch.load(weights_only=True)` reads it, so opening one never runs code; the archive's checksums
+are compared and weights that are not finite are refused. But a stranger's configuration names files
+that sample.py and eval.py then read (`data_file`, `data_dir`, a pretrained model in `init_from`)
+and how much data they generate (`train_examples`).
 """
 
 import itertools
+import math
+import time
+import zipfile
 import zlib
 from pathlib import Path
 from typing import NamedTuple
@@ -16,28 +23,122 @@ import torch
 
 import backend
 from model import Transformer
-from record import appearing
+from record import appearing, say
 
 # What a resumed run may have otherwise than the saved one (and all settings of evaluation).
-MAY_CHANGE = "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir"
+MAY_CHANGE = (
+    "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "patience",
+)  # fmt: skip
+# What a run that goes on elsewhere must keep, too: the order of the data, and what weights and
+# optimizer state belong to. (That the data are the same is compared with the data themselves.)
+MUST_KEEP = (
+    "seed", "dataset", "dim", "layers", "heads", "kv_heads", "mlp", "theta", "tied", "muon",
+    "lora_rank", "lora_alpha",
+)  # fmt: skip
+
+
+DAMAGED = "use a copy of it, or start anew"
 
 
 def save(state, path):
-    """The file is the old one or the new one, whatever happens. Its folder is this run's alone."""
-    for left in path.parent.glob(f"{path.name}.*.tmp"):
-        left.unlink()  # of a process that was killed while it wrote
-    with appearing(path) as partial, open(partial, "wb") as file:
-        torch.save(state, file)
+    """The file is the old one or the new one, whatever happens. Its folder is this run's alone.
+
+    Raises OSError that says why it cannot be written.
+    """
+    try:
+        for left in path.parent.glob(f"{path.name}.*.tmp"):
+            left.unlink()  # of a process that was killed while it wrote
+        with appearing(path) as partial, open(partial, "wb") as file:
+            torch.save(state, file)
+    except (OSError, RuntimeError) as error:  # torch hides the first behind the second
+        while error.__context__ is not None and not isinstance(error, OSError):
+            error = error.__context__
+        raise OSError(f"cannot write {path}: {getattr(error, 'strerror', error)}") from None
 
 
 def load(path):
-    """Raises FileNotFoundError if the file is missing, ValueError if it is no checkpoint."""
+    """The state in a file, its tensors memory-mapped.
+
+    Raises FileNotFoundError if the file is missing; ValueError if a byte of it is damaged, if it is
+    no checkpoint, or if weights are not finite.
+    """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no checkpoint {path}: train first, or give the run's out_dir")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        raise ValueError(f"{path} is no checkpoint: {error}") from error
+        check_archive(path)
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # of many kinds: it may be any file
+        reason = f"{error}" if type(error) is ValueError else type(error).__name__
+        raise ValueError(f"{path} is damaged or no checkpoint ({reason}): {DAMAGED}") from None
+    try:
+        check_form(state)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{path} is not a checkpoint of this program: {error}") from None
+    return state
+
+
+def check_archive(path):
+    """Compare the archive's checksums, which torch.load does not. Raises ValueError."""
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if any(each.compress_type != zipfile.ZIP_STORED for each in entries):
+            raise ValueError("torch.save does not compress")  # and this may be a bomb
+        if sum(each.file_size for each in entries) > Path(path).stat().st_size:
+            raise ValueError("it claims more than it holds")
+        if damaged := archive.testzip():
+            raise ValueError(f"the checksum of {damaged} does not match")
+
+
+def check_form(state):
+    """Raise ValueError, TypeError or KeyError where a state is not that of a run."""
+    if not isinstance(state, dict):
+        raise ValueError(f"expected a dictionary, got {type(state).__name__}")
+    for name, kind in dict(iteration=int, block=int, config=dict, model_args=dict).items():
+        if type(state.get(name)) is not kind:
+            raise ValueError(f"{name} is {state.get(name)!r:.60}, expected {kind.__name__}")
+    for name in "model", "ema", "optimizer":
+        if name in state and not is_finite(state[name]):
+            raise ValueError(f"tensors in {name} are not finite, or not of their own storage")
+    if not {"model", "ema"} & state.keys():
+        raise ValueError("it has no weights")
+    state["config"] = Configuration(state["config"])
+    if state["config"].get("lora_rank"):
+        return  # adapters: they are compared with their base model
+    expected = shapes(state["model_args"], most=len(final_weights(state)))
+    for name in {"model", "ema"} & state.keys():
+        weights = state[name].items()
+        found = {key: tuple(w.shape) for key, w in weights if w.is_floating_point()}
+        differ = sorted(found.items() ^ expected.items())
+        if differ:
+            key = differ[0][0]
+            raise ValueError(f"{key} is {found.get(key)}, model_args want {expected.get(key)}")
+
+
+def shapes(model_args, most):
+    """{name: shape} of the weights of such a model. most: how many layers it can have."""
+    sizes = [model_args[name] for name in ("vocab_size", "dim", "layers", "heads", "mlp", "length")]
+    if not all(type(size) is int and 0 < size < 1 << 31 for size in sizes):
+        raise ValueError(f"sizes must be whole numbers: {model_args}")
+    if not 0 <= model_args["mask_token"] < model_args["vocab_size"]:
+        raise ValueError(f"mask_token {model_args['mask_token']} is not in the vocabulary")
+    if not all(0 < model_args.get(name, 1.0) < math.inf for name in ("theta", "eps")):
+        raise ValueError(f"theta and eps must be positive: {model_args}")
+    if model_args["layers"] > most:
+        raise ValueError(f"{model_args['layers']} layers, but {most} tensors")
+    with torch.device("meta"):
+        model = Transformer(**model_args)
+    return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+
+
+def is_finite(state):
+    """Whether all tensors in nested dictionaries and lists are finite, and none overlaps itself."""
+    if isinstance(state, dict | list | tuple):
+        return all(map(is_finite, state.values() if isinstance(state, dict) else state))
+    if not isinstance(state, torch.Tensor) or not state.is_floating_point():
+        return True
+    # A sum is one pass, and overflows only where the slow question answers it.
+    one_pass = state.is_contiguous() and state.sum(dtype=torch.float32).isfinite()
+    return bool(one_pass or (state.is_contiguous() and state.isfinite().all()))
 
 
 def archive(folder):
@@ -52,6 +153,13 @@ def archive(folder):
         for path in list(folder.glob(pattern)):
             path.rename(kept / path.name)
     return kept
+
+
+class Configuration(dict):
+    """The settings of a saved run; one that it lacks is a mistake in the file, not in the code."""
+
+    def __missing__(self, key):
+        raise ValueError(f"the configuration in the checkpoint lacks {key}")
 
 
 class Saved(NamedTuple):
@@ -109,8 +217,6 @@ def starting_point(source, model_args):
     Raises ValueError where the architectures differ.
     """
     state = load(source)
-    if "model_args" not in state:
-        raise ValueError(f"{source} is no checkpoint of a run")
     if state["config"].get("lora_rank"):
         raise ValueError(
             f"{source} has adapters only: start from what pretrained.export --merge writes"
@@ -142,55 +248,144 @@ def set_random_states(states):
 
 # -- saving and resuming a run ---------------------------------------------------------------------
 class Keeper:
-    """Saves a run and restores it. parts: what has a state_dict, by name; data: a fingerprint."""
+    """Saves a run and restores it. parts: what has a state_dict, by name; data: a fingerprint.
 
-    def __init__(self, folder, config, model_args, parts, stream, data, device, rank):
-        self.folder, self.config, self.model_args = folder, config, model_args
+    lock: the record.Lock on the run's folder, on the first process. `saved` is the iteration of the
+    latest checkpoint; `behind`, whether a later one could not be written.
+    """
+
+    TRIES = 30  # to write the last one, a second apart
+
+    def __init__(self, folder, lock, config, model_args, parts, stream, data, device, rank):
+        self.folder, self.lock, self.config, self.model_args = folder, lock, config, model_args
         self.parts, self.stream, self.data = parts, stream, data
         self.device, self.rank = device, rank
+        self.saved, self.behind = 0, False
 
     def save_checkpoint(self, iteration, block):
-        """checkpoint.pt: everything. Every process calls it, the first one writes."""
+        """checkpoint.pt: everything. Every process calls it, the first one writes.
+
+        Raises OSError where it cannot, ValueError where another run has taken the folder.
+        """
         ranks = backend.gather({"stream": self.stream.state_dict(), **random_states()})
         if self.rank == 0:
             state = {name: part.state_dict() for name, part in self.parts.items()}
             state |= {"ranks": ranks, "device": self.device.type, "data": self.data}
+            self.lock.renew()
             save(state | self.about(iteration, block), self.folder / "checkpoint.pt")
+        self.saved = iteration
+
+    def keep_checkpoint(self, iteration, block):
+        """save_checkpoint; where that fails, say why and leave it to a later call."""
+        try:
+            self.save_checkpoint(iteration, block)
+            self.behind = False
+        except ValueError as error:
+            raise SystemExit(f"{error}; the weights of iteration {iteration} are lost") from None
+        except OSError as error:
+            if not self.behind:
+                say(f"{error}; {self.latest()}, the run goes on and tries again")
+            self.behind = True
+
+    def finish(self, iteration, block):
+        """The last checkpoint of a run. Raises SystemExit where it cannot be written in time."""
+        for _ in range(self.TRIES):
+            if not backend.any_process(self.behind):
+                return
+            time.sleep(1)
+            self.keep_checkpoint(iteration, block)
+        if backend.any_process(self.behind):
+            raise SystemExit(f"the weights of iteration {iteration} are lost; {self.latest()}")
+
+    def latest(self):
+        """Words on what is left where a run ends early."""
+        return f"{self.folder / 'checkpoint.pt'} of iteration {self.saved} is whole"
 
     def save_weights(self, iteration, block):
         """weights/<iteration>.pt: the averaged weights alone."""
         if self.rank == 0:
             weights = self.parts.get("ema", self.parts["model"]).state_dict()
             state = {"ema": weights} | self.about(iteration, block)
-            save(state, self.folder / "weights" / f"{iteration:06d}.pt")
+            try:
+                save(state, self.folder / "weights" / f"{iteration:06d}.pt")
+            except OSError as error:
+                say(f"{error}; the run goes on without these weights")
+
+    def is_finite(self):
+        """Whether what a checkpoint would hold is: weights, averages, optimizer."""
+        return all(is_finite(part.state_dict()) for part in self.parts.values())
 
     def about(self, iteration, block):
         about = {"iteration": iteration, "block": block, "config": self.config}
         return about | {"model_args": self.model_args}
 
-    def restore(self, saved):
+    def restore(self, saved, changes):
         """Put everything back as the checkpoint has it; its iteration.
 
-        Raises ValueError if the training data are others.
+        Where there are changes, chains and data order are shared out anew instead, with new
+        randomness. Raises ValueError if the training data are others, or parts do not fit.
         """
         if saved["data"] != self.data:
             raise ValueError("a resumed run must keep its data: the training examples differ")
-        for name, part in self.parts.items():
-            part.load_state_dict(saved[name])
-        self.stream.load_state_dict(saved["ranks"][self.rank]["stream"])
-        set_random_states(saved["ranks"][self.rank])
-        return saved["iteration"]
+        try:
+            for name, part in self.parts.items():
+                if name == "optimizer":
+                    load_optimizer(part, saved[name])
+                else:
+                    part.load_state_dict(saved.get(name, saved["model"]))  # averages may be new
+            streams = [rank["stream"] for rank in saved["ranks"]]
+            if changes:
+                self.stream.share_out(streams)
+            else:
+                self.stream.load_state_dict(streams[self.rank])
+                set_random_states(saved["ranks"][self.rank])
+        except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
+            path = self.folder / "checkpoint.pt"
+            raise ValueError(f"{path} has parts of another form ({reason}): {DAMAGED}") from None
+        self.saved = saved["iteration"]
+        return self.saved
 
 
-def check_resumable(saved, config, world, device):
-    """Raise ValueError where a run of this configuration could not go on as the saved one would."""
-    differ = [key for key in config if config[key] != saved["config"].get(key)]
-    differ = [key for key in differ if key not in MAY_CHANGE and not key.startswith("eval_")]
-    if differ:
-        was = ", ".join(f"{key} {saved['config'].get(key)} -> {config[key]}" for key in differ)
-        raise ValueError(f"a saved run must keep its configuration: {was}")
+def load_optimizer(optimizer, state):
+    """Its moments; learning rate and the like stay those of this run. Raises IndexError."""
+    own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, settings in zip(optimizer.param_groups, own, strict=True):
+        group.update(settings)
+    for parameter, moments in optimizer.state.items():
+        for name, value in moments.items():
+            if value.dim() and value.shape != parameter.shape:
+                raise IndexError(f"{name} is {tuple(value.shape)}, not {tuple(parameter.shape)}")
+
+
+def changes(saved, config, world, device):
+    """{setting: (saved, now)} of what differs for training; processes and device are two more."""
+    names = [key for key in config if key not in MAY_CHANGE and not key.startswith("eval_")]
+    now = {key: config[key] for key in names} | {"processes": world, "device": device.type}
+    was = dict(saved["config"]) | {"processes": len(saved["ranks"]), "device": saved["device"]}
+    return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
+
+
+def check_resumable(saved, config, changed, anywhere):
+    """Raise ValueError where a run cannot go on from the saved one with what has changed.
+
+    anywhere: most may change, and it goes on nearly as the saved run would have.
+    """
+    whole = {"model", "optimizer", "ranks", "device", "data"}
+    if missing := whole - saved.keys():
+        raise ValueError(f"a file without {', '.join(missing)}: resume from a checkpoint.pt")
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
-    there, here = (len(saved["ranks"]), saved["device"]), (world, device.type)
-    if there != here:
-        raise ValueError(f"a resumed run must keep its processes and device: {there} -> {here}")
+    refused = [key for key in changed if not anywhere or key in MUST_KEEP]
+    if "ar" in changed.get("method", ()):
+        refused.append("method")
+    if refused:
+        remedy = "" if anywhere else "; --init_from=continue goes on with changes"
+        raise ValueError(
+            f"a saved run must keep its configuration: {in_words(changed, refused)}{remedy}"
+        )
+
+
+def in_words(changed, names):
+    return ", ".join(f"{name} {changed[name][0]} -> {changed[name][1]}" for name in names)

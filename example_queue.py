@@ -3,11 +3,13 @@
 Examples come in an endless sequence of shuffled epochs. Of W processes, process r takes examples
 r, r + W, r + 2W, ... of that sequence: over all of them every example is used exactly once per
 epoch, whatever the size of the data set and however fast each process uses up its share.
+Another number of processes can go on from there (`share_out`): what the earlier ones passed over
+then comes first, in `ahead`, and the sequence goes on from `base`.
 
 `take` runs on the device alone: rows that want an example find it by a running count. The host
 tops the ring up behind that count without waiting for it: it knows from the calls made how much
 can have been taken at most, and from an earlier copy of the count how much was at least.
-The order is a function of (seed, epoch), so the count is the whole state.
+The order is a function of (seed, epoch), so the count, `ahead` and `base` are the whole state.
 """
 
 import zlib
@@ -30,18 +32,21 @@ class ExampleQueue:
         L = data[np.zeros(1, np.int64)][0].shape[1]
         self.x0 = torch.zeros(self.size, L, dtype=torch.long, device=device)
         self.prompt = torch.zeros(self.size, L, dtype=torch.bool, device=device)
+        self.number = torch.zeros(self.size, dtype=torch.long, device=device)  # index in the data
+        self.ahead, self.base = np.zeros(0, np.int64), 0
         self.taken = torch.zeros((), dtype=torch.long, device=device)  # the running count
         self.order_known = None, None  # the latest epoch and its order
         self.start(0)
 
     def take(self, wanted):
-        """The next examples for the rows that want one, wanted (rows,) bool -> x0, prompt.
+        """The next examples for the rows that want one, wanted (rows,) bool.
 
-        The other rows get something arbitrary. The host must call `top_up` before each call.
+        x0, prompt (rows, L) and number (rows,), the index in the data. The other rows get something
+        arbitrary. The host must call `top_up` before each call.
         """
         slot = (self.taken + wanted.cumsum(0) - 1) % self.size
         self.taken += wanted.sum()
-        return self.x0[slot], self.prompt[slot]
+        return self.x0[slot], self.prompt[slot], self.number[slot]
 
     def top_up(self):
         """Make sure that the next `take` finds what it may ask for; half a ring at a time.
@@ -58,12 +63,36 @@ class ExampleQueue:
             self.refill()
         self.unseen += 1
 
+    def passes(self):
+        """Passes over the data begun so far, by all processes if each took as many as this one."""
+        return (self.base - len(self.ahead) + self.known * self.world) / len(self.data)
+
     def state_dict(self):
-        return {"taken": self.taken.clone()}
+        ahead = torch.from_numpy(self.ahead)
+        return {"taken": self.taken.clone(), "ahead": ahead, "base": self.base}
 
     def load_state_dict(self, state):
+        self.ahead, self.base = state["ahead"].numpy(), state["base"]
         self.taken.copy_(state["taken"])
         self.start(int(state["taken"]))
+
+    def share_out(self, states, returned):
+        """Go on where the queues of other processes stopped, one state_dict each, as one of ours.
+
+        First come the examples `returned` (n,), indices of data that were taken and given back, and
+        those that a slower process had not reached yet.
+        """
+        taken = [int(state["taken"]) for state in states]
+        self.ahead, self.base = states[0]["ahead"].numpy(), states[0]["base"]
+        reached = max(count * len(states) for count in taken)  # none of the sequence beyond it
+        left = np.arange(min(taken) * len(states), max(reached, len(self.ahead)))
+        rank = left % len(states)
+        left = left[(left >= reached) | (left // len(states) >= np.array(taken)[rank])]
+        ahead = np.concatenate([returned, self.indices(left)])
+        self.base += max(0, reached - len(self.ahead))
+        self.ahead = ahead
+        self.taken.zero_()
+        self.start(0)
 
     def start(self, taken):
         self.known, self.unseen = taken, 0  # a count that was read, takes since it was
@@ -89,21 +118,23 @@ class ExampleQueue:
 
     def fill(self, n):
         count = np.arange(self.filled, self.filled + n)
-        place = count * self.world + self.rank  # in the sequence of all epochs
-        x0, prompt = self.data[self.indices(place)]
+        number = self.indices(count * self.world + self.rank)
+        x0, prompt = self.data[number]
         if (full := prompt.all(1)).any():
-            example = self.indices(place[full])[0]
-            raise ValueError(f"example {example}: the prompt leaves no position to predict")
+            raise ValueError(f"example {number[full][0]}: the prompt leaves no position to predict")
         slot = to_device(count % self.size, self.x0)
+        self.number.index_copy_(0, slot, to_device(number, self.number))
         self.x0.index_copy_(0, slot, to_device(x0, self.x0))
         self.prompt.index_copy_(0, slot, to_device(prompt, self.prompt))
         self.filled += n
 
     def indices(self, place):
-        """Places in the sequence of all epochs -> indices into the data."""
-        epoch, index = np.divmod(place, len(self.data))
-        for e in np.unique(epoch):
+        """Places in the sequence (n,) -> indices into the data: `ahead`, then all epochs."""
+        ahead = len(self.ahead)
+        epoch, index = np.divmod(place - ahead + self.base, len(self.data))
+        for e in np.unique(epoch[place >= ahead]):
             index[epoch == e] = self.order(int(e))[index[epoch == e]]
+        index[place < ahead] = self.ahead[place[place < ahead]]
         return index
 
     def order(self, epoch):

@@ -93,7 +93,7 @@ class RandomMasking:
 
     def batch(self, iteration):
         self.queue.top_up()
-        x0, prompt = self.queue.take(self.every_row)
+        x0, prompt, _ = self.queue.take(self.every_row)
         block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
         hidden = random_masks(prompt, self.generator, block)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
@@ -108,13 +108,19 @@ class RandomMasking:
         self.queue.load_state_dict(state["queue"])
         self.generator.set_state(state["generator"].cpu())
 
+    def share_out(self, states):
+        """Go on from streams of other processes, a state_dict each; chains give back examples."""
+        states = [state.get("chains", state) for state in states]
+        chains = chains_of(states)
+        self.queue.share_out([state["queue"] for state in states], chains["number"].numpy())
+
 
 class NextToken(RandomMasking):
     """Autoregression, for a causal model: all tokens are seen and all but the prompt predicted."""
 
     def batch(self, iteration):
         self.queue.top_up()
-        x0, prompt = self.queue.take(self.every_row)
+        x0, prompt, _ = self.queue.take(self.every_row)
         return Batch(x0, x0, ~prompt, block=1)
 
 
@@ -144,30 +150,35 @@ class RandomFirst:
         self.masks.load_state_dict(state["masks"])
         self.chains.load_state_dict(state["chains"])
 
+    def share_out(self, states):
+        """Go on from streams of other processes; the queue is the chains' too."""
+        self.chains.share_out(states)
+
 
 class Buffer:
     """Holds chains, as several batches of B, and visits one batch at a time, in turn.
 
     Consecutive batches then share no sequence, although a chain stays for several visits.
-    Its state, each (batches, B, ...): x0, prompt, hidden (.., L) and stage; `turn` (1,) is the
-    batch visited now.
+    Its state, each (batches, B, ...): x0, prompt, hidden (.., L), stage and the number of the
+    example; `turn` (1,) is the batch visited now.
     """
 
-    STATE = "x0", "prompt", "hidden", "stage", "turn"
+    STATE = "x0", "prompt", "hidden", "stage", "number", "turn"
 
     def __init__(self, queue, mask_token, generator, batches):
         if batches < 1:
             raise ValueError(f"buffer {batches}: expected at least 1")
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.turn = torch.zeros(1, dtype=torch.long, device=queue.x0.device)
-        self.x0, self.prompt = self.new_examples(batches)
+        every_row = torch.ones(batches, queue.rows, dtype=torch.bool, device=queue.x0.device)
+        self.x0, self.prompt, self.number = self.new_examples(every_row)
 
-    def new_examples(self, batches):
-        every_row = torch.ones(self.queue.rows, dtype=torch.bool, device=self.queue.x0.device)
+    def new_examples(self, wanted):
+        """x0, prompt, number of new examples where wanted (batches, B), elsewhere arbitrary."""
         taken = []
-        for _ in range(batches):
+        for rows in wanted:
             self.queue.top_up()
-            taken.append(self.queue.take(every_row))
+            taken.append(self.queue.take(rows))
         return map(torch.stack, zip(*taken, strict=True))
 
     def first_states(self):
@@ -197,12 +208,14 @@ class Buffer:
 
     def refill(self, ended, x0, prompt, hidden, stage):
         """The batch with a new chain, fully masked, in every row whose chain has ended (B,)."""
-        new_x0, new_prompt = self.queue.take(ended)
+        new_x0, new_prompt, new_number = self.queue.take(ended)
         row = ended[:, None]
+        number = torch.where(ended, new_number, self.visited("number"))
         prompt = torch.where(row, new_prompt, prompt)
         hidden = torch.where(row, ~prompt, hidden)
         stage = stage.masked_fill(row if stage.dim() > 1 else ended, 0)  # (B, blocks) or (B,)
-        return dict(x0=torch.where(row, new_x0, x0), prompt=prompt, hidden=hidden, stage=stage)
+        x0 = torch.where(row, new_x0, x0)
+        return dict(x0=x0, prompt=prompt, hidden=hidden, stage=stage, number=number)
 
     def state_dict(self):
         state = {name: getattr(self, name).clone() for name in self.STATE}
@@ -222,6 +235,25 @@ class Buffer:
         self.generator.set_state(state["generator"].cpu())
         self.queue.load_state_dict(state["queue"])
 
+    def share_out(self, states):
+        """Go on from the chains of other processes, a state_dict each: this one has its share.
+
+        Chains that find no room give their examples back to the queue; where there is more room
+        than chains, new ones begin.
+        """
+        states = [state.get("chains", state) for state in states]
+        chains, rank, world = chains_of(states), self.queue.rank, self.queue.world
+        room = self.number.numel() * world
+        surplus = chains["number"][room:].numpy()
+        self.queue.share_out([state["queue"] for state in states], surplus)
+        mine = {name: value[:room][rank::world] for name, value in chains.items()}
+        old = torch.arange(self.number.numel(), device=self.number.device) < len(mine["number"])
+        old = old.view_as(self.number)
+        self.x0, self.prompt, self.number = self.new_examples(~old)
+        for name in "x0", "prompt", "number":
+            getattr(self, name)[old] = mine[name].to(self.number.device)
+        self.start_chains(old, mine["hidden"].to(self.number.device))
+
 
 class ProgressiveUnmasking(Buffer):
     """PUMA's stream: a buffer in which every row is a chain, replaced as soon as it ends.
@@ -239,6 +271,12 @@ class ProgressiveUnmasking(Buffer):
         self.stages = self.stages_at(0)
         self.stage, self.hidden = self.first_states()
 
+    def start_chains(self, old, hidden):
+        """New chains, but where old (batches, B): these have reached the states hidden (n, L)."""
+        self.stage, self.hidden = self.first_states()
+        self.hidden[old] = hidden
+        self.stage[old] = self.reached()[old]
+
     def batch(self, iteration):
         self.queue.top_up()
         if (stages := self.stages_at(iteration)) != self.stages:
@@ -249,8 +287,12 @@ class ProgressiveUnmasking(Buffer):
     def switch(self, stages):
         """K has changed: every chain continues, at the stage that its revealed share puts it in."""
         self.stages = stages
+        self.stage.copy_(self.reached())
+
+    def reached(self):
+        """The stage (batches, B) that the revealed share of each chain puts it in."""
         effective = (~self.prompt).sum(-1)
-        self.stage.copy_(stage_of(effective - self.hidden.sum(-1), effective, stages))
+        return stage_of(effective - self.hidden.sum(-1), effective, self.stages)
 
     def advance(self, score, confidence):
         """Reveal true tokens, replace the chains that ended, turn to the next batch."""
@@ -263,6 +305,14 @@ class ProgressiveUnmasking(Buffer):
 
     def stages_at(self, iteration):
         return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))
+
+
+def chains_of(states):
+    """The chains of several streams (their state_dicts), {name: (n, ...)}; of random masks none."""
+    names = "x0", "prompt", "hidden", "number"
+    if "number" not in states[0]:
+        return dict.fromkeys(names, torch.zeros(0, dtype=torch.long))
+    return {name: torch.cat([s[name].flatten(0, 1) for s in states]) for name in names}
 
 
 # -- schedules -------------------------------------------------------------------------------------

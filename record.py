@@ -12,12 +12,14 @@ averaged weights.
 """
 
 import contextlib
+import fcntl
 import json
 import math
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import time
 import zlib
 from importlib import metadata
@@ -26,45 +28,105 @@ from pathlib import Path
 from tqdm import tqdm
 
 
+class Lock:
+    """Keeps a folder to one run: `with Lock(folder)`, until the process ends, however it ends.
+
+    Raises ValueError that names the process that holds it, OSError if the folder cannot be written.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.path = Path(folder), Path(folder, "lock")
+
+    def __enter__(self):
+        self.is_new = not self.folder.exists()
+        self.take()
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(OSError):
+            if self.held():
+                self.path.unlink()
+            if self.is_new:
+                self.folder.rmdir()  # if nothing came of it
+
+    def take(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.file = open(self.path, "a+")  # noqa: SIM115 (open means held)
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.file.seek(0)
+            holder = self.file.read().strip() or "another process"
+            raise ValueError(f"{self.folder} is in use by {holder}: give another out_dir") from None
+        if not self.held():  # another run gave it back, and took the file away, meanwhile
+            self.take()
+        self.file.truncate(0)
+        self.file.write(f"process {os.getpid()} on {platform.node()}\n")
+        self.file.flush()
+
+    def held(self):
+        """Not if the folder was moved away or deleted; it may be there anew."""
+        here = os.fstat(self.file.fileno())
+        return self.path.exists() and os.path.samestat(here, self.path.stat())
+
+    def renew(self):
+        if not self.held():
+            self.take()
+
+
 class Log:
     """What a run reports while it trains, on its first process: metrics.jsonl and a progress bar.
 
-    A run resumed at iteration `start` first drops the lines beyond it. evaluated: whether the file
-    holds an evaluation at `start` already. Raises ValueError for a damaged file.
+    A run resumed at iteration `start` first drops the lines beyond it. changes: what it has changed
+    by then, {setting: (before, now)}. evaluated: whether the file holds an evaluation at `start`
+    already. Where the file cannot be written, lines wait for the next one.
+    Raises ValueError for a damaged file.
     """
 
-    def __init__(self, path, config, start, total, rank):
+    def __init__(self, path, config, start, total, rank, changes):
         self.path, self.rank, self.evaluated = path, rank, True
-        self.losses, self.shown = [], {}
+        self.updates, self.checked, self.shown = [], 0, {}
+        self.lines, self.size, self.failed = [], -1, False
         if rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             old = read_lines(path) if start else []
             kept = [line for line in old if line.get("iter", 0) <= start]
-            write_lines(path, [*kept, {"type": "config", "config": config} | origin()])
+            self.lines = [json.dumps(line) + "\n" for line in kept]
+            more = {"changes": changes} if changes else {}
+            self.write({"type": "config", "config": config} | more | origin())
             at_start = [line for line in kept if line["type"] == "eval" and line["iter"] == start]
             self.evaluated = bool(at_start)
         self.bar = tqdm(total=total, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
         self.since = time.perf_counter()
 
-    def add(self, loss):
-        self.losses.append(loss.detach())  # it stays on the device until it is reported
+    def add(self, loss, norm):
+        """Of one update, the loss and the gradient's norm; they stay on the device for now."""
+        self.updates.append((loss, norm))
 
-    def report_training(self, iteration, rows, values):
-        """The mean loss since the last report, and examples per second; rows: of one forward pass.
-
-        Raises SystemExit where the loss is not finite: on every process that has such a loss.
-        """
+    def fault(self, iteration):
+        """What is not finite in the updates added since the last call, up to `iteration`; or ""."""
         import torch  # not at the top: figures are drawn without it
 
-        rate = rows * len(self.losses) / (time.perf_counter() - self.since)
-        loss = torch.stack(self.losses).mean().item()
-        if not math.isfinite(loss):
-            raise SystemExit(f"the loss is {loss} at iteration {iteration}; try a smaller --lr")
-        values = {"iter": iteration, "loss": loss} | values | {"examples_per_second": rate}
-        self.write({"type": "train"} | values)
+        new = self.updates[self.checked :]
+        self.checked = len(self.updates)
+        pairs = torch.stack([torch.stack(pair) for pair in new]).tolist() if new else []
+        for at, (loss, norm) in enumerate(pairs, start=iteration - len(new) + 1):
+            if not math.isfinite(loss + norm):
+                return f"the loss is {loss}, the gradient's norm {norm} at iteration {at}"
+        return ""
+
+    def report_training(self, iteration, rows, values):
+        """The mean loss since the last report, and examples per second; rows: of one update."""
+        import torch
+
+        rate = rows * len(self.updates) / (time.perf_counter() - self.since)
+        loss = torch.stack([loss for loss, _ in self.updates]).mean().item()
+        norm = self.updates[-1][1].item()
+        line = {"iter": iteration, "loss": loss, "grad_norm": norm} | values
+        self.write({"type": "train"} | line | {"examples_per_second": rate})
         self.shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
         self.bar.set_postfix(self.shown)
-        self.losses, self.since = [], time.perf_counter()
+        self.updates, self.checked, self.since = [], 0, time.perf_counter()
 
     def report_evaluation(self, iteration, result, seconds):
         """A result of eval.evaluate; the seconds that it took do not count as training."""
@@ -74,8 +136,29 @@ class Log:
         self.since += seconds
 
     def write(self, line):
-        if self.rank == 0:
-            append_lines(self.path, [line])
+        if self.rank > 0:
+            return
+        self.lines.append(json.dumps(line) + "\n")
+        try:
+            if self.path.exists() and self.path.stat().st_size == self.size:
+                with open(self.path, "a", encoding="utf-8") as file:
+                    file.write(self.lines[-1])
+            else:  # a new file, or what is there is not what was written
+                write(self.path, "".join(self.lines))
+            self.size = self.path.stat().st_size
+            self.failed = False
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, self.size)  # no half of a line
+            self.size = -1
+            if not self.failed:
+                say(f"cannot write {self.path}: {error.strerror}; its lines wait for the next one")
+            self.failed = True
+
+
+def say(text):
+    """A line on the standard error that leaves a progress bar whole."""
+    tqdm.write(text, file=sys.stderr)
 
 
 def origin():

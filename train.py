@@ -5,10 +5,14 @@ Or an autoregressive one (ar), from which such a run can start.
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
     python train.py config/sudoku_mini.py --init_from=resume      resume where it stopped
+    python train.py config/sudoku_mini.py --init_from=continue --lr=5e-4       with changes
     python train.py config/gsm_tiny.py --init_from=out/gsm_tiny_ar_1/checkpoint.pt
 
 Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
+`continue` also takes other processes, another device, batch size, learning rate, K or tau: chains
+and data order are then shared out anew. Without a checkpoint it starts a run, so that torchrun may
+start it again with fewer machines (--nnodes=1:4).
 Reads from the top: settings, `main`, `set_up`, the loop, then how each part is built.
 """
 
@@ -42,14 +46,14 @@ from puma import (
     check_schedule,
     value_at,
 )
-from record import Log
+from record import Lock, Log
 from sample import Sampler
 
 # -- run -------------------------------------------------------------------------------------
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt of a run, or hf:FOLDER, hf:NAME
+init_from = "scratch"  # scratch, resume, continue; FILE.pt of a run, or hf:FOLDER, hf:NAME
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku; text: questions, each followed by a program; instructions
 train_examples = 200_000  # to generate; of files all are used
@@ -104,10 +108,14 @@ eval_batch_size = 512
 log_interval = 10
 checkpoint_interval = 500
 keep_every = 0  # also keep the averaged weights at multiples of this, in out_dir/weights; 0 = off
+patience = 600  # seconds that processes wait for each other before they take one for lost
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
 gradient_checkpointing = False  # keep less for backward and compute it twice
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
+
+
+CHANCE = 1_000_003  # between the seeds of a run that goes on with changes, per iteration
 
 
 class Run(NamedTuple):
@@ -121,18 +129,26 @@ class Run(NamedTuple):
     objective: torch.nn.Module  # the model with its loss
     keeper: checkpoint.Keeper
     start: int  # the iteration to go on from
+    changes: dict  # {setting: (saved, now)} where it goes on with changes
     autocast: object
     world: int  # processes
     rank: int  # of this one
 
 
 def main(config):
-    with errors_as_messages():
-        run = set_up(config)
-        if run.rank == 0:
-            print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
-        log = Log(run.keeper.folder / "metrics.jsonl", config, run.start, max_iters, run.rank)
-    result, rank = train(run, log), run.rank
+    with contextlib.ExitStack() as until_the_end:
+        with errors_as_messages(), backend.lost_processes_as_messages(lambda: "no step was made"):
+            check()
+            machine = _, rank, _ = backend.start(device, patience)
+            folder = Path(out_dir or f"out/{name}_{method}_{seed}")
+            lock = until_the_end.enter_context(Lock(folder)) if rank == 0 else None
+            run = set_up(config, folder, lock, *machine)
+            if rank == 0:
+                print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
+            file = folder / "metrics.jsonl"
+            log = Log(file, config, run.start, max_iters, rank, run.changes)
+        with backend.lost_processes_as_messages(run.keeper.latest), log.bar:
+            result = train(run, log)
     del run  # DDP must go before the process group does, or it may wait for ever
     backend.stop()
     if rank == 0:
@@ -141,17 +157,10 @@ def main(config):
             print(f"{share:7.2%} of {result['examples']} held-out problems solved ({sampler})")
 
 
-def set_up(config):
+def set_up(config, folder, lock, world, rank, where):
     """Everything before the first iteration, as a Run. Raises ValueError for settings that fail."""
-    check()
-    world, rank, where = backend.start(device)
     autocast = backend.autocast(where, dtype)
-    folder = Path(out_dir or f"out/{name}_{method}_{seed}")
-    saved = None
-    if init_from == "resume":
-        saved = checkpoint.load(folder / "checkpoint.pt")
-        config["init_from"] = saved["config"]["init_from"]  # adapters need their base again
-        checkpoint.check_resumable(saved, config, world, where)
+    saved, changes = find_saved(config, folder, world, rank, where)
     with backend.first_process_first(rank):
         task = tasks.get(dataset).load(config)
         torch.manual_seed(seed)
@@ -160,26 +169,55 @@ def set_up(config):
     # Without EMA a shallow copy: the model's own weights, but never compiled.
     averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
-    stream = make_stream(task.train, model.mask_token, where, rank, world)
+    start = saved["iteration"] if saved else 0
+    stream = make_stream(task.train, model.mask_token, where, rank, world, start if changes else 0)
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
     objective = kind(model, policies.get(policy), papl)
     parts = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
     data = fingerprint(task.train)
-    keeper = checkpoint.Keeper(folder, config, model_args, parts, stream, data, where, rank)
-    torch.manual_seed(seed + rank)
-    start = keeper.restore(saved) if saved else 0
+    keeper = checkpoint.Keeper(folder, lock, config, model_args, parts, stream, data, where, rank)
+    torch.manual_seed(seed + rank + CHANCE * start)
+    if saved:
+        keeper.restore(saved, changes)
     if backend.compiles(where, compile, max_iters):
         objective.compile()
     if world > 1:
         objective = backend.distributed(objective)
     if not saved:
-        if rank == 0 and (folder / "checkpoint.pt").exists():
-            print(f"kept in {checkpoint.archive(folder)}: the run that was in {folder}")
-        if keep_every:
-            keeper.save_weights(0, block_at(0))
-        keeper.save_checkpoint(0, block_at(0))
-    return Run(task, model, averaged, optimizer, stream, objective, keeper, start, autocast,
-               world, rank)  # fmt: skip
+        begin_files(keeper, folder, rank)
+    return Run(task, model, averaged, optimizer, stream, objective, keeper, start, changes,
+               autocast, world, rank)  # fmt: skip
+
+
+def find_saved(config, folder, world, rank, where):
+    """The checkpoint to go on from, or None, and what has changed since, {setting: (was, now)}.
+
+    The configuration gets the start of the saved run, since adapters need their base again.
+    """
+    path = folder / "checkpoint.pt"
+    if init_from == "continue" and not path.exists():
+        if rank == 0:
+            print(f"no {path} yet: a new run starts")
+        config["init_from"] = "scratch"
+    if config["init_from"] not in ("resume", "continue"):
+        return None, {}
+    saved = checkpoint.load(path)
+    config["init_from"] = saved["config"]["init_from"]
+    changes = checkpoint.changes(saved, config, world, where)
+    checkpoint.check_resumable(saved, config, changes, anywhere=init_from == "continue")
+    if changes and rank == 0:
+        words = checkpoint.in_words(changes, changes)
+        print(f"going on at iteration {saved['iteration']} with changes: {words}")
+    return saved, changes
+
+
+def begin_files(keeper, folder, rank):
+    """The first checkpoint of a new run; an earlier run in the folder is moved aside."""
+    if rank == 0 and (folder / "checkpoint.pt").exists():
+        print(f"kept in {checkpoint.archive(folder)}: the run that was in {folder}")
+    if keep_every:
+        keeper.save_weights(0, block_at(0))
+    keeper.save_checkpoint(0, block_at(0))
 
 
 def train(run, log):
@@ -190,38 +228,60 @@ def train(run, log):
     for iteration in range(run.start, max_iters):
         if block_at(iteration) != block_at(max(iteration - 1, 0)):
             torch.compiler.reset()  # it gives up after a few versions of the same code
-        for group in run.optimizer.param_groups:
-            group["lr"] = lr_at(iteration)
-        for micro in range(accumulate):
-            batch = run.stream.batch(iteration)  # x, x0, hidden, block
-            with backend.synchronised(run.objective, micro == accumulate - 1):
-                with run.autocast:
-                    loss, score, confidence = run.objective(*batch)  # one forward pass
-                (loss / accumulate).backward()
-            run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
-            log.add(loss)
-        norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), grad_clip or math.inf)
-        run.optimizer.step()
-        run.optimizer.zero_grad()
-        if ema:
-            update_average(run.averaged, run.model, iteration)
-        done = iteration + 1
+        log.add(*update(run, iteration))
+        done, block = iteration + 1, block_at(iteration)
         log.bar.update()
-        if done % log_interval == 0:
-            epoch = run.stream.queue.known * run.world / len(run.task.train)
-            values = {"grad_norm": norm.item(), "epoch": epoch, "lr": lr_at(iteration)}
-            log.report_training(done, batch_size * run.world, values)
-        if keep_every and done % keep_every == 0:
-            run.keeper.save_weights(done, batch.block)
         stopping = backend.any_process(stop.is_set())
-        if stopping or evaluates_at(done) or done % checkpoint_interval == 0:
-            run.keeper.save_checkpoint(done, batch.block)  # a run may be killed in an evaluation
+        logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
+        saves = stopping or evaluates_at(done) or done % checkpoint_interval == 0
+        if logs or keeps or saves:
+            stop_unless_finite(run, log, done, saves or keeps)
+        if logs:
+            values = {"epoch": run.stream.queue.passes(), "lr": lr_at(iteration)}
+            log.report_training(done, batch_size * accumulate * run.world, values)
+        if keeps:
+            run.keeper.save_weights(done, block)
+        if saves or (logs and backend.any_process(run.keeper.behind)):
+            run.keeper.keep_checkpoint(done, block)  # a run may be killed in an evaluation
+        if stopping or done == max_iters:
+            run.keeper.finish(done, block)
         if stopping:
             raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
         if evaluates_at(done):
             result = report(run, log, done)
-    log.bar.close()
     return result or evaluation(run, max_iters)
+
+
+def update(run, iteration):
+    """One step of the optimizer; the loss, and the gradient's norm before clipping."""
+    losses = []
+    for group in run.optimizer.param_groups:
+        group["lr"] = lr_at(iteration)
+    for micro in range(accumulate):
+        batch = run.stream.batch(iteration)  # x, x0, hidden, block
+        with backend.synchronised(run.objective, micro == accumulate - 1):
+            with run.autocast:
+                loss, score, confidence = run.objective(*batch)  # one forward pass
+            (loss / accumulate).backward()
+        run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
+        losses.append(loss.detach())
+    norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), grad_clip or math.inf)
+    run.optimizer.step()
+    run.optimizer.zero_grad()
+    if ema:
+        update_average(run.averaged, run.model, iteration)
+    return torch.stack(losses).mean(), norm
+
+
+def stop_unless_finite(run, log, done, weights):
+    """Raise SystemExit on every process if a loss, a norm or, where asked, a weight is not."""
+    fault = log.fault(done)
+    if not fault and weights and not run.keeper.is_finite():
+        fault = f"weights are not finite at iteration {done}"
+    if backend.any_process(bool(fault)):
+        fault = fault or f"a loss of another process is not finite by iteration {done}"
+        remedy = "start with a smaller --lr, or go on from there with --init_from=continue --lr=..."
+        raise SystemExit(f"{fault}; {run.keeper.latest()}: {remedy}")
 
 
 def evaluation(run, done):
@@ -267,9 +327,9 @@ def check():
         check_schedule(block_schedule, "block_schedule")
         if method == "ar":
             raise ValueError("block_schedule goes with mdm and puma: ar is the case of blocks of 1")
-    if init_from not in ("scratch", "resume") and not init_from.endswith(".pt"):
+    if init_from not in ("scratch", "resume", "continue") and not init_from.endswith(".pt"):
         check_pretrained()
-    elif lora_rank and init_from != "resume":
+    elif lora_rank and init_from not in ("resume", "continue"):
         raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER")
     if lora_rank and (ema or keep_every):
         raise ValueError(f"lora_rank {lora_rank}: expected ema 0, keep_every 0")
@@ -281,7 +341,9 @@ def check():
 
 def check_pretrained():
     if not init_from.startswith("hf:"):
-        raise ValueError(f"init_from {init_from!r}: expected scratch, resume, FILE.pt or hf:FOLDER")
+        raise ValueError(
+            f"init_from {init_from!r}: expected scratch, resume, continue, FILE.pt or hf:FOLDER"
+        )
     if dataset == "sudoku" or method == "ar":
         raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
 
@@ -362,10 +424,13 @@ def update_average(averaged, model, n):
     torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
 
 
-def make_stream(data, mask_token, where, rank, world):
-    """Where the training contexts come from (puma.py)."""
+def make_stream(data, mask_token, where, rank, world, start):
+    """Where the training contexts come from (puma.py).
+
+    start: the iteration, if it is to go on with changes: chance is then another one.
+    """
     queue = ExampleQueue(data, batch_size, where, seed, rank, world)
-    generator = torch.Generator(where).manual_seed(seed * world + rank)
+    generator = torch.Generator(where).manual_seed(seed * world + rank + CHANCE * start)
     if method == "ar":
         return NextToken(queue, mask_token, generator)
     masks = RandomMasking(queue, mask_token, generator, block_schedule)

@@ -44,7 +44,8 @@ class DropChains(ProgressiveUnmasking):
 
     def switch(self, stages):
         self.stages = stages
-        self.x0, self.prompt = self.new_examples(len(self.x0))
+        every_row = torch.ones_like(self.number, dtype=torch.bool)
+        self.x0, self.prompt, self.number = self.new_examples(every_row)
         self.stage, self.hidden = self.first_states()
 
 

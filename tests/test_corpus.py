@@ -187,6 +187,6 @@ def test_queue_takes_it(tmp_path, tokenizer):
     data = Examples(tmp_path / "set", "train")
     queue = ExampleQueue(data, 4)
     queue.top_up()
-    x0, prompt = queue.take(queue.taken.new_ones(4).bool())
+    x0, prompt, _ = queue.take(queue.taken.new_ones(4).bool())
     rows = {tuple(row) for row in data[np.arange(len(data))][0].tolist()}
     assert {tuple(row) for row in x0.tolist()} <= rows and x0.shape == prompt.shape

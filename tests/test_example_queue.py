@@ -17,7 +17,7 @@ def drain(queue, takes, seed=0):
     for _ in range(takes):
         wanted = torch.from_numpy(rng.random(queue.rows) < 0.4)
         queue.top_up()
-        x0, prompt = queue.take(wanted)
+        x0, prompt, _ = queue.take(wanted)
         assert prompt[wanted].equal(torch.tensor([[False, True]]).expand(int(wanted.sum()), 2))
         taken += x0[wanted, 0].tolist()
     return taken

@@ -1,0 +1,333 @@
+"""Damaged and foreign checkpoints, full disks, folders in use, runs that go on elsewhere."""
+
+import errno
+import os
+import random
+import shutil
+import signal
+import time
+import zipfile
+from importlib.util import find_spec
+
+import pytest
+import torch
+from conftest import Script, evaluate, metrics, same, train, training
+
+import checkpoint
+from checkpoint import load
+from record import Lock, Log
+
+
+# -- reading ---------------------------------------------------------------------------------------
+def test_a_changed_byte_is_noticed_or_changes_nothing(trained, tmp_path):
+    data, whole = (trained / "checkpoint.pt").read_bytes(), load(trained / "checkpoint.pt")
+    chance, noticed = random.Random(0), 0
+    for _ in range(150):
+        place = chance.randrange(len(data))
+        changed = bytes([data[place] ^ 1 << chance.randrange(8)])
+        (tmp_path / "one.pt").write_bytes(data[:place] + changed + data[place + 1 :])
+        try:
+            assert same(load(tmp_path / "one.pt"), whole), f"byte {place}"
+        except ValueError as error:
+            assert "one.pt is damaged or no checkpoint" in str(error)
+            noticed += 1
+    assert noticed > 100
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 0.9, 0.999])
+def test_a_torn_checkpoint_is_named(share, trained, tmp_path):
+    data = (trained / "checkpoint.pt").read_bytes()
+    (tmp_path / "torn.pt").write_bytes(data[: int(share * len(data))])
+    with pytest.raises(
+        ValueError, match=r"torn.pt is damaged or no checkpoint \(\w+\): use a copy"
+    ):
+        load(tmp_path / "torn.pt")
+
+
+def test_an_archive_that_unpacks_to_more_than_it_is_is_not_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(1 << 24))
+    with pytest.raises(ValueError, match="does not compress"):
+        load(tmp_path / "bomb.pt")
+
+
+def change_weight(change):
+    def apply(state):
+        for weights in state["model"], state["ema"]:
+            weights["lm_head.weight"] = change(weights["lm_head.weight"].clone())
+
+    return apply
+
+
+def with_nan(weight):
+    weight[1, 2] = torch.nan
+    return weight
+
+
+FORMS = {
+    "a list": (lambda state: [1], "expected a dictionary, got list"),
+    "no iteration": (lambda state: state.pop("iteration"), "iteration is None, expected int"),
+    "a text as configuration": (lambda state: state.update(config="x"), "config is 'x'"),
+    "no weights": (lambda state: (state.pop("ema"), state.pop("model")), "no weights"),
+    "not finite": (change_weight(with_nan), "are not finite"),
+    "misshapen": (change_weight(lambda w: w[:, :5].contiguous()), "lm_head.weight is .*5.*want"),
+    "integers": (change_weight(lambda w: w.long()), "lm_head.weight is None"),
+    "expanded": (change_weight(lambda w: w[:1, :1].expand(99999, 99999)), "not of their own"),
+    "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), r"x is \(1,\)"),
+    "one less": (lambda state: state["ema"].pop("lm_head.weight"), "lm_head.weight is None"),
+    "a million layers": (lambda state: state["model_args"].update(layers=10**6), "layers, but"),
+    "a huge width": (lambda state: state["model_args"].update(dim=1 << 40), "whole numbers"),
+    "unknown arguments": (lambda state: state["model_args"].update(x=1), "unexpected keyword"),
+    "no arguments": (lambda state: state.update(model_args={}), "vocab_size"),
+    "theta 0": (lambda state: state["model_args"].update(theta=0.0), "theta and eps"),
+    "no such mask": (lambda state: state["model_args"].update(mask_token=77), "mask_token 77"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_checkpoint_of_another_form_is_one_line(name, trained, tmp_path):
+    change, message = FORMS[name]
+    state = torch.load(trained / "checkpoint.pt", weights_only=True)
+    changed = change(state)
+    torch.save(changed if isinstance(changed, list) and name == "a list" else state,
+               tmp_path / "checkpoint.pt")  # fmt: skip
+    with pytest.raises(SystemExit, match=f"is not a checkpoint of this program: .*{message}"):
+        evaluate(tmp_path)
+
+
+RESUMED = {
+    "optimizer": (lambda state: state.update(optimizer={}), "parts of another form"),
+    "ranks": (lambda state: state.update(ranks=[{}]), "parts of another form"),
+    "stream": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of another form"),
+    "nothing but weights": (lambda state: state.pop("optimizer"), "without optimizer"),
+    "moments": (
+        lambda state: state["optimizer"]["state"][0].update(exp_avg=torch.zeros(3)),
+        "parts of another form",
+    ),
+    "setting": (lambda state: state["config"].pop("tau"), "tau None -> 0.9"),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_run_is_not_resumed_from_parts_of_another_form(name, trained, tmp_path):
+    change, message = RESUMED[name]
+    state = torch.load(trained / "checkpoint.pt", weights_only=True)
+    change(state)
+    torch.save(state, tmp_path / "checkpoint.pt")
+    with pytest.raises(SystemExit, match=message):
+        train(tmp_path, "--init_from=resume", "--max_iters=22")
+    assert not (tmp_path / "lock").exists() and len(list(tmp_path.iterdir())) == 1
+
+
+# -- not finite ------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--checkpoint_interval=3"],
+        ["--checkpoint_interval=3", "--log_interval=1000"],
+        ["--checkpoint_interval=1", "--log_interval=1000", "--grad_clip=0"],
+        ["--log_interval=1000", "--eval_interval=40"],
+        ["--keep_every=1", "--log_interval=1000"],
+    ],
+)
+def test_nothing_is_saved_that_is_not_finite(flags, tmp_path):
+    with pytest.raises(SystemExit, match=r"(nan|not finite).* at iteration .* is whole: .*--lr"):
+        train(tmp_path, "--lr=1e9", "--warmup=0", "--max_iters=40", *flags)
+    for file in tmp_path.rglob("*.pt"):
+        load(file)
+    assert load(tmp_path / "checkpoint.pt")["iteration"] < 40
+
+
+def test_a_process_whose_loss_is_not_finite_stops_all(tmp_path):
+    flags = ["--lr=1e9", "--warmup=0", "--log_interval=1000", "--checkpoint_interval=5"]
+    with Script(*training(tmp_path, *flags), processes=2) as script:
+        with pytest.raises(AssertionError):
+            script.wait(60)
+        for rank, process in enumerate(script.processes):
+            process.join(20)
+            assert "at iteration" in script.errors(rank) and "Traceback" not in script.errors(rank)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+def failing(calls, spoil=lambda: None):
+    """A torch.save that has no room at these calls (numbers from 0), after it wrote a little."""
+    save, count = torch.save, iter(range(10**6))
+
+    def torch_save(state, file):
+        if next(count) in calls:
+            file.write(b"half")
+            spoil()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(state, file)
+
+    return torch_save
+
+
+SAVES = ["--checkpoint_interval=4", "--log_interval=2", "--eval_interval=100"]
+
+
+def test_a_full_disk_costs_one_line_if_room_is_made(tmp_path, monkeypatch, capsys):
+    train(tmp_path / "whole", *SAVES)
+    monkeypatch.setattr(torch, "save", failing({2, 3, 4}))
+    train(tmp_path / "full", *SAVES)
+    said = capsys.readouterr().err
+    assert said.count("No space left on device") == 1
+    assert "checkpoint.pt of iteration 4 is whole, the run goes on" in said
+    assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "full")))
+    assert len(list((tmp_path / "full").iterdir())) == 2
+
+
+def test_a_disk_that_stays_full_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "save", failing(range(3, 99)))
+    monkeypatch.setattr(checkpoint.Keeper, "TRIES", 1)
+    with pytest.raises(SystemExit, match=r"iteration 20 are lost; .*pt of iteration 8 is whole"):
+        train(tmp_path, *SAVES)
+    assert load(tmp_path / "checkpoint.pt")["iteration"] == 8
+    assert {file.name for file in tmp_path.iterdir()} == {"checkpoint.pt", "metrics.jsonl"}
+
+
+def test_a_disk_that_is_full_at_the_start_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "save", failing({0}))
+    with pytest.raises(SystemExit, match=r"OSError: cannot write .*checkpoint.pt: No space left"):
+        train(tmp_path / "run", *SAVES)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_deleted_is_written_again(tmp_path, monkeypatch):
+    train(tmp_path / "whole", *SAVES)
+    monkeypatch.setattr(torch, "save", failing({3}, lambda: shutil.rmtree(tmp_path / "run")))
+    train(tmp_path / "run", *SAVES)
+    assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "run")))
+    iterations = [line["iter"] for line in metrics(tmp_path / "run") if line["type"] == "train"]
+    assert iterations == [*range(2, 21, 2)]
+
+
+def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = Log(tmp_path / "metrics.jsonl", {}, 0, 3, 0, {})
+    log.write({"iter": 1})
+    whole = (tmp_path / "metrics.jsonl").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", full)
+        log.write({"iter": 2})
+    assert (tmp_path / "metrics.jsonl").read_text() == whole
+    log.write({"iter": 3})
+    assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
+    assert "its lines wait for the next one" in capsys.readouterr().err
+
+
+# -- one run per folder ----------------------------------------------------------------------------
+@pytest.mark.parametrize("flag", ["--seed=2", "--init_from=resume", "--init_from=continue"])
+def test_a_folder_in_use_is_refused_and_left_alone(flag, trained, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    before = {file.name: file.read_bytes() for file in trained.iterdir()}
+    with (
+        Lock(tmp_path / "run"),
+        pytest.raises(SystemExit, match=f"in use by process {os.getpid()} on "),
+    ):
+        train(tmp_path / "run", flag, "--max_iters=22")
+    after = {file.name: file.read_bytes() for file in (tmp_path / "run").iterdir()}
+    assert after == before
+
+
+def test_a_killed_run_leaves_its_folder_free(tmp_path):
+    with Script(*training(tmp_path, "--max_iters=1000", "--checkpoint_interval=1")) as script:
+        wait_for(lambda: (tmp_path / "metrics.jsonl").exists())
+        script.processes[0].kill()
+        script.processes[0].join()
+    assert (tmp_path / "lock").exists()
+    train(tmp_path, "--max_iters=1")
+    assert not (tmp_path / "lock").exists()
+
+
+def wait_for(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- elsewhere -------------------------------------------------------------------------------------
+def test_continue_is_resume_where_nothing_has_changed(trained, tmp_path):
+    for run, start in ("resumed", "resume"), ("continued", "continue"):
+        shutil.copytree(trained, tmp_path / run)
+        train(tmp_path / run, f"--init_from={start}", "--max_iters=30")
+    assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("resumed", "continued")))
+
+
+def test_continue_without_a_checkpoint_starts_a_run(trained, tmp_path):
+    assert "yet: a new run starts" in train(tmp_path, "--init_from=continue")
+    assert same(*(load(run / "checkpoint.pt") for run in (trained, tmp_path)))
+
+
+@pytest.mark.parametrize("method", ["puma", "mdm"])
+def test_other_processes_continue_with_other_settings(method, tmp_path):
+    flags = [f"--method={method}", "--eval_interval=100", "--checkpoint_interval=100"]
+    weights = []
+    for processes, iterations, more in (
+        (2, 6, []),
+        (1, 9, ["--batch_size=8", "--lr=2e-3", "--k_schedule=[(0,2)]", "--tau=None", "--ema=0"]),
+        (3, 12, ["--buffer=1", "--ema=0.9"]),
+    ):
+        before = load(tmp_path / "checkpoint.pt") if weights else None
+        flags_now = [*flags, "--init_from=continue", f"--max_iters={iterations}", *more]
+        said = train(tmp_path, *flags_now, processes=processes)
+        saved = load(tmp_path / "checkpoint.pt")
+        assert saved["iteration"] == iterations and len(saved["ranks"]) == processes
+        assert saved["optimizer"]["state"][0]["step"] == iterations
+        if before:
+            assert f"going on at iteration {before['iteration']} with changes: " in said
+            last = metrics(tmp_path)[-1]
+        weights.append(saved["model"])
+    configs = [line for line in metrics(tmp_path) if line["type"] == "config"]
+    assert "changes" not in configs[0]
+    assert configs[1]["changes"]["processes"] == [2, 1]
+    assert configs[1]["changes"]["tau"] == [0.9, None]
+    assert configs[2]["changes"]["processes"] == [1, 3] and "lr" in configs[2]["changes"]
+    losses = [line["loss"] for line in metrics(tmp_path) if line["type"] == "train"]
+    assert len(losses) == 12 and last["type"] == "eval"
+
+
+def test_weights_averages_and_moments_are_kept(tmp_path):
+    train(tmp_path, "--max_iters=6", processes=2)
+    before = load(tmp_path / "checkpoint.pt")
+    train(tmp_path, "--max_iters=6", "--init_from=continue", "--batch_size=8")
+    after = load(tmp_path / "checkpoint.pt")
+    assert same(before["model"], after["model"]) and same(before["ema"], after["ema"])
+
+
+@pytest.mark.parametrize("flag", ["--seed=2", "--dim=64", "--muon=True", "--method=ar"])
+def test_what_the_data_order_and_the_optimizer_need_cannot_change(flag, trained):
+    with pytest.raises(SystemExit, match=f"must keep its configuration: {flag[2:].split('=')[0]}"):
+        train(trained, "--init_from=continue", "--max_iters=30", flag)
+
+
+# -- lost processes --------------------------------------------------------------------------------
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_process_that_dies_or_hangs_stops_the_other(number, tmp_path):
+    command = training(tmp_path, "--max_iters=100000", "--patience=4", "--compile=False")
+    with Script(*command, processes=2) as script:
+        wait_for(lambda: len(metrics(tmp_path)) > 5 if (tmp_path / "metrics.jsonl").exists() else 0)
+        os.kill(script.processes[1].pid, number)
+        script.processes[0].join(40)
+        assert script.processes[0].exitcode == 1
+        assert "another process was lost" in script.errors(0)
+        assert "checkpoint.pt of iteration" in script.errors(0)
+        assert "--init_from=continue" in script.errors(0)
+        script.processes[1].kill()
+    load(tmp_path / "checkpoint.pt")
+
+
+def test_torchrun_restarts_a_run_that_lost_a_process(tmp_path):
+    torchrun = find_spec("torch.distributed.run").origin
+    command = [torchrun, "--nnodes=1:4", "--nproc_per_node=2", "--max_restarts=2", "--standalone"]
+    flags = ["--init_from=continue", "--max_iters=100", "--eval_interval=1000"]
+    command += training(tmp_path, *flags, "--checkpoint_interval=1", "--compile=False")
+    with Script(*command) as script:
+        wait_for(lambda: len(metrics(tmp_path)) > 5 if (tmp_path / "metrics.jsonl").exists() else 0)
+        os.kill(int((tmp_path / "lock").read_text().split()[1]), signal.SIGKILL)
+        script.wait(120)
+    assert load(tmp_path / "checkpoint.pt")["iteration"] == 100
+    assert sum(line["type"] == "config" for line in metrics(tmp_path)) == 2

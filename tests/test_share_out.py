@@ -1,0 +1,133 @@
+"""Other processes go on where earlier ones stopped, in mid-epoch."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from toys import MASK, Arrays
+
+from block import BlockUnmasking
+from example_queue import ExampleQueue
+from puma import ProgressiveUnmasking, RandomFirst, RandomMasking
+
+N = 1500  # examples; row i holds the number i everywhere
+
+
+def make_streams(method, world, B, batches):
+    return [make_stream(method, rank, world, B, batches) for rank in range(world)]
+
+
+def make_stream(method, rank, world, B, batches):
+    data = Arrays(np.arange(N)[:, None].repeat(24, 1), np.zeros(24))
+    queue = ExampleQueue(data, B, seed=0, rank=rank, world=world)
+    generator = torch.Generator().manual_seed(world + rank)
+    masks = RandomMasking(queue, MASK, generator)
+    if method == "mdm":
+        return masks
+    if method == "blocks":
+        return BlockUnmasking(queue, MASK, generator, [(0, 8)], [(0, 4)], 0.9, batches)
+    chains = ProgressiveUnmasking(queue, MASK, generator, [(0, 6)], 0.9, batches)
+    return RandomFirst(masks, chains, until=3) if method == "later" else chains
+
+
+def chains_in(stream):
+    """The numbers of the examples whose chains a stream holds (batches, B)."""
+    chains = getattr(stream, "chains", stream)
+    return chains.number.clone() if hasattr(chains, "number") else torch.zeros(0, dtype=torch.long)
+
+
+def run(streams, iterations, used):
+    """Train in step. used counts what is finished: a chain that ended, or a masked row."""
+    noise = torch.Generator().manual_seed(iterations[0])
+    for iteration in iterations:
+        for stream in streams:
+            x0, before = stream.batch(iteration).x0, chains_in(stream)
+            chance = torch.rand(x0.shape, generator=noise)
+            stream.advance(chance, chance)
+            if isinstance(getattr(stream, "current", stream), RandomMasking):
+                used.update(x0[:, 0].tolist())
+            else:
+                assert set(x0[:, 0].tolist()) <= set(before.flatten().tolist())
+                used.update(before[chains_in(stream) != before].tolist())
+
+
+@pytest.mark.parametrize("method", ["puma", "mdm", "later", "blocks"])
+@pytest.mark.parametrize("worlds", [(2, 1), (1, 3), (3, 2), (2, 2, 3, 1)])
+def test_no_example_of_the_epoch_is_lost_or_used_twice(method, worlds):
+    """Each change of processes comes with other batch sizes and buffers, and in mid-epoch."""
+    used, streams, iteration = Counter(), [], 0
+    for number, world in enumerate(worlds):
+        states = [stream.state_dict() for stream in streams]
+        streams = make_streams(method, world, *[(8, 3), (4, 2), (16, 1), (8, 2)][number])
+        for stream in streams if states else ():
+            stream.share_out(states)
+        run(streams, range(iteration, iteration + 15), used)
+        iteration += 15
+    assert 30 < used.total() < N, "the changes were not in mid-epoch"
+    assert max(used.values()) == 1, "used twice"
+    while streams[0].queue.passes() < 1.2:
+        run(streams, range(iteration, iteration + 1), used)
+        iteration += 1
+    used.update(number for s in streams for number in chains_in(s).flatten().tolist())
+    assert len(used) == N, "lost"
+    twice = {number for number, times in used.items() if times > 1}
+    assert max(used.values()) == 2 and twice <= set(streams[0].queue.order(1)[: N // 2])
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_chains_stay_where_they_were(world):
+    """With room for all of them; their stages follow from what they have revealed."""
+    old = make_streams("puma", 2, 8, 3)
+    run(old, range(5), Counter())
+    new = make_streams("puma", world, 8, 6 // world)
+    for stream in new:
+        stream.share_out([each.state_dict() for each in old])
+
+    def chains(streams):
+        rows = [(s.number, s.hidden, s.x0, s.prompt) for s in streams]
+        columns = [
+            torch.cat([t.flatten(0, 1).long() for t in part]) for part in zip(*rows, strict=True)
+        ]
+        return {int(row[0]): [c.tolist() for c in row[1:]] for row in zip(*columns, strict=True)}
+
+    assert chains(old) == chains(new) and len(chains(new)) == 48
+    for stream in new:
+        revealed = 24 - stream.hidden.sum(-1)
+        assert stream.stage.equal(revealed * stream.stages // 24)
+
+
+def test_chains_without_room_begin_again_later():
+    old = make_streams("puma", 2, 8, 3)
+    run(old, range(5), Counter())
+    (new,) = make_streams("puma", 1, 8, 2)
+    new.share_out([stream.state_dict() for stream in old])
+    kept = set(new.number.flatten().tolist())
+    assert len(kept) == 16
+    waiting = {number for stream in old for number in chains_in(stream).flatten().tolist()} - kept
+    new.queue.top_up()
+    following = set(new.queue.take(torch.ones(8, dtype=torch.bool))[2].tolist())
+    assert len(waiting) == 32 and following < waiting
+
+
+def test_random_masks_go_on_with_the_examples_of_chains():
+    old = make_streams("puma", 2, 8, 3)
+    (new,) = make_streams("mdm", 1, 8, 0)
+    new.share_out([stream.state_dict() for stream in old])
+    first = [number for i in range(6) for number in new.batch(i).x0[:, 0].tolist()]
+    assert sorted(first) == sorted(n for s in old for n in chains_in(s).flatten().tolist())
+
+
+def test_the_shared_out_order_resumes_exactly():
+    (old,) = make_streams("puma", 1, 8, 3)
+    run([old], range(7), Counter())
+    pair = make_streams("puma", 2, 8, 1)
+    for stream in pair:
+        stream.share_out([old.state_dict()])
+    run(pair, range(7, 12), Counter())
+    again = make_streams("puma", 2, 8, 1)
+    for stream, state in zip(again, [each.state_dict() for each in pair], strict=True):
+        stream.load_state_dict(state)
+    run(pair, range(12, 90), one := Counter())
+    run(again, range(12, 90), two := Counter())
+    assert one == two and one.total() > 100
