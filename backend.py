@@ -116,9 +116,8 @@ def lost_processes_as_messages(state):
         reason = str(error).splitlines()[0]
         if not dist.is_initialized() or not any(word in reason.lower() for word in TRANSPORT):
             raise
-        raise SystemExit(
-            f"another process was lost ({reason:.200}); {state()}; --init_from=continue goes on with those that are left"
-        ) from None
+        what = f"another process was lost ({reason:.200}); {state()}"
+        raise SystemExit(f"{what}; --init_from=continue goes on with those that are left") from None
 
 
 def distributed(module):
