@@ -9,8 +9,9 @@ descriptors, and limits on CPU time, memory, file size, descriptors and processe
 its group when its time is up. On Linux come the layers that the system permits (`protections()`):
 
     landlock      opens no file outside its directory; Python and the libraries can be read
-    seccomp       no new process, program, socket or signal; no debugging of others; no change of
-                  a file's owner, mode or times
+    seccomp       the system calls that Python needs and no others: no new process, program or
+                  signal, no socket but connected pairs; no change of a file's owner, mode or times,
+                  no extended attributes; no buffers that the limits do not count
     namespaces    no network; at most 64 MiB of temporary files
     capabilities  root is a user like others
 
