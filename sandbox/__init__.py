@@ -21,7 +21,7 @@ one, but it can lie about its own: a forged value cannot be told from a computed
 Not covered: names, sizes and dates of files outside can be asked for (`os.stat`); load on the
 processors, which all programs share; flaws of the kernel, side channels. `memory` is a limit per
 program on its addresses: full pipes and socket pairs, locks and threads take some tens of megabytes
-of the kernel's beside it, and more if it is root, whom the limit on processes does not bind. Without
+of the kernel's beside it, and more as root, whom the limit on processes does not bind. Without
 landlock a program reads and writes what the user can; without seccomp it can leave its group,
 outlive it, and send signals to all processes of the user. macOS has no layers, nor a limit on
 memory: there, run only programs that mean no harm.

@@ -789,6 +789,7 @@ WORKING = [
     "stream().bind('here')",
     "stream().bind('\\0abstract')",
     "stream().sendmsg([b'x'])",
+    "call(307, 269, stream().fileno(), address, 1, 0)",  # sendmmsg
     "a = stream(); [a.sendmsg([b'x'], files) for _ in range(99)]",
     "a, b = pair(1); a.send(b'x'); b.recvmsg(1)",
     "stream().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)",
