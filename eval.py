@@ -154,7 +154,7 @@ def judge_references():
         test = problems_of(checkpoint.load(path)["config"])
     records = test.judge_references(examples)
     for failed in (row for row in records if row["kind"] != "correct"):
-        print(test.verdict(failed))
+        print(tasks.printable(test.verdict(failed)))
     print(record.in_words(test.summary(records)))
 
 

@@ -220,8 +220,8 @@ def main(sampler):
     if watch:
         animate(test, tokens[0], revealed_at[0].cpu().numpy())
     else:
-        print(test.show(tokens[0]))
-    print(test.verdict(test.judge(tokens, [0])[0]))
+        print(tasks.printable(test.show(tokens[0])))
+    print(tasks.printable(test.verdict(test.judge(tokens, [0])[0])))
     rate = hidden.sum().item() / max(1, revealed_at.max().item())
     print(f"{rate:.2f} tokens per step, {passes} forward passes ({sampler})")
 
@@ -229,7 +229,8 @@ def main(sampler):
 def animate(test, tokens, revealed_at):
     """Print what is revealed after every step, in place; tokens, revealed_at (L,)."""
     for step in range(revealed_at.max() + 1):
-        text = f"{test.show(tokens, revealed_at <= step)}\nstep {step} of {revealed_at.max()}"
+        text = tasks.printable(test.show(tokens, revealed_at <= step))
+        text += f"\nstep {step} of {revealed_at.max()}"
         print(text, flush=True)
         time.sleep(delay)
         if step < revealed_at.max():

@@ -9,8 +9,9 @@ descriptors, and limits on CPU time, memory, file size, descriptors and processe
 its group when its time is up. On Linux come the layers that the system permits (`protections()`):
 
     landlock      opens no file outside its directory; Python and the libraries can be read
-    seccomp       no new process, program, socket or signal; no debugging of others; no change of
-                  a file's owner, mode or times
+    seccomp       the system calls that Python needs and no others: no new process, program or
+                  signal, no socket but connected pairs; no change of a file's owner, mode or times,
+                  no extended attributes; none of the kernel's buffers is enlarged
     namespaces    no network; at most 64 MiB of temporary files
     capabilities  root is a user like others
 
@@ -19,10 +20,11 @@ one, but it can lie about its own: a forged value cannot be told from a computed
 
 Not covered: names, sizes and dates of files outside can be asked for (`os.stat`); load on the
 processors, which all programs share; flaws of the kernel, side channels. `memory` is a limit per
-program, and the limit on processes does not bind root. Without landlock a program reads and writes
-what the user can; without seccomp it can leave its group, outlive it, and send signals to all
-processes of the user. macOS has no layers, nor a limit on memory: there, run only programs that
-mean no harm.
+program on its addresses: full pipes and socket pairs, locks and threads take some tens of megabytes
+of the kernel's beside it, and more as root, whom the limit on processes does not bind. Without
+landlock a program reads and writes what the user can; without seccomp it can leave its group,
+outlive it, and send signals to all processes of the user. macOS has no layers, nor a limit on
+memory: there, run only programs that mean no harm.
 """
 
 import concurrent.futures

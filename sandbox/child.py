@@ -96,7 +96,7 @@ def library_folders():
 
 
 def seccomp(directory):
-    """No new process, program, socket or signal; no change of a file's owner, mode or times."""
+    """The system calls that programs need, and no others."""
     rules = b"".join(struct.pack("HBBI", *rule) for rule in system_call_filter())
 
     def enter():
@@ -108,48 +108,92 @@ def seccomp(directory):
 
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # as the kernel names them
-DENIED = """
-    fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, unshare 272 97, setns 308 268,
-    kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138, rt_tgsigqueueinfo 297 240,
-    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
-    setpriority 141 140, ioprio_set 251 30, sched_setparam 142 118, sched_setscheduler 144 119,
-    sched_setaffinity 203 122, sched_setattr 314 274, migrate_pages 256 238, move_pages 279 239,
-    socket 41 198, shmget 29 194, semget 64 190, msgget 68 186, mq_open 240 180,
-    memfd_create 319 279, userfaultfd 323 282, perf_event_open 298 241, bpf 321 280,
-    add_key 248 217, request_key 249 218, keyctl 250 219, syslog 103 116, personality 135 92,
-    chmod 90 -, fchmod 91 52, fchmodat 268 53, chown 92 -, lchown 94 -, fchown 93 55,
-    fchownat 260 54, utime 132 -, utimes 235 -, futimesat 261 -, utimensat 280 88,
-    setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, removexattr 197 14, lremovexattr 198 15,
-    fremovexattr 199 16, truncate 76 45, inotify_init 253 -, inotify_init1 294 26,
-    fanotify_init 300 262, name_to_handle_at 303 264, open_by_handle_at 304 265
-"""  # name, number on x86_64, number on aarch64
-BY_ARGUMENT = "clone 56 220, prlimit64 302 261, fcntl 72 25, ioctl 16 29"
+# What Python and its libraries do within their own process: name, number on x86_64, on aarch64.
+# All else is refused: a call that nobody has thought of, too.
+ALLOWED = """
+    read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
+    pwritev 296 70, preadv2 327 286, pwritev2 328 287, close 3 57, lseek 8 62, ftruncate 77 46,
+    fallocate 285 47, fsync 74 82, fdatasync 75 83, flock 73 32, dup 32 23, dup2 33 -, dup3 292 24,
+    pipe 22 -, pipe2 293 59, sendfile 40 71, copy_file_range 326 285, fstat 5 80, fstatfs 138 44,
+    getdents 78 -, getdents64 217 61, fchdir 81 50, creat 85 -, access 21 -, faccessat 269 48,
+    stat 4 -, lstat 6 -, newfstatat 262 79, statx 332 291, statfs 137 43, readlink 89 -,
+    readlinkat 267 78, link 86 -, linkat 265 37, symlink 88 -, symlinkat 266 36, rename 82 -,
+    renameat 264 38, renameat2 316 276, unlink 87 -, unlinkat 263 35, mkdir 83 -, mkdirat 258 34,
+    rmdir 84 -, mknod 133 -, mknodat 259 33, chdir 80 49, getcwd 79 17, umask 95 166, brk 12 214,
+    mmap 9 222, munmap 11 215, mremap 25 216, mprotect 10 226, madvise 28 233, msync 26 227,
+    poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72, epoll_create 213 -, epoll_create1 291 20,
+    epoll_ctl 233 21, epoll_wait 232 -, epoll_pwait 281 22, eventfd 284 -, eventfd2 290 19,
+    timerfd_create 283 85, timerfd_settime 286 86, timerfd_gettime 287 87, pause 34 -,
+    nanosleep 35 101, clock_nanosleep 230 115, time 201 -, times 100 153, gettimeofday 96 169,
+    clock_gettime 228 113, clock_getres 229 114, alarm 37 -, getitimer 36 102, setitimer 38 103,
+    rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136,
+    rt_sigsuspend 130 133, rt_sigtimedwait 128 137, sigaltstack 131 132, futex 202 98,
+    set_tid_address 218 96, set_robust_list 273 99, rseq 334 293, arch_prctl 158 -, gettid 186 178,
+    sched_yield 24 124, exit 60 93, exit_group 231 94, restart_syscall 219 128, wait4 61 260,
+    waitid 247 95, recvfrom 45 207, shutdown 48 210, getsockopt 55 209, getsockname 51 204,
+    getpeername 52 205, getpid 39 172, getppid 110 173, getpgrp 111 -, getpgid 121 155,
+    getsid 124 156, getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177,
+    getgroups 115 158, getresuid 118 148, getresgid 120 150, getpriority 140 141, getrlimit 97 163,
+    setrlimit 160 164, getrusage 98 165, sched_getaffinity 204 123, sched_getparam 143 121,
+    sched_getscheduler 145 120, sched_get_priority_max 146 125, sched_get_priority_min 147 126,
+    getcpu 309 168, uname 63 160, sysinfo 99 179, getrandom 318 278
+"""
+NOT_SUPPORTED = """
+    setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, getxattr 191 8, lgetxattr 192 9,
+    fgetxattr 193 10, listxattr 194 11, llistxattr 195 12, flistxattr 196 13, removexattr 197 14,
+    lremovexattr 198 15, fremovexattr 199 16
+"""  # extended attributes, as on a file system without them, which copying functions pass over
+BY_ARGUMENT = """
+    open 2 -, openat 257 56, clone 56 220, fcntl 72 25, ioctl 16 29, prctl 157 167,
+    prlimit64 302 261, socketpair 53 199, sendto 44 206
+"""  # allowed as far as CONDITIONS say
 UNKNOWN = 424  # numbers from here on are the same everywhere; C libraries do without the calls
+LOAD, EQUAL, AT_LEAST, AND, ANSWER = 0x20, 0x15, 0x35, 0x54, 6  # operations
+KILL, ALLOW = 0x80000000, 0x7FFF0000
+CONDITIONS = (  # the bits of an argument that are looked at, their permitted values, else the error
+    ("open", 1, 0o1003, (0, 1, 2, 0o1001, 0o1002), 1),  # no O_TRUNC but to write: landlock may not
+    ("openat", 2, 0o1003, (0, 1, 2, 0o1001, 0o1002), 1),  # see it; nor mode 3, which it never sees
+    ("clone", 0, ~0x400000, (0x3D0F00,), 1),  # a thread as C libraries start it, DETACHED or not
+    ("fcntl", 1, ~0, (*range(8), 1030, 1032), 1),  # descriptors, flags, locks; a pipe's size read
+    ("ioctl", 1, ~0, (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451), 95),  # isatty,
+    # terminal size, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; pathlib passes over ENOTSUP
+    ("prctl", 0, ~0, (15, 16), 1),  # a thread's name; not 1, PR_SET_PDEATHSIG
+    ("prlimit64", 0, ~0, (0,), 1),  # one's own limits
+    ("socketpair", 0, ~0, (1,), 1),  # AF_UNIX
+    ("socketpair", 1, 0xF, (1,), 1),  # SOCK_STREAM: others send to the paths of others, too
+    ("sendto", 5, ~0, (0,), 1),  # to whom it is connected
+)
 
 
 def system_call_filter():
     """A program for the kernel: (operation, jump if true, jump if false, operand) each."""
-    load, equal, at_least, any_bit = 0x20, 0x15, 0x35, 0x45
-    load_number, load_machine = (load, 0, 0, 0), (load, 0, 0, 4)
-    kill, allow = (6, 0, 0, 0x80000000), (6, 0, 0, 0x7FFF0000)
-    not_permitted, not_implemented = (6, 0, 0, 0x50000 | 1), (6, 0, 0, 0x50000 | 38)
+    machine, by_argument = MACHINES[os.uname().machine], numbers(BY_ARGUMENT)
+    load_number, load_machine = (LOAD, 0, 0, 0), (LOAD, 0, 0, 4)
+    yield from [load_machine, (EQUAL, 1, 0, machine), (ANSWER, 0, 0, KILL)]
+    yield from [load_number, (AT_LEAST, 0, 1, UNKNOWN), error(38)]  # ENOSYS
+    for number in numbers(ALLOWED).values():
+        yield from [(EQUAL, 0, 1, number), (ANSWER, 0, 0, ALLOW)]
+    for number in numbers(NOT_SUPPORTED).values():
+        yield from [(EQUAL, 0, 1, number), error(95)]
+    for name, argument, bits, values, code in CONDITIONS:
+        if name in by_argument:
+            skip = (EQUAL, 0, len(values) + 4, by_argument[name])
+            yield from [skip, *argument_test(argument, bits, values, code), load_number]
+    for number in by_argument.values():
+        yield from [(EQUAL, 0, 1, number), (ANSWER, 0, 0, ALLOW)]
+    yield error(1)  # EPERM
 
-    def unless(name, argument, *test):
-        skip, load_argument = (equal, 0, 4, by_argument[name]), (load, 0, 0, 16 + 8 * argument)
-        return [skip, load_argument, test, not_permitted, load_number]
 
-    denied, by_argument = numbers(DENIED), numbers(BY_ARGUMENT)
-    yield from [load_machine, (equal, 1, 0, MACHINES[os.uname().machine]), kill]
-    yield from [load_number, (at_least, 0, 1, UNKNOWN), not_implemented]
-    for number in denied.values():
-        yield from [(equal, 0, 1, number), not_permitted]
-    yield from unless("clone", 0, any_bit, 1, 0, 0x10000)  # a thread
-    yield from unless("prlimit64", 0, equal, 1, 0, 0)  # one's own limits
-    for command in (8, 10, 15, 1024):  # F_SETOWN, F_SETSIG, F_SETOWN_EX: signals; F_SETLEASE
-        yield from unless("fcntl", 1, equal, 0, 1, command)
-    for command in (0x8901, 0x8902):  # FIOSETOWN, SIOCSPGRP: likewise
-        yield from unless("ioctl", 1, equal, 0, 1, command)
-    yield allow
+def argument_test(argument, bits, values, code):
+    """The error unless those bits have one of the values; the kernel reads 32 bits here, too."""
+    yield from [(LOAD, 0, 0, 16 + 8 * argument), (AND, 0, 0, bits & 0xFFFFFFFF)]
+    for left, value in zip(range(len(values), 0, -1), values, strict=True):
+        yield (EQUAL, left, 0, value)
+    yield error(code)
+
+
+def error(code):
+    return ANSWER, 0, 0, 0x50000 | code
 
 
 def numbers(table):
@@ -188,11 +232,15 @@ def be_the_program(request, directory, layers, report, output):
 
 
 def confine(request, directory, layers, report, output):
+    worker = os.getsid(0)
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if sys.platform == "linux":
-        call("prctl", 1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: die with the worker
+        die_with(worker)
+        # No core: a limit of 0 still starts the handler of a core_pattern that is a pipe, and one
+        # of 1 leaves a line in the kernel's log. It costs a program /proc/self, which is closed.
+        call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     for enter in layers.values():
         enter()
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -203,9 +251,15 @@ def confine(request, directory, layers, report, output):
     sys.modules["random"].seed(0)  # a program that draws numbers has the same outcome each time
 
 
+def die_with(worker):
+    call("prctl", 1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+    if os.getppid() != worker:  # it died before the call
+        _exit(1)
+
+
 def limit(seconds, memory):
     cpu = int(seconds) + 2  # the worker's clock comes first
-    limits = dict(AS=memory, CPU=cpu, FSIZE=1 << 24, NPROC=64, NOFILE=64, CORE=0)
+    limits = dict(AS=memory, CPU=cpu, FSIZE=1 << 24, NPROC=64, NOFILE=64, CORE=0, MEMLOCK=0)
     for name, value in limits.items():
         with contextlib.suppress(ValueError, OSError):  # below it already, or not on this system
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))

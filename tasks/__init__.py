@@ -79,6 +79,15 @@ class Problems:
         raise ValueError("these problems come without reference solutions")
 
 
+def printable(text):
+    """What a model wrote or a program said, for a terminal: no character can command it.
+
+    All but newline and tab that Python does not print is escaped, as in `repr`: control characters
+    and those that change the direction of a line.
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
 def problems_on(device, test, indices):
     """x ids and hidden bool, (n, L), of a test set, as tensors on a device."""
     x, hidden = (torch.as_tensor(part).to(device) for part in test[indices])

@@ -10,6 +10,12 @@ A row is `prompt | new_tokens to generate`; only prompts of equal length share a
 row sees padding. A program is correct if `before + completion + after` runs to its end: `after`
 holds the tests. Otherwise its kind says why: "assertion_failed", "exception", "syntax_error",
 "timeout", "killed", or "too_long": prompt and answer do not fit, so that nothing was generated.
+
+Program and tests are one text in one process, so a program that means to can forge its own outcome:
+write "ok" to the descriptor of the report and exit, return objects that equal everything, jump over
+the asserts by a trace function. Such a program counts as correct here; pass@k is of models that do
+not aim at the sandbox. Not so by accident: exit(0), os._exit(0), a `check` of its own, NaN and open
+strings do not pass. It cannot change the outcome of another program.
 """
 
 import importlib

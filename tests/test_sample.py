@@ -6,7 +6,8 @@ from conftest import run_script
 from toys import Table
 
 import policies
-from sample import Sampler, draw, generate, nucleus
+import tasks
+from sample import Sampler, animate, draw, generate, nucleus
 
 ANSWER = torch.tensor([2, 0, 3, 1, 1, 0])
 
@@ -162,6 +163,29 @@ def test_score_is_the_untempered_probability_of_the_sampled_token(table):
     tokens, *_ = generate(table, torch.zeros(1, 6).long(), hidden, Sampler(spy, 6, temperature=3.0))
     assert tokens.ne(ANSWER).any()
     assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[0, :, None])[:, 0])
+
+
+CONTROLS = "\x1b[2J\x1b]0;title\a\r\b\0\x7f\x9b31m\u202e\ud800"
+
+
+def test_control_characters_are_shown_escaped():
+    kept = "a\tb\nc \u00e9 \u4e2d \U0001f600 \u2591 \\ '\""
+    assert tasks.printable(kept) == kept
+    escaped = r"\x1b[2J\x1b]0;title\x07\r\x08\x00\x7f\x9b31m\u202e\ud800"
+    assert tasks.printable(CONTROLS) == escaped
+    for number in [*range(32), *range(127, 160)]:
+        assert (tasks.printable(chr(number)) == chr(number)) == (chr(number) in "\n\t")
+
+
+def test_watching_escapes_the_text_alone(capsys):
+    class Test:
+        def show(self, tokens, seen):
+            return CONTROLS
+
+    animate(Test(), torch.zeros(2), torch.tensor([0, 1]))
+    printed = capsys.readouterr().out
+    shown = tasks.printable(CONTROLS)
+    assert printed == f"{shown}\nstep 0 of 1\n\033[2A\033[J{shown}\nstep 1 of 1\n"
 
 
 def sample(run, *flags):

@@ -176,6 +176,16 @@ def test_accuracy_and_nelbo_of_a_text_run(run):
     assert bound["per_example"] > 100 * bound["per_token"]
 
 
+def test_control_characters_do_not_reach_the_terminal(folder, run, tmp_path):
+    evil = "raise ValueError('\x1b[2J\\x9b')"
+    row = {"question": "Q", "answer": 1, "code": evil}
+    (tmp_path / "evil.jsonl").write_text(json.dumps(row))
+    printed = evaluate(run, f"--file={tmp_path}/evil.jsonl", "--reference")
+    assert r"# ValueError: \x1b[2J\x9b" in printed
+    printed = run_script("sample.py", f"--out_dir={run}", "--prompt=\x1b[2J")
+    assert "\x1b" not in printed and r"\x1b[2J" in printed
+
+
 def test_reference_programs(folder, run):
     printed = evaluate(run, f"--file={folder / 'test.jsonl'}", "--reference")
     assert printed.startswith("100.0% [99.6%, 100.0%] solved, of 1000")
