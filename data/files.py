@@ -67,28 +67,29 @@ def parse_json(text):
         raise ValueError("nested too deeply") from None
 
 
-def read_object(path):
-    """The object in a JSON file. Raises ValueError that names the file."""
+def read_object(path, folder=None):
+    """The object in a JSON file that is kept (as `damaged`). Raises ValueError that names it."""
     try:
         found = parse_json(regular(path).read_bytes().decode())
-    except (ValueError, FileNotFoundError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise damaged(path, f"not JSON: {error}") from None
+    except FileNotFoundError:
+        raise
+    except ValueError as error:
+        raise damaged(path, f"not JSON: {error}", folder) from None
     if not isinstance(found, dict):
-        raise damaged(path, "not a JSON object")
+        raise damaged(path, "not a JSON object", folder)
     return found
 
 
 def sealed(data):
     """The JSON object with its checksum."""
+    data = {key: value for key, value in data.items() if key != "checksum"}
     text = json.dumps(data, sort_keys=True)
     return data | {"checksum": f"{zlib.crc32(text.encode()):08x}"}
 
 
 def is_sealed(data):
     """Whether the JSON object has the checksum that it says."""
-    return data == sealed({key: value for key, value in data.items() if key != "checksum"})
+    return data == sealed(data)
 
 
 # -- arrays ----------------------------------------------------------------------------------------

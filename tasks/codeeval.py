@@ -135,8 +135,8 @@ def load(config):
     """The data set that data/dream_coder/prepare.py wrote, and HumanEval's problems beside it."""
     folder = Path(config["data_dir"])
     train, validation, encoding = text.read_corpus(folder)
-    problems = read("humaneval", folder / "humaneval.jsonl")[: config["test_examples"]]
-    test = Programs(problems, encoding, train.length)
+    problems = read("humaneval", corpus.kept_file(folder, "humaneval.jsonl"))
+    test = Programs(problems[: config["test_examples"]], encoding, train.length)
     return Instructions(folder, train, validation, test, encoding)
 
 

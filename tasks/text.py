@@ -133,7 +133,7 @@ class Text(NamedTuple):
         """The questions in a file, or of a set of the folder: transfer, to unseen templates."""
         if not file and name != "transfer":
             raise ValueError(f"problems {name!r}: expected transfer, humaneval, mbpp, or --file")
-        path = file or self.folder / f"{name}.jsonl"
+        path = file or corpus.kept_file(self.folder, f"{name}.jsonl")
         return Questions(gsm8k.read_problems(path), self.encoding, self.length)
 
     def prompts(self, texts):
@@ -145,7 +145,8 @@ def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     folder = folder_of(config)
     train, validation, encoding = read_corpus(folder)
-    problems = gsm8k.read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    problems = gsm8k.read_problems(corpus.kept_file(folder, "test.jsonl"))
+    problems = problems[: config["test_examples"]]
     test = Questions(problems, encoding, train.length)
     return Text(folder, train, validation, test, encoding)
 
