@@ -154,8 +154,9 @@ def read_prepared(path, box):
         pairs, about = files.open_kept(path)
     except ValueError as error:
         raise ValueError(
-            f"{error}; if it is damaged, delete it; a file is prepared by python data/sudoku/"
-            f'prepare.py --source={path} --box="({box[0]},{box[1]})" --out=FILE.npy'
+            f"{error}; if it is damaged, delete it, if it is not a prepared file, make one with "
+            f"python data/sudoku/prepare.py --source={path} "
+            f'--box="({box[0]},{box[1]})" --out=FILE.npy'
         ) from None
     if about.get("box") != [*box]:
         raise ValueError(f"{path} is not of puzzles with box {tuple(box)}, but {about.get('box')}")

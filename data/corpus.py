@@ -32,6 +32,7 @@ from record import write_json
 FORMAT = 2
 COLUMNS = ("tokens", "starts", "prompts", "keys")
 LENGTHS = range(1, 1 << 16)  # that an example may have
+CHARACTERS = 256  # per token of a row: more do not fit, and might overflow tiktoken's stack
 
 
 class Encoded(NamedTuple):
@@ -55,7 +56,7 @@ def encode(tokenizer, pairs, length, form=None):
     """
     form = form or plain
     ids, lengths, prompts, keys, dropped = [], [], [], [], Counter()
-    most = 256 * length  # characters: more than fit, and fewer than overflow tiktoken's stack
+    most = CHARACTERS * length
     for question, code in pairs:
         given, answer = form(tokenizer, question, code, most)
         if len(given) >= length:

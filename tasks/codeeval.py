@@ -49,7 +49,7 @@ class Programs(text.Prompts):
         self.seconds = seconds
 
     def ids(self, problem):
-        return self.encoding.start + self.encoding.encode(problem.prompt)
+        return self.encoding.start + self.encode(problem.prompt)
 
     def problem(self, index):
         return self.problems[index // self.samples]
@@ -112,7 +112,7 @@ class Requests(text.Prompts):
     """Instructions that a user types, in the chat template; their answers are not judged."""
 
     def ids(self, problem):
-        return corpus.chat(self.encoding, problem, "", 256 * self.length)[0]
+        return corpus.chat(self.encoding, problem, "", corpus.CHARACTERS * self.length)[0]
 
     def judge_texts(self, texts, indices):
         return [{"kind": "not_judged", "answer": answer, "detail": ""} for answer in texts]

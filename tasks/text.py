@@ -45,6 +45,10 @@ class Prompts(Problems):
         x[~hidden] = [i for ids in prompts for i in ids[: self.length]]
         return x, hidden
 
+    def encode(self, text):
+        """Ids of the text; of one that is too long anyway, those of its beginning."""
+        return self.encoding.encode(text[: corpus.CHARACTERS * self.length])
+
     def judge(self, tokens, indices):
         hidden = self[indices][1]
         answers = zip(np.asarray(tokens), hidden, strict=True)
@@ -68,7 +72,7 @@ class Questions(Prompts):
     """Word problems, answered by programs."""
 
     def ids(self, problem):
-        return self.encoding.encode(corpus.prompt_text(problem.question))
+        return self.encode(corpus.prompt_text(problem.question))
 
     def judge_texts(self, texts, indices):
         return gsm8k.judge(texts, [self.problems[i] for i in indices])

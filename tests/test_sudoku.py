@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -473,6 +474,96 @@ def test_npy_with_a_cell_twice(tmp_path, minimal):
     np.save(tmp_path / "a.npy", table)
     with pytest.raises(ValueError, match="row 1: a cell occurs twice"):
         read_all(tmp_path / "a.npy", BOX)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("puzzle,solution\n" + "1" * 200_000 + ",1\n", "line 2: field larger than field limit"),
+        ('puzzle,solution\n"' + "1\n" * 100_000, "line .*: field larger than field limit"),
+        ("puzzle,solution\n" + "1" * (1 << 24) + "\n", "line 2: more than 16,777,216 bytes"),
+        (b"puzzle,solution\n\xff\xfe,1\n", "line 2"),
+        (b"\x00\x01\x02\xff" * 10_000, "line 1|header must name"),
+        ("x," * 60_000, "header must name puzzle and solution|1 characters, must be 81"),
+        ("", "header must name puzzle and solution, it is|has no puzzle"),
+        (b"\x80\x02]q\x00.", "header must name|line 1"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, content, message):
+    """Read as puzzles to train on, and as puzzles to solve: one line that names the file."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for read in (read_all, readers.read_puzzles):
+        with pytest.raises(ValueError, match=rf"a\.csv.*({message})") as error:
+            read(path, BOX)
+        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+def test_a_rating_that_is_no_number(tmp_path):
+    path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", [(PUZZLE, SOLUTION, "nan")])
+    with pytest.raises(ValueError, match="line 2: not a puzzle, solution and rating"):
+        read_all(path, BOX, 1.0)
+
+
+def npy(header, body=b""):
+    """An .npy file of version 1.0 with any text as its header."""
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + body
+
+
+def descr(dtype, shape):
+    return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"PK\3\4", b"\x93NUMPY", b"\x93NUMPY\1\0", b"\x93NUMPY\7\0ab", b"\x80\x04N.",
+        npy(descr("|O", (3, 325)), b"\x80\x04N."), npy(descr("<c16", (1, 325)), bytes(16 * 325)),
+        npy(descr("|u1", (10**18, 325))), npy(descr("|u1", (3, 325)), bytes(900)),
+        npy(descr("|u1", (-1, -325)), bytes(325)), npy(descr("|S5", (1, 325)), bytes(5 * 325)),
+        npy(descr("|u1", "'x'")), npy(descr("|u1", "(1,'x')")), npy(descr("|x9", (1,))), npy("{}"),
+        npy("__import__('os')"), npy("(" * 100), npy("9" * 118), npy(descr("<M8[s]", (1,))),
+        npy(descr("|b1", (1, 325)), bytes(325)), npy(descr("|u1", "()"), bytes(1)), npy("\0" * 100),
+        npy("{'descr': [('a', 'u1')], 'fortran_order': False, 'shape': (2,)}", bytes(2)),
+        npy("{'descr': '|u1', 'fortran_order': 7, 'shape': (2,)}", bytes(2)),
+    ],
+)  # fmt: skip
+def test_arrays_that_are_none(tmp_path, content):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    for read in (read_all, lambda *arguments: sudoku.Sudoku.from_file(*arguments, 3)):
+        with pytest.raises(ValueError, match=r"a\.npy") as error:
+            read(path, BOX)
+        assert "\n" not in str(error.value)
+
+
+def test_an_array_of_steps_in_other_orders(tmp_path, minimal):
+    table = steps(*minimal)
+    for form in (np.asfortranarray(table), table.astype(">i4"), table.astype(np.float16)):
+        np.save(tmp_path / "a.npy", form)
+        found = read_all(tmp_path / "a.npy", BOX)
+        assert all((a == b).all() for a, b in zip(found, minimal, strict=True))
+    for value in (np.nan, np.inf, 1e300):
+        bad = table[:4].astype(np.float64)
+        bad[2, 5] = value
+        np.save(tmp_path / "a.npy", bad)
+        with pytest.raises(ValueError, match="row 2: not whole numbers"):
+            read_all(tmp_path / "a.npy", BOX)
+
+
+def test_what_is_no_file_at_all(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "pipe.npy")
+    for path in tmp_path.iterdir():
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            read_all(path, BOX)
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            readers.read_puzzles(path, BOX)
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            sudoku.Sudoku.from_file(path, BOX, 1)
 
 
 # ---- data set
