@@ -17,7 +17,6 @@ import numpy as np
 
 from data import files
 from data.processes import cores
-from data.sudoku import generated
 from data.sudoku.renaming import distinct, is_held_out
 from tasks import Problems, Task
 
@@ -265,7 +264,9 @@ class Sudoku(Task):
 
         Raises ValueError if there are not so many different ones.
         """
-        pairs, *rows = generated.at_least(folder, box, clues, seed, train, test, workers)
+        from data.sudoku.generated import first_puzzles  # only needed here
+
+        pairs, *rows = first_puzzles(folder, box, clues, seed, train, test, workers)
         return cls(box, *(Examples(pairs, part, box) for part in rows))
 
     @classmethod

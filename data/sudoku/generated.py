@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 CODE = "generate.py", "renaming.py"  # what the puzzles depend on
 
 
-def at_least(folder, box, clues, seed, train, test, workers):
+def first_puzzles(folder, box, clues, seed, train, test, workers):
     """Puzzles and solutions (N, 2, L), memory-mapped, and rows of them: `train` and `test` ones.
 
     The first puzzles that are not held out, and the first that are; made, if they are not there
