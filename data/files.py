@@ -154,7 +154,7 @@ def open_kept(path):
     if not whole:
         raise ValueError(f"{path}: no checksum behind its array")
     start = os.path.getsize(path) - len(tail) - array.nbytes
-    if [about["shape"], about["array"]] != [
+    if [about.get("shape"), about.get("array")] != [
         [*array.shape],
         checksum(path, start, start + array.nbytes),
     ]:

@@ -30,25 +30,21 @@ def first_puzzles(folder, box, clues, seed, train, test, workers):
     yet. Raises ValueError where there are not so many different ones, or for a damaged file.
     """
     path, about = path_of(folder, box, clues, seed)
-    while True:
+    while True:  # another run may write the file too, and leave a shorter one
         pairs, chunks, keys = read(path, about)
         rows = split(keys, train, test)
         if [*map(len, rows)] == [train, test]:
             return pairs, *rows
         print(f"making puzzles, {train:,} to train and {test:,} to test on: {path}", flush=True)
-        extend(
-            path, about, pairs, chunks, keys, (train, test), workers
-        )  # or another run, meanwhile
+        extend(path, about, pairs, chunks, keys, (train, test), workers)
 
 
 def path_of(folder, box, clues, seed):
     """The file, and what it says of itself."""
-    about = {"box": [*box], "clues": clues, "seed": seed}
-    about["code"] = hashlib.sha256(
-        b"".join((HERE / name).read_bytes() for name in CODE)
-    ).hexdigest()
+    code = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in CODE)).hexdigest()
+    about = {"box": [*box], "clues": clues, "seed": seed, "code": code}
     kind = "minimal" if clues is None else f"clues{clues}"
-    name = f"{box[0]}x{box[1]}-{kind}-seed{seed}-{about['code'][:8]}.npy"
+    name = f"{box[0]}x{box[1]}-{kind}-seed{seed}-{code[:8]}.npy"
     return Path(folder) / name, about
 
 
