@@ -157,7 +157,8 @@ def read_prepared(path, box):
             f"python data/sudoku/prepare.py --source={path} "
             f'--box="({box[0]},{box[1]})" --out=FILE.npy'
         ) from None
-    if about.get("box") != [*box] or about["shape"][1:] != [2, side(box) ** 2]:
+    form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, side(box) ** 2]}
+    if about != about | form:
         raise ValueError(f"{path} is not of puzzles with box {tuple(box)}, but {about.get('box')}")
     return pairs, about
 

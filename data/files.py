@@ -154,9 +154,8 @@ def open_kept(path):
     if not whole:
         raise ValueError(f"{path}: no checksum behind its array")
     start = os.path.getsize(path) - len(tail) - array.nbytes
-    if [about.get("shape"), about.get("array")] != [
-        [*array.shape],
-        checksum(path, start, start + array.nbytes),
-    ]:
+    form = {"dtype": array.dtype.str, "shape": [*array.shape]}
+    form["array"] = checksum(path, start, start + array.nbytes)
+    if about != about | form or not array.flags.c_contiguous:
         raise ValueError(f"{path}: its checksum is not that of its array")
     return array, about

@@ -48,6 +48,6 @@ class GrowingArray:
     def seal(self, about):
         """Finish the file: behind the array it says what that is, with checksums of both."""
         self.flush()
-        about = about | {"shape": [*self.shape], "array": self.checksum}
+        form = {"dtype": self.dtype.str, "shape": [*self.shape], "array": self.checksum}
         with open(self.path, "ab") as file:
-            file.write(json.dumps(files.sealed(about)).encode() + b"\n")
+            file.write(json.dumps(files.sealed(about | form)).encode() + b"\n")

@@ -671,6 +671,8 @@ def test_a_damaged_or_another_set_is_refused(tmp_path):
     damaged = [flipped(whole, at) for at in rng.integers(0, len(whole), 40)]
     damaged += [flipped(whole, at) for at in (0, 7, 9, 20, 40, 127, 128, len(whole) - 3)]
     damaged += [whole[:at] for at in (0, 5, 100, 128, 500, len(whole) - 40, len(whole) - 2)]
+    damaged.append(whole.replace(b"False", b"True "))  # the same bytes in Fortran's order
+    damaged.append(whole.replace(b"|u1", b"|i1", 1))
     damaged += [whole + b"x", whole + whole, b"PK\3\4" + whole, other.read_bytes()]
     for array in (pairs, pairs[:20], pairs.astype(np.int64), pairs.astype(object), pairs + 1j):
         np.save(tmp_path / "a.npy", array)

@@ -20,7 +20,7 @@ from data.sudoku.renaming import is_held_out, renaming_keys
 from record import appearing
 
 HERE = Path(__file__).parent
-CODE = "generate.py", "renaming.py"  # what the puzzles depend on
+CODE = "generate.py", "generated.py", "renaming.py"  # what the file depends on
 
 
 def first_puzzles(folder, box, clues, seed, train, test, workers):
@@ -60,8 +60,8 @@ def read(path, about):
         pairs, found = files.open_kept(path)
     except ValueError as error:
         raise ValueError(f"{error}; delete it to make it again") from None
-    form = {"shape": [len(pairs), 2, cells]}
-    if pairs.dtype != np.uint8 or found != found | about | form:
+    form = {"dtype": "|u1", "shape": [len(pairs), 2, cells]}
+    if found != found | about | form:
         raise ValueError(f"{path} holds other puzzles than it should: delete it to make it again")
     return pairs, found["chunks"], renaming_keys(pairs[:, 0], pairs[:, 1])
 
