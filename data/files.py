@@ -2,8 +2,8 @@
 
 Data that are kept have checksums (CRC-32). JSON has one of itself ("checksum"); an array has one in
 a line of JSON behind it in the same file, which numpy does not read, with what the array is.
-All of them are compared whenever a file is opened: at 1.3 GB/s that is nothing for puzzles, and 8
-seconds for the 10 GB of TinyGSM, a tenth of what a run takes to start. To remember which files were
+All of them are compared whenever a file is opened. A core does 1.3 GB/s: that is a fraction of a
+second for puzzles, and would be 8 seconds for the 10 GB of TinyGSM. To remember which files were
 found whole would be faster, but is one more thing that can be wrong.
 """
 
