@@ -271,6 +271,20 @@ def test_values_of_a_header_that_no_writer_wrote(whole, key, value):
 
 
 @pytest.mark.parametrize(
+    "name, value",
+    [("checksum", "0" * 64), ("end", 289), ("mask", 290), ("vocab_size", 293), ("kind", "dream")],
+)
+def test_a_header_of_another_tokenizer(whole, name, value):
+    """Though its checksum is right."""
+    folder, _ = whole
+    header = json.loads((folder / "header.json").read_text())
+    header["tokenizer"][name] = value
+    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
+    with pytest.raises(ValueError, match=r"not the tokenizer that header\.json names.*delete"):
+        corpus.load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
     "column, change",
     [
         ("tokens", lambda a: a + 291), ("starts", lambda a: a + 1), ("starts", lambda a: a[::-1]),
