@@ -6,6 +6,8 @@ is token n, so a puzzle is the solution x0 (L,) and `prompt` (L,), True at the c
 
 Puzzles on disk are one array (N, 2, L), each with its solution, that is read memory-mapped: it is
 generated if it is not there yet, or data/sudoku/prepare.py makes it from other people's files.
+Which puzzles are held out depends on the puzzle alone (data/sudoku/renaming.py), so that no run
+trains on another's test puzzles, and a run may start from the weights of any other.
 That a puzzle has one solution is not tested: generated ones do, files are trusted.
 """
 
@@ -13,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from data import files
 from data.processes import cores
-from data.sudoku import generate
-from data.sudoku.renaming import distinct
+from data.sudoku.renaming import distinct, is_held_out
 from tasks import Problems, Task
 
 SLAB = 1 << 14  # rows worked on at once: a file may have millions
-DATA_SEED = 0  # the same puzzles, and the same held out, for runs of every seed
+DATA_SEED = 0  # the same puzzles for runs of every seed
 SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SYMBOL_BYTES = np.frombuffer(SYMBOLS.encode(), np.uint8)
 FOLDER = Path(__file__).parent / "data" / "sudoku"  # of generated puzzles
@@ -142,43 +144,42 @@ def render(grid, box):
 
 
 # -- prepared files --------------------------------------------------------------------------
-def split(puzzles, solutions, test, seed):
-    """Row numbers (train,) ascending and (test,) in random order; no two rows equal up to renaming.
-
-    Raises ValueError if the set has no more than `test` such rows.
-    """
-    _, rows = distinct(puzzles, solutions)
-    if test >= len(rows):
-        raise ValueError(f"test={test}: the set has {len(rows)} different puzzles in all")
-    rows = np.random.default_rng(seed).permutation(rows)
-    return np.sort(rows[test:]), rows[:test]
-
-
 def read_prepared(path, box):
-    """Puzzles and solutions of an .npy file (N, 2, L), memory-mapped uint8.
+    """Puzzles and solutions of a prepared file, memory-mapped uint8 (N, 2, L), and what it says.
 
     Raises FileNotFoundError, or ValueError that names the command which makes such a file.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
     try:
-        pairs = np.load(path, mmap_mode="r")
-    except (ValueError, EOFError):  # a CSV file, or no array at all
-        pairs = np.zeros(0)
-    if pairs.dtype != np.uint8 or pairs.shape[1:] != (2, side(box) ** 2):
+        pairs, about = files.open_kept(path)
+    except ValueError as error:
         raise ValueError(
-            f"{path} is not a prepared file of such puzzles: make one with python "
-            f'data/sudoku/prepare.py --source={path} --box="({box[0]},{box[1]})" --out=FILE.npy'
-        )
-    first = pairs[:SLAB]  # a file for the other box, (2, 3) or (3, 2), has the same shape
-    validate(first[:, 0], box, first[:, 1], lambda row: f"{path} for {box=}, row {row}")
-    return np.asarray(pairs)
+            f"{error}; if it is damaged, delete it, if it is not a prepared file, make one with "
+            f"python data/sudoku/prepare.py --source={path} "
+            f'--box="({box[0]},{box[1]})" --out=FILE.npy'
+        ) from None
+    form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, side(box) ** 2]}
+    if about != about | form:
+        raise ValueError(f"{path} is not of puzzles with box {tuple(box)}, but {about.get('box')}")
+    return pairs, about
 
 
 def held_out_file(path):
     """Where the held-out puzzles of a prepared file are, if they have a file of their own."""
     return Path(path).with_suffix(f".test{Path(path).suffix}")
+
+
+def held_out_pairs(path, box, about):
+    """The puzzles of that file, None if the prepared one, which says `about`, was made without.
+
+    Raises ValueError if the two were not prepared together.
+    """
+    other = held_out_file(path)
+    if about.get("test") is None and not other.exists():
+        return None
+    pairs, found = read_prepared(other, box) if other.exists() else (None, {"array": None})
+    if found["array"] != about.get("test"):
+        raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
+    return pairs
 
 
 # -- the task --------------------------------------------------------------------------------
@@ -260,43 +261,44 @@ class Sudoku(Task):
 
     @classmethod
     def generated(cls, box, clues, train, test, seed, folder=FOLDER, workers=1):
-        """`train` and `test` puzzles of generate.make_puzzles, kept in the folder.
+        """`train` and `test` generated puzzles, the first ones of data/sudoku/generated.py.
 
-        Small boxes repeat themselves: if need be more are made, up to 16 for each one asked for.
-        Raises ValueError if even these are not different enough.
+        Raises ValueError if there are not so many different ones.
         """
-        for spare in (1, 2, 4, 8, 16):
-            count = spare * (train + test)
-            pairs = read_prepared(generate.make_once(folder, count, box, clues, seed, workers), box)
-            rest, held_out = split(pairs[:, 0], pairs[:, 1], test, seed)
-            if len(rest) >= train:
-                return cls(box, Examples(pairs, rest[:train], box), Examples(pairs, held_out, box))
-        raise ValueError(
-            f"{train} + {test} puzzles: of {len(pairs)} only {len(rest) + test} are different"
-        )
+        from data.sudoku.generated import first_puzzles  # only needed here
+
+        pairs, *rows = first_puzzles(folder, box, clues, seed, train, test, workers)
+        return cls(box, *(Examples(pairs, part, box) for part in rows))
 
     @classmethod
-    def from_file(cls, path, box, test, seed):
-        """All puzzles of a prepared file but `test` random ones, which are held out.
+    def from_file(cls, path, box, test):
+        """The puzzles of a prepared file that are not held out, and `test` of those that are.
 
-        Where the held-out puzzles have a file of their own (`held_out_file`), they are `test`
-        random ones of that, or as many as it has; what occurs in both files counts as test only.
+        One puzzle in renaming.HELD_OUT is held out; where there is a file of held-out puzzles
+        (`held_out_file`), those in it are, and no others. More test puzzles begin with the same
+        ones. Raises ValueError where there are fewer than `test`.
         """
-        pairs = read_prepared(path, box)
-        if not held_out_file(path).exists():
-            rows = split(pairs[:, 0], pairs[:, 1], test, seed)
-            return cls(box, *(Examples(pairs, part, box) for part in rows))
-        others = read_prepared(held_out_file(path), box)
+        pairs, about = read_prepared(path, box)
         keys, rows = distinct(pairs[:, 0], pairs[:, 1])
-        other_keys, other_rows = distinct(others[:, 0], others[:, 1])
-        rows = np.sort(rows[~np.isin(keys, other_keys)])
-        other_rows = np.random.default_rng(seed).permutation(other_rows)[:test]
-        return cls(box, Examples(pairs, rows, box), Examples(others, other_rows, box))
+        others = held_out_pairs(path, box, about)
+        if others is None:
+            others, held_out = pairs, is_held_out(keys)
+            other_rows = rows[held_out]
+        else:
+            other_keys, other_rows = distinct(others[:, 0], others[:, 1])
+            held_out = np.isin(keys, other_keys)
+        if len(other_rows) < test:
+            raise ValueError(
+                f"test_examples {test}: {path} has {len(rows)} different puzzles, {len(other_rows)}"
+                " held out; ask for fewer, or prepare it with a --test_source"
+            )
+        train = np.sort(rows[~held_out])
+        return cls(box, Examples(pairs, train, box), Examples(others, other_rows[:test], box))
 
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     box, train, test = tuple(config["box"]), config["train_examples"], config["test_examples"]
     if config["data_file"]:
-        return Sudoku.from_file(config["data_file"], box, test, DATA_SEED)
+        return Sudoku.from_file(config["data_file"], box, test)
     return Sudoku.generated(box, config["clues"], train, test, DATA_SEED, workers=cores())

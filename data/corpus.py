@@ -8,27 +8,31 @@ dropped, since a truncated program never returns.
 
 A folder has header.json, tokenizer.tiktoken and, for each split, flat arrays in files of their own:
 `<split>.tokens.npy` ids of all examples in a row, without `end`; `.starts.npy` (N + 1) where each
-begins; `.prompts.npy` (N) tokens of its prompt; `.keys.npy` (N) a hash of its question.
+begins; `.prompts.npy` (N) tokens of its prompt; `.keys.npy` (N) a hash of its question. The header
+has a checksum of itself, of each array and of every other file: what is read is what was written.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import re
 import unicodedata
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from data import files
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START, load, save
 from record import write_json
 
-FORMAT = 1
+FORMAT = 2
 COLUMNS = ("tokens", "starts", "prompts", "keys")
+LENGTHS = range(1, 1 << 16)  # that an example may have
+CHARACTERS = 256  # per token of a row: more do not fit, and might overflow tiktoken's stack
 
 
 class Encoded(NamedTuple):
@@ -52,7 +56,7 @@ def encode(tokenizer, pairs, length, form=None):
     """
     form = form or plain
     ids, lengths, prompts, keys, dropped = [], [], [], [], Counter()
-    most = 256 * length  # characters: more than fit, and fewer than overflow tiktoken's stack
+    most = CHARACTERS * length
     for question, code in pairs:
         given, answer = form(tokenizer, question, code, most)
         if len(given) >= length:
@@ -64,7 +68,7 @@ def encode(tokenizer, pairs, length, form=None):
             lengths.append(len(given) + len(answer))
             prompts.append(len(given))
             keys.append(question_key(question))
-    tokens = np.fromiter(chain.from_iterable(ids), np.uint32, sum(lengths))
+    tokens = np.fromiter(itertools.chain.from_iterable(ids), np.uint32, sum(lengths))
     lengths, prompts = np.array(lengths, np.int64), np.array(prompts, np.int64)
     return Encoded(tokens, lengths, prompts, np.array(keys, np.uint64)), dropped
 
@@ -108,7 +112,7 @@ class Examples:
 
     x0 int32 ids, padded with `end`; prompt bool, True at the question. L is the length
     that the folder was written for. Raises FileNotFoundError if the folder holds no corpus,
-    ValueError if it has no such split.
+    ValueError if it has no such split or a file is damaged.
     """
 
     def __init__(self, folder, split):
@@ -116,8 +120,23 @@ class Examples:
         if split not in self.header["splits"]:
             raise ValueError(f"{folder} has the splits {[*self.header['splits']]}, not {split!r}")
         self.length, self.end = self.header["length"], self.header["tokenizer"]["end"]
-        arrays = (np.load(Path(folder) / f"{split}.{name}.npy", mmap_mode="r") for name in COLUMNS)
-        self.tokens, self.starts, self.prompts, self.keys = map(np.asarray, arrays)
+        arrays = open_columns(Path(folder), split, self.header)
+        self.tokens, self.starts, self.prompts, self.keys = arrays
+        if complaint := self.fault():
+            raise files.damaged(Path(folder) / f"{split}.*.npy", complaint, folder)
+
+    def fault(self):
+        """What no writer would have written, None if there is nothing."""
+        if {len(self.starts) - 1, len(self.keys)} != {len(self)}:
+            return "not as many keys and starts as prompts"
+        lengths = np.diff(self.starts)
+        if [self.starts[0], self.starts[-1]] != [0, len(self.tokens)] or (lengths < 1).any():
+            return "the examples do not follow each other"
+        if (lengths >= self.length).any() or (self.prompts > lengths).any():
+            return "an example is longer than its row, or its prompt than the example"
+        if self.tokens.max(initial=0) >= self.header["tokenizer"]["vocab_size"]:
+            return "an id is outside the vocabulary"
+        return None
 
     def __len__(self):
         return len(self.prompts)
@@ -131,21 +150,83 @@ class Examples:
         return x0, column < self.prompts[indices][:, None]
 
 
+def dtypes(vocab_size):
+    """Of the columns."""
+    ids = np.uint16 if vocab_size <= 1 << 16 else np.uint32
+    return dict(zip(COLUMNS, map(np.dtype, (ids, np.int64, np.uint16, np.uint64)), strict=True))
+
+
+def open_columns(folder, split, header):
+    """The arrays of a split, memory-mapped. Raises ValueError for one that is not the header's."""
+    for column, dtype in dtypes(header["tokenizer"]["vocab_size"]).items():
+        path = folder / f"{split}.{column}.npy"
+        try:
+            array, rest = files.open_array(path)
+        except (ValueError, FileNotFoundError) as error:
+            raise ValueError(f"{error}: delete {folder} to make it again") from None
+        count, checksum = header["splits"][split]["columns"][column]
+        if (array.dtype, array.shape, rest) != (dtype, (count,), b""):
+            raise files.damaged(path, "its form is not that in header.json", folder)
+        if files.checksum(path, path.stat().st_size - array.nbytes) != checksum:
+            raise files.damaged(path, "its checksum is not that in header.json", folder)
+        yield np.asarray(array)
+
+
 def read_header(folder):
     """header.json. Raises FileNotFoundError or ValueError if the folder is not a corpus."""
     path = Path(folder) / "header.json"
     if not path.exists():
         raise FileNotFoundError(f"{folder} is not a prepared corpus: it has no header.json")
-    header = json.loads(path.read_text())
-    if header["format"] != FORMAT:
-        raise ValueError(f"{folder} has format {header['format']}, expected {FORMAT}: prepare anew")
+    header = files.read_object(path, folder)
+    if header.get("format") != FORMAT:
+        found = f"has format {files.brief(header.get('format'))}, expected {FORMAT}"
+        raise ValueError(f"{path} {found}: delete {folder} to make it again")
+    if not files.is_sealed(header) or not is_sound(header):
+        raise files.damaged(path, "not what was written to it", folder)
     return header
 
 
+def is_sound(header):
+    """Whether a header has what it should, and numbers that can be meant."""
+    try:
+        about, splits = header["tokenizer"], header["splits"].values()
+        ids = about["end"], about["mask"], about["vocab_size"]
+        columns = [split["columns"][name] for split in splits for name in COLUMNS]
+        numbers = [header["length"], *ids, *(n for count, crc in columns for n in (count, crc))]
+        return (
+            all(type(number) is int and number >= 0 for number in numbers)
+            and header["length"] in LENGTHS
+            and max(ids[:2]) < about["vocab_size"] < 1 << 31
+            and isinstance(header["files"], dict)
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return False
+
+
+def kept_file(folder, name):
+    """The path of another file of a corpus. Raises FileNotFoundError, ValueError if it changed."""
+    found, path = read_header(folder)["files"].get(name), Path(folder) / name
+    if found is None:
+        raise FileNotFoundError(f"{folder} was prepared without {name}")
+    if not path.is_file() or files.checksum(path) != found:
+        raise files.damaged(path, "not what was written to it", folder)
+    return path
+
+
 def load_tokenizer(folder):
-    """The tokenizer that a corpus was encoded with."""
-    kind = read_header(folder)["tokenizer"].get("kind", "plain")
-    return load(Path(folder) / "tokenizer.tiktoken", kind)
+    """The tokenizer that a corpus was encoded with. Raises ValueError for another one."""
+    about = read_header(folder)["tokenizer"]
+    path = kept_file(folder, "tokenizer.tiktoken")
+    encoding = load(path, about["kind"])
+    if about_tokenizer(encoding) != about:
+        raise files.damaged(path, "not the tokenizer that header.json names", folder)
+    return encoding
+
+
+def about_tokenizer(tokenizer):
+    """What a header says of it."""
+    names = "checksum", "kind", "vocab_size", "end", "mask"
+    return {name: getattr(tokenizer, name) for name in names}
 
 
 class Writer:
@@ -161,22 +242,16 @@ class Writer:
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
         if self.folder.exists():
             raise FileExistsError(f"{folder} is there already: remove it to write it anew")
-        if not 0 < length < 1 << 16:
-            raise ValueError(f"length={length}: must be 1 to 65535")
-        special = {name: getattr(tokenizer, name) for name in ("kind", "vocab_size", "end", "mask")}
-        self.header = {
-            "format": FORMAT,
-            "source": source,
-            "length": length,
-            "tokenizer": {"checksum": tokenizer.checksum} | special,
-        }
+        if length not in LENGTHS:
+            raise ValueError(f"length={length}: must be 1 to {LENGTHS[-1]}")
+        self.header = {"format": FORMAT, "source": source, "length": length}
+        self.header["tokenizer"] = about_tokenizer(tokenizer)
         state = self.latest()
         self.progress, self.dropped = state["progress"], Counter(state["dropped"])
         self.partial.mkdir(parents=True, exist_ok=True)
         save(tokenizer.ranks, self.partial / "tokenizer.tiktoken")
-        ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
-        counts = state["counts"]
-        self.splits = {s: Split(self.partial, s, ids, counts.get(s, {})) for s in splits}
+        kinds, known = dtypes(tokenizer.vocab_size), state["columns"]
+        self.splits = {s: Split(self.partial, s, kinds, known.get(s, {})) for s in splits}
 
     def add(self, split, encoded):
         """Append Encoded examples to a split."""
@@ -187,14 +262,20 @@ class Writer:
 
         progress: any JSON, such as how much of the source this is.
         """
-        counts = {name: split.flush() for name, split in self.splits.items()}
-        state = {"progress": progress, "dropped": self.dropped, "counts": counts}
-        write_json(self.partial / "state.json", {"header": self.header} | state)
+        columns = {name: split.flush() for name, split in self.splits.items()}
+        state = {"progress": progress, "dropped": self.dropped, "columns": columns}
+        write_json(self.partial / "state.json", files.sealed({"header": self.header} | state))
 
     def finish(self):
         """Make the folder appear, with header.json; the header."""
         splits = {name: split.summary() for name, split in self.splits.items()}
-        header = self.header | {"splits": splits, "dropped": dict(self.dropped)}
+        others = {
+            path.name: files.checksum(path)
+            for path in sorted(self.partial.iterdir())
+            if path.suffix != ".npy" and path.name != "state.json"
+        }
+        header = self.header | {"splits": splits, "dropped": dict(self.dropped), "files": others}
+        header = files.sealed(header)
         write_json(self.partial / "header.json", header)
         os.replace(self.partial, self.folder)
         (self.folder / "state.json").unlink(missing_ok=True)
@@ -204,8 +285,10 @@ class Writer:
         """What the latest commit recorded."""
         path = self.partial / "state.json"
         if not path.exists():
-            return {"progress": None, "dropped": {}, "counts": {}}
-        state = json.loads(path.read_text())
+            return {"progress": None, "dropped": {}, "columns": {}}
+        state = files.read_object(path, self.partial)
+        if not files.is_sealed(state):
+            raise files.damaged(path, "its checksum is not that of its contents", self.partial)
         if state["header"] != json.loads(json.dumps(self.header)):
             raise ValueError(f"{self.partial} is of another source or other settings: remove it")
         return state
@@ -214,11 +297,11 @@ class Writer:
 class Split:
     """The four growing arrays of a split."""
 
-    def __init__(self, folder, name, ids, counts):
-        dtypes = dict(zip(COLUMNS, (ids, np.int64, np.uint16, np.uint64), strict=True))
+    def __init__(self, folder, name, kinds, known):
+        """kinds {column: dtype}; known {column: (count, checksum)} of what is there already."""
         self.columns = {
-            column: GrowingArray(folder / f"{name}.{column}.npy", dtype, counts.get(column, 0))
-            for column, dtype in dtypes.items()
+            column: GrowingArray(folder / f"{name}.{column}.npy", dtype, (), *known.get(column, ()))
+            for column, dtype in kinds.items()
         }
         if self.columns["starts"].count == 0:
             self.columns["starts"].append(np.zeros(1, np.int64))
@@ -230,18 +313,19 @@ class Split:
             column.append(part)
 
     def flush(self):
-        """Bring all to disk; {column: count}."""
+        """Bring all to disk; {column: [count, checksum]}."""
         for column in self.columns.values():
             column.flush()
-        return {name: column.count for name, column in self.columns.items()}
+        return {name: [column.count, column.checksum] for name, column in self.columns.items()}
 
     def summary(self):
         """What the header says of it."""
-        counts = self.flush()
+        columns = self.flush()
         starts, keys = (np.load(self.columns[name].path) for name in ("starts", "keys"))
         return {
-            "examples": counts["prompts"],
-            "tokens": counts["tokens"],
+            "examples": columns["prompts"][0],
+            "tokens": columns["tokens"][0],
             "longest": int(np.diff(starts).max(initial=0)),
             "questions": len(np.unique(keys)),  # different ones
+            "columns": columns,
         }

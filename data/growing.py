@@ -1,30 +1,53 @@
 """A .npy file that grows along its first axis: for arrays whose size is known at the end only."""
 
+import json
 import math
 import os
+import zlib
 
 import numpy as np
 
+from data import files
+
 
 class GrowingArray:
-    """Appends items of the shape `item` to a file; of what is there the first `count` are kept."""
+    """Appends items of the shape `item` to a file; `count` so far, `checksum`: their CRC-32.
 
-    def __init__(self, path, dtype, count=0, item=()):
-        self.path, self.dtype, self.count, self.item = path, np.dtype(dtype), count, item
+    Of what is there the first `count` are kept. Raises ValueError if their checksum is another.
+    """
+
+    def __init__(self, path, dtype, item=(), count=0, checksum=0):
+        self.path, self.dtype, self.item = path, np.dtype(dtype), item
+        self.count, self.checksum = count, checksum
         path.touch()
         self.flush()
-        os.truncate(path, self.start + count * math.prod(item) * self.dtype.itemsize)
+        end = self.start + count * math.prod(item) * self.dtype.itemsize
+        if files.checksum(path, self.start, end) != checksum:
+            raise files.damaged(path, "not what was written to it", path.parent)
+        os.truncate(path, end)
 
     def append(self, values):
+        values = np.ascontiguousarray(values, self.dtype)
         with open(self.path, "ab") as file:
-            file.write(np.ascontiguousarray(values, self.dtype).data)
+            file.write(values.data)
         self.count += len(values)
+        self.checksum = zlib.crc32(values, self.checksum)
 
     def flush(self):
         """Bring all to disk. Numpy pads the header, so that it is as long for every count."""
-        shape = self.count, *self.item
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
         with open(self.path, "r+b") as file:
             np.lib.format.write_array_header_1_0(file, header)
             self.start = file.tell()
             os.fsync(file.fileno())
+
+    @property
+    def shape(self):
+        return self.count, *self.item
+
+    def seal(self, about):
+        """Finish the file: behind the array it says what that is, with checksums of both."""
+        self.flush()
+        form = {"dtype": self.dtype.str, "shape": [*self.shape], "array": self.checksum}
+        with open(self.path, "ab") as file:
+            file.write(json.dumps(files.sealed(about | form)).encode() + b"\n")

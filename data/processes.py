@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 
 def start(main):
@@ -27,17 +30,36 @@ def cores():
 def in_order(task, items, workers):
     """Results of task(item), in order; at most two items a worker are taken ahead of the reader.
 
-    The workers start afresh, since a fork would break the threads of the hub's client. Ctrl-C is
-    the parent's to handle. They end with it, however it ends: their pipes are closed then.
+    The workers start afresh, since a fork would break the threads of the hub's client. Raises
+    ChildProcessError if one of them ends before its work does: the system kills what takes too much
+    memory.
     """
     if workers == 1:
         yield from map(task, items)
         return
-    ignore = signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    with multiprocessing.get_context("spawn").Pool(workers, *ignore) as pool:
-        waiting = deque()
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=follow_parent)
+    waiting = deque()
+    try:
         for item in items:
-            waiting.append(pool.apply_async(task, (item,)))
+            waiting.append(pool.submit(task, item))
             if len(waiting) > 2 * workers:
-                yield waiting.popleft().get()
-        yield from (each.get() for each in waiting)
+                yield waiting.popleft().result()
+        yield from (each.result() for each in waiting)
+    except BrokenProcessPool:
+        raise ChildProcessError(
+            "a worker process was killed, perhaps for want of memory; run the same command again"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def follow_parent():
+    """In a worker: Ctrl-C is the parent's to handle; it ends with it, however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
+
+
+def end_with(parent):
+    parent.join()
+    os._exit(1)

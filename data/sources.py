@@ -6,8 +6,10 @@ JSON, which a prepare.py counts as an unusable row, and even for a local file it
 
 import contextlib
 import glob
-import json
+from collections import Counter
 from pathlib import Path
+
+from data.files import brief, lines, parse_json, regular
 
 BATCH = 2048  # rows that are read at once from the hub
 
@@ -29,34 +31,48 @@ def origin(found):
 def read_file(file, fields):
     """Rows of a .jsonl or .parquet file; a field that is absent, or in a damaged line, is None.
 
-    Raises ValueError if a .parquet file lacks a field.
+    Raises ValueError if a .parquet file is damaged or lacks a field.
     """
     if file.suffix == ".jsonl":
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            rows = (parse(line) for line in lines if line.strip())
+        with open(regular(file), encoding="utf-8", errors="replace") as rows:
+            rows = (parse(line) for line in rows if line.strip())
             yield from (tuple(row.get(field) for field in fields) for row in rows)
         return
     require(fields, fields_of(file), file)
     import pyarrow.parquet
 
-    for batch in pyarrow.parquet.ParquetFile(file).iter_batches(columns=list(fields)):
-        yield from zip(*(batch[field].to_pylist() for field in fields), strict=True)
+    with named(file):
+        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(columns=list(fields)):
+            yield from zip(*(batch[field].to_pylist() for field in fields), strict=True)
 
 
 def fields_of(file):
     """The names of a file's fields: of its first object, if it has JSON lines."""
     if file.suffix == ".jsonl":
-        with open(file, encoding="utf-8", errors="replace") as lines:
-            return list(next(filter(None, map(parse, lines)), {}))
+        with open(regular(file), encoding="utf-8", errors="replace") as rows:
+            return list(next(filter(None, map(parse, rows)), {}))
     import pyarrow.parquet
 
-    return pyarrow.parquet.read_schema(file).names
+    with named(file):
+        return pyarrow.parquet.read_schema(regular(file)).names
+
+
+@contextlib.contextmanager
+def named(file):
+    """What pyarrow says of a damaged file, as one line that names it."""
+    import pyarrow
+
+    try:
+        yield
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{file}: no whole .parquet file: {reason}") from None
 
 
 def parse(line):
     """The object that a line of JSON spells, {} if it spells none."""
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError:
         row = None
     return row if isinstance(row, dict) else {}
@@ -104,19 +120,55 @@ def by_hand(name, flag):
         raise OSError(message) from error
 
 
-def read_small(file, fields, name, config=None, splits=("test",)):
+def read_small(file, kinds, name, config=None, splits=("test",)):
     """All rows of a file of JSON lines, or of splits of a data set on the hub where file is "".
 
-    Raises ValueError that names the line and the field that is missing.
+    kinds {field: str, int, or list of str}. Raises ValueError that names the line and the field
+    which is missing or of another kind, or where there is no row.
     """
-    if not file:
-        hubs = (hub(name, fields, config, split, "a file (see --help)") for split in splits)
-        return [row for _, rows in hubs for row in rows]
+    rows = small_file(file, kinds) if file else small_set(name, kinds, config, splits)
     found = []
-    with open(file, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                row = parse(line)
-                require(fields, row, f"{file}, line {number}")
-                found.append(tuple(row[field] for field in fields))
+    for where, row in rows:
+        for (field, kind), value in zip(kinds.items(), row, strict=True):
+            if not is_of(kind, value):
+                expected = (
+                    "a list of texts" if kind is list else "text" if kind is str else "a number"
+                )
+                raise ValueError(f"{where}: {field} is {brief(value)}, expected {expected}")
+        found.append(row)
+    if not found:
+        raise ValueError(f"{file or name} is empty: expected lines with {', '.join(kinds)}")
     return found
+
+
+def small_file(file, fields):
+    for number, line in enumerate(lines(file), start=1):
+        if line.strip():
+            row, where = parse(line), f"{file}, line {number}"
+            require(fields, row, where)
+            yield where, tuple(row[field] for field in fields)
+
+
+def small_set(name, fields, config, splits):
+    for split in splits:
+        _, rows = hub(name, tuple(fields), config, split, "a file (see --help)")
+        for number, row in enumerate(rows, start=1):
+            yield f"{name}, {split}, row {number}", row
+
+
+def is_of(kind, value):
+    if kind is list:
+        return isinstance(value, list) and all(map(is_text, value))
+    return is_text(value) if kind is str else type(value) is kind
+
+
+def is_text(value):
+    """Whether it is a string that UTF-8 can spell: JSON may have halves of characters."""
+    return isinstance(value, str) and value == value.encode(errors="replace").decode()
+
+
+def unique(names, file):
+    """Raise ValueError if a name occurs twice."""
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise ValueError(f"{file}: problem {brief(name)} occurs {times} times")

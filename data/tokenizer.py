@@ -19,6 +19,7 @@ from pathlib import Path
 
 import tiktoken
 
+from data.files import brief, parse_json, regular
 from record import appearing
 
 PATTERN = (
@@ -93,22 +94,22 @@ def load(path, kind="plain"):
     try:
         return Tokenizer(read(path), kind)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: {error!r}; expected {EXPECTED}") from None
+        raise ValueError(f"{path}: {brief(error)}; expected {EXPECTED}") from None
 
 
 def read(path):
     """Ranks of any of the forms."""
     if path.suffix == ".tiktoken":
-        rows = (line.split() for line in path.read_bytes().splitlines() if line)
+        rows = (line.split() for line in regular(path).read_bytes().splitlines() if line)
         return {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
     if path.is_dir() and not (path / "tokenizer.json").exists():
         if not (path / "vocab.json").exists() or not (path / "merges.txt").exists():
             raise FileNotFoundError(f"{path} lacks the files; expected {EXPECTED}")
         lines = (path / "merges.txt").read_text(encoding="utf-8").split("\n")
         merges = [line for line in lines[lines[0].startswith("#version") :] if line]
-        return from_vocab(json.loads((path / "vocab.json").read_text(encoding="utf-8")), merges)
+        return from_vocab(parse_json((path / "vocab.json").read_text(encoding="utf-8")), merges)
     file = path / "tokenizer.json" if path.is_dir() else path
-    model = json.loads(file.read_text(encoding="utf-8"))["model"]
+    model = parse_json(regular(file).read_text(encoding="utf-8"))["model"]
     return from_vocab(model["vocab"], model["merges"])
 
 

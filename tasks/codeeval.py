@@ -55,7 +55,7 @@ class Programs(text.Prompts):
         self.seconds = seconds
 
     def ids(self, problem):
-        return self.encoding.start + self.encoding.encode(problem.prompt)
+        return self.encoding.start + self.encode(problem.prompt)
 
     def problem(self, index):
         return self.problems[index // self.samples]
@@ -118,7 +118,7 @@ class Requests(text.Prompts):
     """Instructions that a user types, in the chat template; their answers are not judged."""
 
     def ids(self, problem):
-        return corpus.chat(self.encoding, problem, "", 256 * self.length)[0]
+        return corpus.chat(self.encoding, problem, "", corpus.CHARACTERS * self.length)[0]
 
     def judge_texts(self, texts, indices):
         return [{"kind": "not_judged", "answer": answer, "detail": ""} for answer in texts]
@@ -141,8 +141,8 @@ def load(config):
     """The data set that data/dream_coder/prepare.py wrote, and HumanEval's problems beside it."""
     folder = Path(config["data_dir"])
     train, validation, encoding = text.read_corpus(folder)
-    problems = read("humaneval", folder / "humaneval.jsonl")[: config["test_examples"]]
-    test = Programs(problems, encoding, train.length)
+    problems = read("humaneval", corpus.kept_file(folder, "humaneval.jsonl"))
+    test = Programs(problems[: config["test_examples"]], encoding, train.length)
     return Instructions(folder, train, validation, test, encoding)
 
 

@@ -7,13 +7,14 @@
 Programs run in worker processes (sandbox/), never in this one.
 """
 
-import json
 import math
 import re
 from fractions import Fraction
 from typing import NamedTuple
 
 import sandbox
+from data.files import brief, lines, parse_json
+from data.sources import is_text
 
 FUNCTION = "simple_math_problem"  # as TinyGSM names it
 TOLERANCE = Fraction(1, 1000)
@@ -33,24 +34,28 @@ class Problem(NamedTuple):
 def read_problems(path):
     """The problems in a file of JSON lines; a textual answer may lead up to `#### NUMBER` (GSM8K).
 
-    Raises ValueError that names the line.
+    Raises FileNotFoundError, or ValueError that names the line.
     """
     problems = []
-    with open(path, encoding="utf-8") as lines:
-        for place, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                question, answer = row["question"], row["answer"]
-                if isinstance(answer, str):
-                    answer = answer.rpartition("####")[2].strip()
-                if number(answer) is None or not isinstance(question, str):
-                    raise ValueError("question must be text and answer a number")
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path}, line {place}: no problem: {error!r}") from None
-            problems.append(Problem(question, answer, row.get("code")))
+    for place, line in enumerate(lines(path), start=1):
+        try:
+            problems.append(read_problem(parse_json(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path}, line {place}: no problem: {brief(error)}") from None
     if not problems:
         raise ValueError(f"{path} is empty: expected lines with question and answer")
     return problems
+
+
+def read_problem(row):
+    question, answer, code = row["question"], row["answer"], row.get("code")
+    if isinstance(answer, str):
+        answer = answer.rpartition("####")[2].strip()
+    if number(answer) is None or not is_text(question):
+        raise ValueError("question must be text and answer a number")
+    if code is not None and not is_text(code):
+        raise ValueError("code must be text")
+    return Problem(question, answer, code)
 
 
 def judge(programs, problems, seconds=2.0):

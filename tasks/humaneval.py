@@ -10,13 +10,15 @@ from data import sources
 from tasks import codeeval
 
 HUB = "openai/openai_humaneval"
-FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"
+FIELDS = dict.fromkeys(("task_id", "prompt", "canonical_solution", "test", "entry_point"), str)
 STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
 
 
 def read(file):
     """The problems of the file in HumanEval's form, or of the hub if it is ""."""
-    return [make_problem(*row) for row in sources.read_small(file, FIELDS, HUB)]
+    rows = sources.read_small(file, FIELDS, HUB)
+    sources.unique((row[0] for row in rows), file or HUB)
+    return [make_problem(*row) for row in rows]
 
 
 def make_problem(name, prompt, solution, test, function):

@@ -23,7 +23,7 @@ class Task(NamedTuple):
 
 
 HUB = "google-research-datasets/mbpp"
-FIELDS = "task_id", "text", "code", "test_list", "test_setup_code"
+FIELDS = {"task_id": int, "text": str, "code": str, "test_list": list, "test_setup_code": str}
 SHOWN = 2, 3, 4  # task ids of the examples in the prompt
 TEST = range(11, 511)
 STOPS = ("[DONE]",)
@@ -32,12 +32,16 @@ STOPS = ("[DONE]",)
 def read(file):
     """The problems 11 to 510 of the file in MBPP's form, or of the hub."""
     rows = sources.read_small(file, FIELDS, HUB, "full", ("prompt", "test"))
+    sources.unique((row[0] for row in rows), file or HUB)
     tasks = {row[0]: Task(*map(unix, row[1:])) for row in rows}
     if missing := [number for number in SHOWN if number not in tasks]:
         raise ValueError(f"{file or HUB}: no task {missing[0]}, which the prompt shows")
     examples = [tasks[number] for number in SHOWN]
     examples = "".join(f"{question(task)}{task.code}\n[DONE]\n\n" for task in examples)
-    return [make_problem(number, examples, tasks[number]) for number in TEST if number in tasks]
+    problems = [make_problem(number, examples, tasks[number]) for number in TEST if number in tasks]
+    if not problems:
+        raise ValueError(f"{file or HUB}: none of the tasks {TEST[0]} to {TEST[-1]}, to test on")
+    return problems
 
 
 def unix(text):

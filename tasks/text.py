@@ -45,6 +45,10 @@ class Prompts(Problems):
         x[~hidden] = [i for ids in prompts for i in ids[: self.length]]
         return x, hidden
 
+    def encode(self, text):
+        """Ids of the text; of one that is too long anyway, those of its beginning."""
+        return self.encoding.encode(text[: corpus.CHARACTERS * self.length])
+
     def judge(self, tokens, indices):
         hidden = self[indices][1]
         answers = zip(np.asarray(tokens), hidden, strict=True)
@@ -68,7 +72,7 @@ class Questions(Prompts):
     """Word problems, answered by programs."""
 
     def ids(self, problem):
-        return self.encoding.encode(corpus.prompt_text(problem.question))
+        return self.encode(corpus.prompt_text(problem.question))
 
     def judge_texts(self, texts, indices):
         return gsm8k.judge(texts, [self.problems[i] for i in indices])
@@ -133,7 +137,7 @@ class Text(NamedTuple):
         """The questions in a file, or of a set of the folder: transfer, to unseen templates."""
         if not file and name != "transfer":
             raise ValueError(f"problems {name!r}: expected transfer, humaneval, mbpp, or --file")
-        path = file or self.folder / f"{name}.jsonl"
+        path = file or corpus.kept_file(self.folder, f"{name}.jsonl")
         return Questions(gsm8k.read_problems(path), self.encoding, self.length)
 
     def prompts(self, texts):
@@ -145,7 +149,8 @@ def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
     folder = folder_of(config)
     train, validation, encoding = read_corpus(folder)
-    problems = gsm8k.read_problems(folder / "test.jsonl")[: config["test_examples"]]
+    problems = gsm8k.read_problems(corpus.kept_file(folder, "test.jsonl"))
+    problems = problems[: config["test_examples"]]
     test = Questions(problems, encoding, train.length)
     return Text(folder, train, validation, test, encoding)
 

@@ -286,6 +286,39 @@ def test_files_of_another_form_are_named(file):
         mbpp.read(file([*TASKS[:2], *TASKS[3:]]))
 
 
+NO_TEXT = 5, None, True, ["a"], {}, "\ud800"
+OF_ANOTHER_KIND = {
+    humaneval: {"task_id": NO_TEXT, "prompt": NO_TEXT, "test": NO_TEXT, "entry_point": NO_TEXT},
+    mbpp: {
+        "task_id": ("5", 0.5, None, True, [5]), "text": NO_TEXT, "code": NO_TEXT,
+        "test_list": (5, None, "a", {}, [1], ["\ud800"]), "test_setup_code": NO_TEXT,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task, rows", [(humaneval, PROBLEMS), (mbpp, TASKS)])
+def test_values_of_another_kind_are_named(task, rows, file):
+    for field, values in OF_ANOTHER_KIND[task].items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"rows.jsonl, line 2: {field} is .*, expected"):
+                task.read(file([rows[0], rows[1] | {field: value}, *rows[2:]]))
+
+
+def test_sets_without_problems_or_with_one_twice(file, tmp_path):
+    for read in (humaneval.read, mbpp.read):
+        with pytest.raises(ValueError, match="is empty: expected lines with task_id"):
+            read(file([]))
+        for path, message in ((tmp_path, "not a file"), (tmp_path / "absent", "no such file")):
+            with pytest.raises((ValueError, OSError), match=f"{path}: {message}"):
+                read(path)
+    with pytest.raises(ValueError, match=r"rows.jsonl: problem 'Own/0' occurs 2 times"):
+        humaneval.read(file([*PROBLEMS, PROBLEMS[0]]))
+    with pytest.raises(ValueError, match=r"rows.jsonl: problem \d+ occurs 2 times"):
+        mbpp.read(file([*TASKS, TASKS[0]]))
+    with pytest.raises(ValueError, match="none of the tasks 11 to 510, to test on"):
+        mbpp.read(file([task for task in TASKS if task["task_id"] in mbpp.SHOWN]))
+
+
 def test_problems_as_the_test_set_of_a_run(tmp_path):
     """Trained on instructions for a few steps; solutions put in by hand are solved."""
     pairs = [(f"Write f{i}.", f"def f{i}(x): return {i}") for i in range(40)]

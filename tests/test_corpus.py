@@ -2,12 +2,14 @@
 
 import json
 import random
+import zlib
 
 import numpy as np
 import pytest
 
+from data import corpus, files
 from data.corpus import Examples, Writer, encode, prompt_text, question_key
-from data.tokenizer import Tokenizer, load
+from data.tokenizer import Tokenizer, load, save
 from data.wordproblems.train_tokenizer import train_ranks
 from example_queue import ExampleQueue
 
@@ -175,6 +177,149 @@ def test_what_cannot_be_written_or_read(tmp_path, tokenizer):
     (tmp_path / "set" / "header.json").write_text(json.dumps(header | {"format": 0}))
     with pytest.raises(ValueError, match="has format 0"):
         Examples(tmp_path / "set", "train")
+
+
+def read_all(folder):
+    """All that a run reads of a corpus."""
+    for split in ("train", "val"):
+        Examples(folder, split)
+    corpus.load_tokenizer(folder)
+    corpus.kept_file(folder, "test.jsonl")
+
+
+@pytest.fixture
+def whole(tmp_path, tokenizer):
+    """A folder, {name: bytes} of its files."""
+    writer = Writer(tmp_path / "whole", tokenizer, LENGTH, "test")
+    for split in ("train", "val"):
+        writer.add(split, encode(tokenizer, PAIRS, LENGTH)[0])
+    (writer.partial / "test.jsonl").write_text('{"question": "Why?", "answer": 1}\n')
+    writer.finish()
+    read_all(writer.folder)
+    return writer.folder, contents(writer.folder)
+
+
+def flipped(content, at):
+    return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
+
+
+def assert_refused(folder, names):
+    """By a line that names the folder, a file of these, and the way out."""
+    with pytest.raises((ValueError, FileNotFoundError)) as error:
+        read_all(folder)
+    message = str(error.value)
+    assert "\n" not in message and str(folder) in message, message
+    assert any(name in message for name in names), (names, message)
+    assert "delete" in message or "no header.json" in message
+
+
+def test_a_damaged_file_is_refused(whole):
+    """One bit anywhere, an end that is missing, more than there was, nothing, a folder."""
+    folder, originals = whole
+    rng = np.random.default_rng(0)
+    for name, content in originals.items():
+        places = [*rng.integers(0, len(content), 12), 0, len(content) - 1]
+        bad = [flipped(content, at) for at in places]
+        bad += [content[:at] for at in (0, 1, len(content) // 2, len(content) - 2)]
+        bad += [content + b"x", content * 2, b"PK\3\4" + content, b"\xff\xfe\0", b"[" * 10**5]
+        for damaged in bad:
+            if damaged.strip() == content.strip():
+                continue  # blank space at the end of JSON
+            (folder / name).write_bytes(damaged)
+            assert_refused(folder, [name])
+        (folder / name).unlink()
+        assert_refused(folder, [name])
+        (folder / name).mkdir()
+        assert_refused(folder, [name])
+        (folder / name).rmdir()
+        (folder / name).write_bytes(content)
+    read_all(folder)
+
+
+def test_files_of_another_corpus_are_refused(whole, tmp_path, tokenizer):
+    folder, originals = whole
+    write(tmp_path / "other", tokenizer)
+    others = contents(tmp_path / "other")
+    assert originals.keys() - others.keys() == {"test.jsonl"}
+    for name in others.keys() - {"tokenizer.tiktoken"}:  # that is the same in both
+        (folder / name).write_bytes(others[name])
+        assert_refused(folder, [name, "tokens.npy"])
+        (folder / name).write_bytes(originals[name])
+    for one, two in (("train.starts.npy", "train.keys.npy"), ("train.prompts.npy", "val.keys.npy")):
+        (folder / one).write_bytes(originals[two])
+        assert_refused(folder, [one])
+        (folder / one).write_bytes(originals[one])
+    other = Tokenizer(train_ranks(["bb bb cc"], 258))
+    save(other.ranks, folder / "tokenizer.tiktoken")
+    assert_refused(folder, ["tokenizer.tiktoken"])
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [("length", bad) for bad in (10**9, 0, -1, "x", 37.5, None, True, [37], 1 << 16)]
+    + [("tokenizer", bad) for bad in (None, {}, "x", {"end": 290})]
+    + [("splits", bad) for bad in ([], {"train": {}, "val": {}}, "train val")]
+    + [("files", bad) for bad in (None, [], {})],
+)
+def test_values_of_a_header_that_no_writer_wrote(whole, key, value):
+    """Though its checksum is right."""
+    folder, _ = whole
+    header = json.loads((folder / "header.json").read_text()) | {key: value}
+    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
+    with pytest.raises((ValueError, FileNotFoundError), match=str(folder)):
+        read_all(folder)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [("checksum", "0" * 64), ("end", 289), ("mask", 290), ("vocab_size", 293), ("kind", "dream")],
+)
+def test_a_header_of_another_tokenizer(whole, name, value):
+    """Though its checksum is right."""
+    folder, _ = whole
+    header = json.loads((folder / "header.json").read_text())
+    header["tokenizer"][name] = value
+    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
+    with pytest.raises(ValueError, match=r"not the tokenizer that header\.json names.*delete"):
+        corpus.load_tokenizer(folder)
+
+
+@pytest.mark.parametrize(
+    "column, change",
+    [
+        ("tokens", lambda a: a + 291), ("starts", lambda a: a + 1), ("starts", lambda a: a[::-1]),
+        ("starts", lambda a: np.where(a == a[3], a[4], a)), ("starts", lambda a: a // 2),
+        ("prompts", lambda a: a + 30), ("prompts", lambda a: a[:-1]), ("keys", lambda a: a[1:]),
+        ("keys", lambda a: a.astype(np.int64)), ("tokens", lambda a: a.astype(np.uint32)),
+        ("tokens", lambda a: a + 0j), ("tokens", lambda a: a.reshape(-1, 1)),
+    ],
+)  # fmt: skip
+def test_values_of_an_array_that_no_writer_wrote(whole, column, change):
+    """Though its checksum is right."""
+    folder, _ = whole
+    path = folder / f"train.{column}.npy"
+    array = np.ascontiguousarray(change(np.load(path)))
+    np.save(path, array)
+    header = json.loads((folder / "header.json").read_text())
+    header["splits"]["train"]["columns"][column] = [len(array), zlib.crc32(array)]
+    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
+    with pytest.raises(ValueError, match=r"train\..*delete"):
+        Examples(folder, "train")
+
+
+def test_a_damaged_partial_folder_is_refused(tmp_path, tokenizer):
+    writer = Writer(tmp_path / "set", tokenizer, LENGTH, "test")
+    writer.add("train", encode(tokenizer, PAIRS, LENGTH)[0])
+    writer.commit(7)
+    for name, content in contents(writer.partial).items():
+        if name == "tokenizer.tiktoken" or "val" in name:  # written anew; nothing in it yet
+            continue
+        for damaged in (content[:-9], flipped(content, len(content) - 20), b""):
+            (writer.partial / name).write_bytes(damaged)
+            with pytest.raises(ValueError, match=f"{name} is damaged .*: delete {writer.partial}"):
+                Writer(tmp_path / "set", tokenizer, LENGTH, "test")
+        (writer.partial / name).write_bytes(content)
+    assert Writer(tmp_path / "set", tokenizer, LENGTH, "test").progress == 7
 
 
 def test_empty_split(tmp_path, tokenizer):

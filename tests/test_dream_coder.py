@@ -268,8 +268,8 @@ def test_short_texts_and_texts_that_say_nothing():
 @pytest.mark.skipif(not (SHARED / "mbpp").exists(), reason="the benchmarks are not here")
 def test_every_real_problem_is_found_with_other_blank_space():
     files = SHARED / "humaneval" / "HumanEval.jsonl", SHARED / "mbpp" / "mbpp.jsonl"
-    rows = sources.read_small(files[0], ("prompt", "canonical_solution"), "")
-    rows += sources.read_small(files[1], ("text", "code"), "")
+    rows = sources.read_small(files[0], {"prompt": str, "canonical_solution": str}, "")
+    rows += sources.read_small(files[1], {"text": str, "code": str}, "")
     texts, codes = zip(*rows, strict=True)
     index = overlap.Index(texts + codes)
 

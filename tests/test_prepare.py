@@ -200,6 +200,7 @@ def test_hub(run, monkeypatch, tmp_path):
     assert headers[1].pop("source") == headers[0].pop("source") | {
         "rows": {"hub": "TinyGSM/TinyGSM", "revision": "abc"}
     }
+    assert headers[0].pop("checksum") != headers[1].pop("checksum")
     assert headers[0] == headers[1]
     del sets["TinyGSM/TinyGSM"]
     with pytest.raises(OSError, match="supply it with --source=FILES"):

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -44,6 +45,27 @@ def test_results_come_in_order_and_few_items_wait(workers):
     next(results)
     with pytest.raises(ValueError, match="seven"):
         next(results)
+
+
+def killed(item):
+    if item == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return item
+
+
+def test_a_worker_that_is_killed_ends_the_work():
+    with pytest.raises(ChildProcessError, match="a worker process was killed"):
+        list(in_order(killed, range(100), 2))
+
+
+def test_an_idle_worker_that_is_killed_ends_the_work():
+    results = in_order(slow_square, itertools.count(8), 2)
+    _, worker = next(results)
+    time.sleep(1)  # until those that are taken ahead are done
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(ChildProcessError, match="run the same command again"):
+        for _ in results:
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize("at_work", [True, False])

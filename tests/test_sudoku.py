@@ -1,6 +1,8 @@
 """Sudoku rules, files and generator against slow loops, search and published puzzles."""
 
 import csv
+import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -330,20 +332,39 @@ def test_canonical_undoes_renaming(minimal):
     assert sudoku.solves(found[1], found[0], BOX).all()
 
 
-def test_split_is_disjoint_up_to_renaming(minimal):
-    rng = np.random.default_rng(0)
-    thrice = [minimal, relabelled(rng, *minimal), relabelled(rng, *minimal)]
-    puzzles, solutions = (np.concatenate(part) for part in zip(*thrice, strict=True))
-    mixed = rng.permutation(len(puzzles))
-    puzzles, solutions = puzzles[mixed], solutions[mixed]
-    train, test = sudoku.split(puzzles, solutions, 56, seed=0)
-    names = [p.tobytes() for p in renaming.canonical(puzzles, solutions)[0]]
-    assert (len(train), len(test)) == (200, 56)
-    assert len({names[row] for row in [*train, *test]}) == 256
-    assert (test == sudoku.split(puzzles, solutions, 56, seed=0)[1]).all()
-    assert (test != sudoku.split(puzzles, solutions, 56, seed=1)[1]).any()
-    with pytest.raises(ValueError, match="test=256: the set has 256 different puzzles"):
-        sudoku.split(puzzles, solutions, 256, seed=0)
+def test_keys_are_equal_up_to_renaming_and_the_same_everywhere(minimal):
+    keys = renaming.renaming_keys(*minimal)
+    renamed = relabelled(np.random.default_rng(0), *minimal)
+    assert (keys == renaming.renaming_keys(*renamed)).all()
+    assert len(set(keys.tolist())) == 256
+    fewer = one()[0].copy()
+    fewer[0, 0] = 0  # the same solution with other clues is another puzzle
+    assert renaming.renaming_keys(*one()) == [7688532132600857010]  # sets depend on it
+    assert renaming.renaming_keys(fewer, one()[1]) != renaming.renaming_keys(*one())
+
+
+def slow_key(puzzle, solution):
+    """As splitmix64 and the docstrings have it, in Python's integers."""
+
+    def mix(x):
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        return x ^ x >> 31
+
+    names = {0: 0} | {digit: name for name, digit in enumerate(solution[:9], start=1)}
+    digits = [names[digit] for digit in [*puzzle, *solution]]
+    return mix(sum(mix(i) * digit for i, digit in enumerate(digits, start=1)) % 2**64)
+
+
+def test_keys_are_those_of_a_slow_loop(minimal):
+    keys = renaming.renaming_keys(*minimal).tolist()
+    assert keys == [slow_key(*pair) for pair in zip(*(m.tolist() for m in minimal), strict=True)]
+
+
+def test_one_in_so_many_is_held_out():
+    puzzles = generator.make_puzzles(12_800, (2, 3), seed=1)
+    held_out = renaming.is_held_out(renaming.renaming_keys(*puzzles)).sum()
+    assert abs(held_out - 400) < 4 * 20
 
 
 # ---- files
@@ -455,6 +476,96 @@ def test_npy_with_a_cell_twice(tmp_path, minimal):
         read_all(tmp_path / "a.npy", BOX)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("puzzle,solution\n" + "1" * 200_000 + ",1\n", "line 2: field larger than field limit"),
+        ('puzzle,solution\n"' + "1\n" * 100_000, "line .*: field larger than field limit"),
+        ("puzzle,solution\n" + "1" * (1 << 24) + "\n", "line 2: more than 16,777,216 bytes"),
+        (b"puzzle,solution\n\xff\xfe,1\n", "line 2"),
+        (b"\x00\x01\x02\xff" * 10_000, "line 1|header must name"),
+        ("x," * 60_000, "header must name puzzle and solution|1 characters, must be 81"),
+        ("", "header must name puzzle and solution, it is|has no puzzle"),
+        (b"\x80\x02]q\x00.", "header must name|line 1"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, content, message):
+    """Read as puzzles to train on, and as puzzles to solve: one line that names the file."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for read in (read_all, readers.read_puzzles):
+        with pytest.raises(ValueError, match=rf"a\.csv.*({message})") as error:
+            read(path, BOX)
+        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+def test_a_rating_that_is_no_number(tmp_path):
+    path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", [(PUZZLE, SOLUTION, "nan")])
+    with pytest.raises(ValueError, match="line 2: not a puzzle, solution and rating"):
+        read_all(path, BOX, 1.0)
+
+
+def npy(header, body=b""):
+    """An .npy file of version 1.0 with any text as its header."""
+    text = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + body
+
+
+def descr(dtype, shape):
+    return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"PK\3\4", b"\x93NUMPY", b"\x93NUMPY\1\0", b"\x93NUMPY\7\0ab", b"\x80\x04N.",
+        npy(descr("|O", (3, 325)), b"\x80\x04N."), npy(descr("<c16", (1, 325)), bytes(16 * 325)),
+        npy(descr("|u1", (10**18, 325))), npy(descr("|u1", (3, 325)), bytes(900)),
+        npy(descr("|u1", (-1, -325)), bytes(325)), npy(descr("|S5", (1, 325)), bytes(5 * 325)),
+        npy(descr("|u1", "'x'")), npy(descr("|u1", "(1,'x')")), npy(descr("|x9", (1,))), npy("{}"),
+        npy("__import__('os')"), npy("(" * 100), npy("9" * 118), npy(descr("<M8[s]", (1,))),
+        npy(descr("|b1", (1, 325)), bytes(325)), npy(descr("|u1", "()"), bytes(1)), npy("\0" * 100),
+        npy("{'descr': [('a', 'u1')], 'fortran_order': False, 'shape': (2,)}", bytes(2)),
+        npy("{'descr': '|u1', 'fortran_order': 7, 'shape': (2,)}", bytes(2)),
+    ],
+)  # fmt: skip
+def test_arrays_that_are_none(tmp_path, content):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    for read in (read_all, lambda *arguments: sudoku.Sudoku.from_file(*arguments, 3)):
+        with pytest.raises(ValueError, match=r"a\.npy") as error:
+            read(path, BOX)
+        assert "\n" not in str(error.value)
+
+
+def test_an_array_of_steps_in_other_orders(tmp_path, minimal):
+    table = steps(*minimal)
+    for form in (np.asfortranarray(table), table.astype(">i4"), table.astype(np.float16)):
+        np.save(tmp_path / "a.npy", form)
+        found = read_all(tmp_path / "a.npy", BOX)
+        assert all((a == b).all() for a, b in zip(found, minimal, strict=True))
+    for value in (np.nan, np.inf, 1e300):
+        bad = table[:4].astype(np.float64)
+        bad[2, 5] = value
+        np.save(tmp_path / "a.npy", bad)
+        with pytest.raises(ValueError, match="row 2: not whole numbers"):
+            read_all(tmp_path / "a.npy", BOX)
+
+
+def test_what_is_no_file_at_all(tmp_path):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    os.mkfifo(tmp_path / "pipe.npy")
+    for path in tmp_path.iterdir():
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            read_all(path, BOX)
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            readers.read_puzzles(path, BOX)
+        with pytest.raises(ValueError, match=f"{path}: not a file"):
+            sudoku.Sudoku.from_file(path, BOX, 1)
+
+
 # ---- data set
 
 
@@ -486,14 +597,102 @@ def test_generated_set(tmp_path):
 def test_generated_set_is_made_once(tmp_path, monkeypatch):
     first = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
-    monkeypatch.delattr(generator, "make_puzzles")
+    monkeypatch.delattr(generator, "chunks")
     again = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
-    assert (first.train[:][0] == again.train[:][0]).all()
+    fewer = sudoku.Sudoku.generated((2, 3), 14, 40, 4, 0, tmp_path)
+    for part, other in (("train", 40), ("validation", 4)):
+        rows = getattr(first, part)[:][0]
+        assert (rows == getattr(again, part)[:][0]).all()
+        assert (rows[:other] == getattr(fewer, part)[:][0]).all()
+
+
+def test_each_chunk_is_made_once(tmp_path, monkeypatch):
+    """A set that grows is the one that is made at once, to the byte."""
+    made, chunk = [], generator.make_chunk
+    monkeypatch.setattr(generator, "make_chunk", lambda task: made.append(task[1]) or chunk(task))
+    for train, test in ((60, 2), (60, 20), (1000, 20), (60, 30)):
+        sudoku.Sudoku.generated((2, 3), None, train, test, 0, tmp_path / "grown")
+    assert made == [*range(len(made))] and len(made) >= 3
+    sudoku.Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "whole")
+    contents = [[path.read_bytes() for path in (tmp_path / name).iterdir()] for name in
+                ("grown", "whole")]  # fmt: skip
+    assert contents[0] == contents[1] and len(contents[0]) == 1
+
+
+def names_of(examples):
+    """What tells puzzles apart up to renaming, without their keys."""
+    pairs = examples.pairs[examples.rows]
+    return [puzzle.tobytes() for puzzle in renaming.canonical(pairs[:, 0], pairs[:, 1])[0]]
+
+
+def test_no_run_trains_on_the_test_puzzles_of_another(tmp_path, prepared):
+    """Sets of any size, seed and source: the first two have many puzzles in common."""
+    path = prepared(box=(2, 2), count=3000, seed=5)
+    sizes = [(2000, 40, 0), (2000, 20, 0), (1000, 40, 0), (1500, 30, 1)]
+    tasks = [sudoku.Sudoku.generated((2, 2), None, *size, tmp_path) for size in sizes]
+    tasks.append(sudoku.Sudoku.from_file(path, (2, 2), 30))
+    train, test = ([set(names_of(getattr(task, part))) for task in tasks] for part in
+                   ("train", "validation"))  # fmt: skip
+    assert [len(part) for part in train][:4] == [2000, 2000, 1000, 1500]
+    assert [len(part) for part in test] == [40, 20, 40, 30, 30]
+    for ours in test:
+        assert not [theirs for theirs in train if ours & theirs]
+    assert test[1] < test[0] == test[2], "fewer are the first of more"
+    assert len(train[0] & train[3]) > 500 and len(train[0] & train[4]) > 500
+    assert len(test[0] & test[3]) > 5 and len(test[0] & test[4]) > 5
+
+
+def test_an_interrupted_generation_is_gone_on_with(tmp_path, monkeypatch):
+    chunks = generator.chunks
+
+    def interrupted(*arguments):
+        yield from itertools.islice(chunks(*arguments), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generator, "chunks", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            sudoku.Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "parts")
+    monkeypatch.setattr(generator, "chunks", chunks)
+    for folder in ("parts", "whole"):
+        sudoku.Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / folder)
+    contents = [path.read_bytes() for path in sorted(tmp_path.glob("*/*"))]
+    assert len(contents) == 2 and contents[0] == contents[1]
+
+
+def test_a_damaged_or_another_set_is_refused(tmp_path):
+    def make(clues=None, train=60):
+        sudoku.Sudoku.generated((2, 2), clues, train, 2, 0, tmp_path)
+        return next(tmp_path.glob("2x2-clues*" if clues else "2x2-minimal*"))
+
+    path, other = make(), make(clues=8)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    pairs = np.load(path)
+    damaged = [flipped(whole, at) for at in rng.integers(0, len(whole), 40)]
+    damaged += [flipped(whole, at) for at in (0, 7, 9, 20, 40, 127, 128, len(whole) - 3)]
+    damaged += [whole[:at] for at in (0, 5, 100, 128, 500, len(whole) - 40, len(whole) - 2)]
+    damaged.append(whole.replace(b"False", b"True "))  # the same bytes in Fortran's order
+    damaged.append(whole.replace(b"|u1", b"|i1", 1))
+    damaged += [whole + b"x", whole + whole, b"PK\3\4" + whole, other.read_bytes()]
+    for array in (pairs, pairs[:20], pairs.astype(np.int64), pairs.astype(object), pairs + 1j):
+        np.save(tmp_path / "a.npy", array)
+        damaged.append((tmp_path / "a.npy").read_bytes())
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="delete it to make it again") as error:
+            make()
+        assert str(path) in str(error.value) and "\n" not in str(error.value)
+    path.unlink()
+    assert make().read_bytes() == whole
+
+
+def flipped(content, at):
+    return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
 
 
 def test_too_few_different_puzzles(tmp_path):
-    with pytest.raises(ValueError, match=r"300 \+ 10 puzzles: of 4960 only 192 are different"):
-        sudoku.Sudoku.generated((2, 2), 15, 300, 10, 0, tmp_path)  # 12 grids, 16 blanks each
+    with pytest.raises(ValueError, match=r"300 \+ 5 puzzles: only 192 are different, and 10 of"):
+        sudoku.Sudoku.generated((2, 2), 15, 300, 5, 0, tmp_path)  # 12 grids, 16 blanks each
 
 
 def write_puzzles(path, *parts):
@@ -517,27 +716,49 @@ def prepared(monkeypatch, tmp_path):
     return prepared
 
 
+HELD_OUT = 7  # of the 256 minimal puzzles
+
+
 def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 64)  # written in four parts
     path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
     assert (np.load(path) == np.stack(minimal, 1)).all()
-    task = sudoku.Sudoku.from_file(path, BOX, 10, 0)
-    assert (len(task.train), len(task.test)) == (246, 10)
-    assert isinstance(task.train.pairs.base, np.memmap)
+    assert renaming.is_held_out(renaming.renaming_keys(*minimal)).sum() == HELD_OUT
+    task = sudoku.Sudoku.from_file(path, BOX, HELD_OUT)
+    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
+    assert isinstance(task.train.pairs, np.memmap)
     for part in (task.train, task.validation):
         x0, prompt = part[:]
         assert (x0 + 1 == minimal[1][part.rows]).all()
         assert (np.where(prompt, x0 + 1, 0) == minimal[0][part.rows]).all()
+    fewer = sudoku.Sudoku.from_file(path, BOX, 3)
+    assert len(fewer.train) == 256 - HELD_OUT
+    assert fewer.validation.rows.tolist() == task.validation.rows[:3].tolist()
+    message = f"test_examples {HELD_OUT + 1}: .* has 256 different puzzles, {HELD_OUT} held out"
+    with pytest.raises(ValueError, match=message):
+        sudoku.Sudoku.from_file(path, BOX, HELD_OUT + 1)
+
+
+def test_a_file_is_split_up_to_renaming(tmp_path, minimal, prepared):
+    rng = np.random.default_rng(0)
+    thrice = [minimal, relabelled(rng, *minimal), relabelled(rng, *minimal)]
+    mixed = rng.permutation(3 * 256)
+    parts = [np.concatenate(part)[mixed] for part in zip(*thrice, strict=True)]
+    path = prepared(source=str(write_puzzles(tmp_path / "a.csv", parts)))
+    task = sudoku.Sudoku.from_file(path, BOX, HELD_OUT)
+    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
+    assert len({*names_of(task.train), *names_of(task.validation)}) == 256
 
 
 def test_load_takes_the_prepared_file_or_generates(tmp_path, minimal, prepared, monkeypatch):
     monkeypatch.setattr(sudoku.Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
-    config = {"box": [3, 3], "clues": 60, "train_examples": 40, "test_examples": 10}
+    config = {"box": [3, 3], "clues": 60, "train_examples": 40, "test_examples": HELD_OUT}
     task = sudoku.load(config | {"data_file": ""})
-    assert (len(task.train), len(task.test), (task.train[:][1].sum(1) == 60).all()) == (40, 10, 1)
+    assert (len(task.train), len(task.test)) == (40, HELD_OUT)
+    assert (task.train[:][1].sum(1) == 60).all()
     path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
     task = sudoku.load(config | {"data_file": str(path)})
-    assert (len(task.train), len(task.test)) == (246, 10)
+    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
 
 
 def test_a_faulty_file_leaves_nothing_behind(tmp_path, prepared):
@@ -555,13 +776,36 @@ def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):
     train = write_puzzles(tmp_path / "train.csv", minimal, [part[:30] for part in renamed])
     held_out = write_puzzles(tmp_path / "test.csv", [part[200:] for part in renamed])
     path = prepared(source=str(train), test_source=str(held_out))
-    for test, count in ((100, 56), (40, 40)):  # at most what the file has
-        task = sudoku.Sudoku.from_file(path, BOX, test, 0)
-        assert (len(task.train), len(task.test)) == (200, count)
+    for test in (56, 40):
+        task = sudoku.Sudoku.from_file(path, BOX, test)
+        assert (len(task.train), len(task.test)) == (200, test)
         assert set(task.validation.rows.tolist()) <= set(range(56))
+    with pytest.raises(
+        ValueError, match=r"test_examples 57: .* has 256 different puzzles, 56 held"
+    ):
+        sudoku.Sudoku.from_file(path, BOX, 57)
     prepared(source=str(train))  # made anew without a test file: the old one must not count
-    task = sudoku.Sudoku.from_file(path, BOX, 40, 0)
-    assert (len(task.train), len(task.test)) == (216, 40)
+    task = sudoku.Sudoku.from_file(path, BOX, HELD_OUT)
+    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
+
+
+def test_files_that_were_not_prepared_together_are_refused(tmp_path, minimal, prepared):
+    sources = [write_puzzles(tmp_path / f"{i}.csv", [part[i:] for part in minimal]) for i in (0, 9)]
+    whole, part = map(str, sources)
+    test = sudoku.held_out_file(prepared(source=part, test_source=part))
+    others = test.read_bytes()
+    path = prepared(source=whole, test_source=whole)
+    ours = test.read_bytes()
+    for damage in (lambda: test.write_bytes(others), test.unlink):
+        damage()
+        with pytest.raises(ValueError, match="were not prepared together: prepare them again"):
+            sudoku.Sudoku.from_file(path, BOX, 9)
+    test.write_bytes(ours)
+    sudoku.Sudoku.from_file(path, BOX, 9)
+    prepared(source=whole)
+    test.write_bytes(ours)
+    with pytest.raises(ValueError, match="were not prepared together"):
+        sudoku.Sudoku.from_file(path, BOX, 3)
 
 
 @pytest.mark.parametrize("form", ["csv", "steps", "other size", "empty"])
@@ -574,18 +818,18 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal, form):
     else:
         np.save(path, steps(*minimal) if form == "steps" else np.zeros((9, 2, 36), np.uint8))
     with pytest.raises(ValueError) as error:
-        sudoku.Sudoku.from_file(path, BOX, 10, 0)
+        sudoku.Sudoku.from_file(path, BOX, 10)
     command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
     assert command in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_file_of_another_box_is_refused(tmp_path, prepared):
-    path = prepared(box=(2, 3))
-    assert len(sudoku.Sudoku.from_file(path, (2, 3), 3, 0).train) == 27
-    with pytest.raises(ValueError, match=r"a\.npy for box=\(3, 2\), row \d+: the"):
-        sudoku.Sudoku.from_file(path, (3, 2), 3, 0)
+    path = prepared(box=(2, 3), count=200)
+    assert len(sudoku.Sudoku.from_file(path, (2, 3), 3).test) == 3
+    with pytest.raises(ValueError, match=r"a\.npy is not of puzzles with box \(3, 2\), but \[2, 3"):
+        sudoku.Sudoku.from_file(path, (3, 2), 3)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file"):
-        sudoku.Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3, 0)
+        sudoku.Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3)
 
 
 def test_command_line(tmp_path):

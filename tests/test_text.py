@@ -1,5 +1,7 @@
 import itertools
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -108,6 +110,43 @@ def test_problems_of_gsm8k_and_others_are_read(tmp_path):
             gsm8k.read_problems(file)
 
 
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b'{"question": 5, "answer": 1}', "question must be text"),
+        (b'{"question": ["Q"], "answer": 1}', "question must be text"),
+        (b'{"question": "\\ud800", "answer": 1}', "question must be text"),
+        (b'{"question": "Q", "answer": [1]}', "answer a number"),
+        (b'{"question": "Q", "answer": NaN}', "answer a number"),
+        (b'{"question": "Q", "answer": 1, "code": 7}', "code must be text"),
+        (b'{"question": "Q", "answer": ' + b"1" * 5000 + b"}", "no problem"),
+        (b'{"question": "\xff", "answer": 1}', "no UTF-8 text"),
+        (b"\x00\x01\xff", "no UTF-8 text"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"", "no problem"),
+    ],
+)
+def test_lines_that_are_no_problem(tmp_path, line, message):
+    file = tmp_path / "questions.jsonl"
+    file.write_bytes(b'{"question": "Q", "answer": 1}\n' + line + b"\n")
+    with pytest.raises(ValueError, match=f"questions.jsonl, line 2: .*{message}") as error:
+        gsm8k.read_problems(file)
+    assert len(str(error.value)) < 400 + len(str(file)) and "\n" not in str(error.value)
+
+
+def test_files_without_problems(tmp_path):
+    (tmp_path / "empty.jsonl").touch()
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in (("empty.jsonl", "is empty"), ("", "not a file"), ("pipe", "not a file")):
+        with pytest.raises(ValueError, match=message):
+            gsm8k.read_problems(tmp_path / name)
+
+
+def test_a_question_that_would_overflow_the_encoder_is_too_long(task):
+    problems = [gsm8k.Problem("Why" + " " * 3_000_000 + "not?", 1)]
+    assert not text.Questions(problems, task.encoding, 176)[np.arange(1)][1].any()
+
+
 def test_a_question_without_room_counts_as_a_failure(task):
     problems = [gsm8k.Problem("Who is " * 20, 1), gsm8k.Problem("Who is?", 1)]
     prompts = text.Questions(problems, task.encoding, 20)
@@ -209,6 +248,27 @@ def test_a_question_of_ones_own(run):
 def test_mistakes_are_named(flags, message, run):
     with pytest.raises(SystemExit, match=message):
         evaluate(run, *flags)
+
+
+def test_another_set_in_place_of_the_generated_one_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(prepare, "FOLDER", tmp_path)
+    monkeypatch.setattr(prepare, "HELD_OUT", 5)
+    folders = [prepare.make_once(count, ["ratio"], 176) for count in (20, 30)]
+    folders[0].rename(tmp_path / "aside")
+    folders[1].rename(folders[0])
+    with pytest.raises(ValueError, match=f"{folders[0]} holds other problems .*: delete it"):
+        prepare.make_once(20, ["ratio"], 176)
+
+
+@pytest.mark.parametrize("name", ["test.jsonl", "transfer.jsonl"])
+def test_changed_questions_of_a_folder_are_refused(task, folder, tmp_path, name):
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    content = (copy / name).read_bytes()
+    at = content.index(b'"answer": ') + len(b'"answer": ')
+    (copy / name).write_bytes(content[:at] + b"1" + content[at:])
+    with pytest.raises(ValueError, match=f"{name} is damaged .*: delete {copy}"):
+        text.load({"data_dir": str(copy), "test_examples": 9}).problems("transfer", "")
 
 
 def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):

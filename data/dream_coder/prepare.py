@@ -155,8 +155,8 @@ def benchmarks():
     These are all instructions and solutions, of all splits.
     """
     splits = "prompt", "train", "validation", "test"
-    problems = sources.read_small(humaneval, FIELDS, HUMANEVAL)
-    tasks = sources.read_small(mbpp, ("text", "code"), MBPP, "full", splits)
+    problems = sources.read_small(humaneval, dict.fromkeys(FIELDS, str), HUMANEVAL)
+    tasks = sources.read_small(mbpp, {"text": str, "code": str}, MBPP, "full", splits)
     texts = [text for row in problems for text in row[1:3]] + [*itertools.chain(*tasks)]
     return [dict(zip(FIELDS, row, strict=True)) for row in problems], texts
 

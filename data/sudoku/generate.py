@@ -9,14 +9,13 @@ keep the puzzle if singles solve it" (see `irreplaceable`), not the uniform law 
 Boxes above 3x3 and harder puzzles are left out.
 """
 
+import contextlib
 import itertools
-from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from data.processes import in_order
-from record import appearing
 
 BOXES = (2, 2), (2, 3), (3, 2), (3, 3)
 CHUNK = 4096  # puzzles dug side by side, W = 64
@@ -321,22 +320,32 @@ def checked_box(count, box, clues, workers):
     return tuple(box)
 
 
+def chunks(box, clues, seed, workers, first=0):
+    """Puzzles and solutions (<= CHUNK, L) of the chunks number `first` and on, without end.
+
+    The first are small, for who asks for few. Raises ValueError as `make_puzzles` does.
+    """
+    box = checked_box(1, box, clues, workers)
+    sizes = ((index, min(CHUNK, 64 << min(index, 6))) for index in itertools.count(first))
+    return in_order(make_chunk, ((seed, *each, clues, box) for each in sizes), workers)
+
+
 def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1, progress=False):
-    """`count` puzzles that naked and hidden singles solve, and their solutions.
+    """`count` puzzles that naked and hidden singles solve, and their solutions; some may be equal.
 
     Two uint8 arrays (count, L), digits 1..n, 0 = blank. `clues=None`: no clue can be taken away,
     or the solution is no longer unique. `clues=33`: that many, or where singles do not get so far
-    as few as they do. The result depends on all arguments but `workers` and `progress`. A script
-    that asks for more than one worker needs the `if __name__ == "__main__"` guard.
+    as few as they do. The result depends on all arguments but `workers` and `progress`; more
+    puzzles begin with the same ones. A script that asks for more than one worker needs the
+    `if __name__ == "__main__"` guard.
     Raises ValueError for a box, count, number of clues or of workers out of range.
     """
     box = checked_box(count, box, clues, workers)
-    size = min(CHUNK, -(-count // 64) * 64)
-    tasks = ((seed, index, size, clues, box) for index in itertools.count())
     puzzles, solutions = np.empty((2, count, (box[0] * box[1]) ** 2), np.uint8)
     done = 0
-    with tqdm(total=count, unit="puzzle", disable=not progress) as bar:
-        for part, solved in in_order(make_chunk, tasks, workers):
+    results = chunks(box, clues, seed, workers)
+    with contextlib.closing(results), tqdm(total=count, unit="puzzle", disable=not progress) as bar:
+        for part, solved in results:
             part, solved = part[: count - done], solved[: count - done]
             puzzles[done : done + len(part)] = part
             solutions[done : done + len(part)] = solved
@@ -345,15 +354,3 @@ def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1, progress=Fals
             if done == count:
                 break
     return puzzles, solutions
-
-
-def make_once(folder, count, box, clues, seed, workers):
-    """Path of the .npy of make_puzzles in the folder, uint8 (count, 2, L); made if absent."""
-    kind = "minimal" if clues is None else f"clues{clues}"
-    path = Path(folder) / f"{box[0]}x{box[1]}-{kind}-seed{seed}-{count}.npy"
-    if not path.exists():
-        print(f"making {count:,} puzzles, to keep those that differ: {path}", flush=True)
-        pairs = np.stack(make_puzzles(count, box, clues, seed, workers, progress=True), 1)
-        with appearing(path) as partial, open(partial, "wb") as file:
-            np.save(file, pairs)
-    return path

@@ -9,6 +9,7 @@
 read by people and other programs. Files appear once they are complete.
 """
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -41,10 +42,13 @@ out = ""  # FILE.npy for train.py, or FILE.csv
 def main():
     if Path(out).suffix not in WRITERS:
         raise ValueError(f"out={out}: expected FILE.npy or FILE.csv")
-    write(out, readers.read(source, box, max_rating) if source else generated())
-    if test_source:
-        write(held_out_file(out), readers.read(test_source, box, max_rating))
-    elif Path(out).suffix == ".npy":
+    with contextlib.ExitStack() as stack:  # both files appear once both are complete
+        test = None
+        if test_source:
+            batches = readers.read(test_source, box, max_rating)
+            test = write(held_out_file(out), stack, batches)
+        write(out, stack, readers.read(source, box, max_rating) if source else generated(), test)
+    if not test_source and Path(out).suffix == ".npy":
         held_out_file(out).unlink(missing_ok=True)  # of an earlier file of this name
 
 
@@ -52,8 +56,11 @@ def generated():
     yield make_puzzles(count, box, clues, seed, cores(), progress=True)
 
 
-def write(path, batches):
-    """Write batches (puzzles, solutions) and print what they are. Raises ValueError without any."""
+def write(path, stack, batches, test=None):
+    """Write batches (puzzles, solutions) and print what they are; what the writer returns.
+
+    The file appears when the stack of contexts ends. Raises ValueError without any batch.
+    """
     begin, numbers = time.perf_counter(), []
 
     def counted():
@@ -61,27 +68,29 @@ def write(path, batches):
             numbers.append((puzzles > 0).sum(1))
             yield puzzles, solutions
 
-    with appearing(path) as partial:
-        WRITERS[Path(path).suffix](partial, counted())
-        if not numbers:
-            raise ValueError(f"no puzzle to write to {path}")
+    partial = stack.enter_context(appearing(path))
+    checksum = WRITERS[Path(path).suffix](partial, counted(), test)
+    if not numbers:
+        raise ValueError(f"no puzzle to write to {path}")
     numbers = np.concatenate(numbers)
     rate = len(numbers) / (time.perf_counter() - begin)
     print(f"{path}: {len(numbers):,} puzzles, {rate:,.0f} a second")
     print(f"mean clues {numbers.mean():.2f}")
     for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
         print(f"{number:4d} {times:9,d} {times / len(numbers):8.3%}")
+    return checksum
 
 
-def write_npy(path, batches):
-    """uint8 (N, 2, L), written batch by batch."""
-    array = GrowingArray(path, np.uint8, item=(2, side(box) ** 2))
+def write_npy(path, batches, test):
+    """uint8 (N, 2, L), written batch by batch; its checksum. test: that of the held-out puzzles."""
+    array = GrowingArray(path, np.uint8, (2, side(box) ** 2))
     for pair in batches:
         array.append(np.stack(pair, 1))
-    array.flush()
+    array.seal({"box": [*box], "test": test})
+    return array.checksum
 
 
-def write_csv(path, batches):
+def write_csv(path, batches, test):
     with open(path, "w", newline="") as file:
         file.write("puzzle,solution\n")
         for puzzles, solutions in batches:

@@ -6,11 +6,13 @@ puzzle has one solution is not tested.
 
 import csv
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
 
 import sudoku
+from data import files
 
 
 def read(path, box, max_rating=None):
@@ -29,10 +31,9 @@ def read(path, box, max_rating=None):
 def read_puzzles(path, box):
     """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
 
-    Raises ValueError that names the line.
+    Raises FileNotFoundError, or ValueError that names the line.
     """
-    with open(path, newline="", encoding="utf-8-sig") as lines:
-        rows = [(reader.line_num, row) for reader in [csv.reader(lines)] for row in reader if row]
+    rows = [*csv_rows(path)]
     column = rows[0][1].index("puzzle") if rows and "puzzle" in rows[0][1] else None
     rows = rows if column is None else rows[1:]
     if not rows:
@@ -68,30 +69,47 @@ def read_csv(path, box, max_rating=None):
         first += len(batch)
 
 
+def csv_rows(path, errors="strict"):
+    """(line number, fields) of the rows of a CSV file that are not empty. Raises ValueError."""
+    reader = csv.reader(files.lines(path, errors))
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+        if row:
+            yield reader.line_num, row
+
+
 def csv_records(path, max_rating):
     """(line number, puzzle, solution) as strings, of the rows rated up to max_rating."""
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        reader = csv.reader(file)
-        puzzle, solution, rating = columns(next(reader, []), path)
-        if max_rating is not None and rating is None:
-            raise ValueError(f"{path}: max_rating={max_rating}, but no difficulty or rating column")
-        for row in filter(None, reader):
-            try:
-                record = reader.line_num, row[puzzle], row[solution]
-                wanted = max_rating is None or float(row[rating]) <= max_rating
-            except (IndexError, ValueError):
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: not a puzzle, solution and rating: {row}"
-                ) from None
-            if wanted:
-                yield record
+    rows = csv_rows(path, errors="replace")
+    puzzle, solution, rating = columns(next(rows, (0, []))[1], path)
+    if max_rating is not None and rating is None:
+        raise ValueError(f"{path}: max_rating={max_rating}, but no difficulty or rating column")
+    for line, row in rows:
+        try:
+            record = line, row[puzzle], row[solution]
+            rated = -math.inf if max_rating is None else float(row[rating])
+            if math.isnan(rated):
+                raise ValueError("no rating")
+        except (IndexError, ValueError):
+            raise ValueError(
+                f"{path}, line {line}: not a puzzle, solution and rating: {files.brief(row)}"
+            ) from None
+        if max_rating is None or rated <= max_rating:
+            yield record
 
 
 def columns(header, path):
     """Places of puzzle, solution and rating (None if absent) in a CSV header."""
     names = [name.strip().lower() for name in header]
     if "puzzle" not in names or "solution" not in names:
-        raise ValueError(f"{path}: the header must name puzzle and solution, it is {header}")
+        raise ValueError(
+            f"{path}: the header must name puzzle and solution, it is {files.brief(header)}"
+        )
     rating = next((names.index(name) for name in ("difficulty", "rating") if name in names), None)
     return names.index("puzzle"), names.index("solution"), rating
 
@@ -104,7 +122,7 @@ def read_steps(path, box):
     cells in solving order, rows and columns from 0 (or from 1: the first row tells); this is the
     set of Shah et al. 2024 (1.8 million for training). Raises ValueError with the row.
     """
-    table = np.load(path, mmap_mode="r", allow_pickle=False)
+    table, _ = files.open_array(path)
     width = 1 + 4 * sudoku.side(box) ** 2
     if table.ndim != 2 or table.shape[1] != width:
         raise ValueError(f"{path}: shape {table.shape}, must be (N, {width})")
@@ -114,7 +132,8 @@ def read_steps(path, box):
         def name(row, at=at):
             return f"{path}, row {at + row}"
 
-        rows = table[at : at + sudoku.SLAB].astype(np.int64)
+        with np.errstate(invalid="ignore"):  # of nan and infinity, which are refused
+            rows = table[at : at + sudoku.SLAB].astype(np.int64)
         refuse((rows != table[at : at + sudoku.SLAB]).any(1), name, "not whole numbers")
         if at == 0:
             base = int(rows[0, 1:].reshape(-1, 4)[:, :2].min() > 0)

@@ -1,11 +1,17 @@
-"""Puzzles that are the same but for the names of the digits: a model would know one by the other.
+"""Puzzles that are the same but for the names of the digits, and which of them are held out.
 
-Other symmetries of the grid (rows, columns or boxes that change places) are not looked for.
+A model would know one by the other. Other symmetries of the grid (rows, columns or boxes that
+change places) are not looked for; studies/symmetry.py counts them.
+
+One puzzle in HELD_OUT is never trained on. Its key alone decides that, so it is one and the same
+puzzle that is held out in every set of puzzles, whatever its size, seed, number of clues or source.
+Another puzzle with the same solution, but with other clues, has another key: it may be trained on.
 """
 
 import numpy as np
 
 SLAB = 1 << 14  # rows worked on at once
+HELD_OUT = 32
 
 
 def canonical(puzzles, solutions):
@@ -19,14 +25,31 @@ def canonical(puzzles, solutions):
     return np.take_along_axis(names, puzzles, 1), np.take_along_axis(names, solutions, 1)
 
 
+def mix(x):
+    """Hashes of uint64 (N,): the last steps of splitmix64 (Steele et al. 2014)."""
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
 def renaming_keys(puzzles, solutions):
-    """One uint64 a puzzle, equal up to renaming, (N,); two of millions clash with odds of 1e-5."""
-    weights = np.random.default_rng(0).integers(0, 1 << 64, (2, puzzles.shape[1]), np.uint64)
-    keys = []
+    """One uint64 a puzzle, equal up to renaming, (N,); two of millions clash with odds of 1e-5.
+
+    The same on every machine and for every version of numpy: what is held out depends on them.
+    """
+    weights = mix(np.arange(1, 2 * puzzles.shape[1] + 1, dtype=np.uint64)).reshape(2, -1)
+    keys = [np.empty(0, np.uint64)]
     for at in range(0, len(puzzles), SLAB):
         pair = canonical(puzzles[at : at + SLAB], solutions[at : at + SLAB])
-        keys.append(sum((grids * row).sum(1) for grids, row in zip(pair, weights, strict=True)))
+        keys.append(
+            mix(sum((grids * row).sum(1) for grids, row in zip(pair, weights, strict=True)))
+        )
     return np.concatenate(keys)
+
+
+def is_held_out(keys):
+    """Which puzzles are to test on, bool (N,), by their keys."""
+    return keys < np.uint64((1 << 64) // HELD_OUT)
 
 
 def distinct(puzzles, solutions):

@@ -67,7 +67,7 @@ def local_rows(fields):
 
 def read_gsm8k():
     """GSM8K's test set: objects of question and number as text, and its sha256 as JSON lines."""
-    rows = sources.read_small(gsm8k, ("question", "answer"), GSM8K, "main")
+    rows = sources.read_small(gsm8k, {"question": str, "answer": str}, GSM8K, "main")
     lines = (json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows)
     checksum = hashlib.sha256("".join(lines).encode()).hexdigest()
     if checksum != SHA256:

@@ -40,27 +40,32 @@ def make_once(count, templates, length):
     """The folder of `count` generated word problems to train on; made if it is not there yet.
 
     Rows have `length` tokens, longer problems are dropped; templates: see make_problems.
-    Raises ValueError where these have too few problems.
+    Raises ValueError where these have too few problems, or the folder holds others.
     """
     content = repr((templates, length)).encode(), *((HERE / name).read_bytes() for name in CODE)
-    folder = FOLDER / f"{count}-{hashlib.sha256(b''.join(content)).hexdigest()[:12]}"
+    checksum = hashlib.sha256(b"".join(content)).hexdigest()
+    folder = FOLDER / f"{count}-{checksum[:12]}"
+    source = {"wordproblems": count, "templates": [*templates], "code": checksum}
     if not folder.exists():
         print(f"making {count:,} word problems: {folder}", flush=True)
         try:
             with appearing(folder) as own:  # another run may be making the same
-                write_corpus(own, count, templates, length)
+                write_corpus(own, source, length)
         except OSError:
             if not folder.exists():  # else the other run was first
                 raise
+    if corpus.read_header(folder)["source"] != source:
+        raise ValueError(
+            f"{folder} holds other problems than it should: delete it to make it again"
+        )
     return folder
 
 
-def write_corpus(folder, count, templates, length):
+def write_corpus(folder, source, length):
     encoding = tokenizer.load(HERE / "vocabulary.tiktoken")
-    source = {"wordproblems": count, "templates": templates}
     writer = corpus.Writer(folder, encoding, length, source)
     try:
-        add_problems(writer, encoding, count, templates, length)
+        add_problems(writer, encoding, source["wordproblems"], source["templates"], length)
         writer.finish()
     finally:
         remove(writer.partial)  # of a failed run: its name is this process's, none would go on

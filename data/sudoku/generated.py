@@ -1,0 +1,124 @@
+"""Generated puzzles on disk: all different, in a file that grows when a run asks for more.
+
+The file holds the puzzles of the first chunks of generate.chunks, without those that are equal to
+an earlier one up to renaming. So a set of more puzzles begins with those of a smaller one, and runs
+that differ in train_examples and test_examples share one file. Its name tells box, clues, seed and
+the generator's code apart.
+"""
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from data import files
+from data.growing import GrowingArray
+from data.sudoku import generate
+from data.sudoku.renaming import is_held_out, renaming_keys
+from record import appearing
+
+HERE = Path(__file__).parent
+CODE = "generate.py", "generated.py", "renaming.py"  # what the file depends on
+
+
+def first_puzzles(folder, box, clues, seed, train, test, workers):
+    """Puzzles and solutions (N, 2, L), memory-mapped, and rows of them: `train` and `test` ones.
+
+    The first puzzles that are not held out, and the first that are; made, if they are not there
+    yet. Raises ValueError where there are not so many different ones, or for a damaged file.
+    """
+    path, about = path_of(folder, box, clues, seed)
+    while True:  # another run may write the file too, and leave a shorter one
+        pairs, chunks, keys = read(path, about)
+        rows = split(keys, train, test)
+        if [*map(len, rows)] == [train, test]:
+            return pairs, *rows
+        print(f"making puzzles, {train:,} to train and {test:,} to test on: {path}", flush=True)
+        extend(path, about, pairs, chunks, keys, (train, test), workers)
+
+
+def path_of(folder, box, clues, seed):
+    """The file, and what it says of itself."""
+    code = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in CODE)).hexdigest()
+    about = {"box": [*box], "clues": clues, "seed": seed, "code": code}
+    kind = "minimal" if clues is None else f"clues{clues}"
+    name = f"{box[0]}x{box[1]}-{kind}-seed{seed}-{code[:8]}.npy"
+    return Path(folder) / name, about
+
+
+def read(path, about):
+    """Pairs (N, 2, L), the number of chunks that they are of, and the keys (N,); none without file.
+
+    Raises ValueError for a file that is damaged, or another's.
+    """
+    cells = (about["box"][0] * about["box"][1]) ** 2
+    if not path.exists():
+        return np.empty((0, 2, cells), np.uint8), 0, np.empty(0, np.uint64)
+    try:
+        pairs, found = files.open_kept(path)
+    except ValueError as error:
+        raise ValueError(f"{error}; delete it to make it again") from None
+    form = {"dtype": "|u1", "shape": [len(pairs), 2, cells]}
+    if found != found | about | form:
+        raise ValueError(f"{path} holds other puzzles than it should: delete it to make it again")
+    return pairs, found["chunks"], renaming_keys(pairs[:, 0], pairs[:, 1])
+
+
+def split(keys, train, test):
+    """The rows of the first puzzles to train on, and of the first to test on."""
+    held_out = is_held_out(keys)
+    return np.flatnonzero(~held_out)[:train], np.flatnonzero(held_out)[:test]
+
+
+def extend(path, about, pairs, chunks, keys, wanted, workers):
+    """Write the file anew with the puzzles of more chunks, until there are as many as wanted.
+
+    wanted: (train, test). What an interruption leaves has fewer chunks, but is whole.
+    """
+    parts = [pairs]  # one more for each chunk, whenever this is interrupted
+    results = generate.chunks(tuple(about["box"]), about["clues"], about["seed"], workers, chunks)
+    try:
+        with contextlib.closing(results):
+            collect(results, parts, keys, wanted)
+    finally:
+        if len(parts) > 1:
+            write(path, about | {"chunks": chunks + len(parts) - 1}, parts)
+
+
+def collect(results, parts, keys, wanted):
+    """Append what is new of each chunk to the parts, until there are as many as wanted.
+
+    Raises ValueError where a chunk brings hardly anything new: 4x4 has a few thousand puzzles.
+    """
+    seen, enough = set(keys.tolist()), np.array(wanted)
+    found = counts(keys)
+    with tqdm(total=enough.sum(), initial=np.minimum(found, enough).sum(), unit="puzzle") as bar:
+        for chunk in results:
+            new = renaming_keys(*chunk)
+            first = [i for i, key in enumerate(new.tolist()) if not (key in seen or seen.add(key))]
+            parts.append(np.stack(chunk, 1)[first])
+            found = found + counts(new[first])
+            bar.update(np.minimum(found, enough).sum() - bar.n)
+            if (found >= enough).all():
+                return
+            if len(first) < len(new) / 64:
+                raise ValueError(
+                    f"{wanted[0]} + {wanted[1]} puzzles: only {len(seen)} are different, and "
+                    f"{found[1]} of them held out"
+                )
+
+
+def counts(keys):
+    """How many are to train on, and how many held out."""
+    held_out = is_held_out(keys).sum()
+    return np.array([len(keys) - held_out, held_out])
+
+
+def write(path, about, parts):
+    with appearing(path) as partial:
+        array = GrowingArray(partial, np.uint8, parts[0].shape[1:])
+        for part in parts:
+            array.append(part)
+        array.seal(about)

@@ -1,0 +1,75 @@
+"""What is new about a held-out Sudoku: how many are copies of a training puzzle, but for symmetry.
+
+    python -m studies.symmetry
+
+What is held out differs from what is trained on by more than the names of the digits. The grid has
+other symmetries: rows of a band and bands change places, columns of a stack and stacks, and if the
+boxes are squares rows become columns. The solution alone may also have been trained on, under
+other clues. Prints, of the held-out puzzles of a generated set, how many
+
+    copies       become a training puzzle by a symmetry of the grid and a renaming of the digits
+    solutions    have a solution that a training puzzle has, up to renaming
+"""
+
+import itertools
+
+import numpy as np
+
+import sudoku
+from configurator import configure, errors_as_messages
+from data.processes import cores
+from data.sudoku.renaming import renaming_keys
+
+box = (2, 3)  # rows and columns of a box; 3x3 has 3,359,232 symmetries: hours, and no copy expected
+clues: int | None = None  # per puzzle; None = minimal puzzles
+train_examples = 200_000
+test_examples = 512
+
+
+def main():
+    with errors_as_messages():
+        task = sudoku.Sudoku.generated(
+            box, clues, train_examples, test_examples, sudoku.DATA_SEED, workers=cores()
+        )
+    train, test = (part.pairs[part.rows] for part in (task.train, task.validation))
+    count = len(symmetries(box))
+    print(f"{len(test)} held-out puzzles, {len(train):,} to train on, {count:,} symmetries")
+    for name, found in ("copies", copies(train, test, box)), ("solutions", solutions(train, test)):
+        print(f"{name:10} {found.sum():6d} {found.mean():8.2%}")
+
+
+def symmetries(box):
+    """Cells of a grid that take the places of cells 0, 1, ..., one row each, (S, L)."""
+    n = sudoku.side(box)
+    cells = np.arange(n * n).reshape(n, n)
+    found = [
+        cells[np.ix_(rows, columns)] for rows in lines(n, box[0]) for columns in lines(n, box[1])
+    ]
+    if box[0] == box[1]:
+        found += [grid.T for grid in found]
+    return np.stack(found).reshape(-1, n * n)
+
+
+def lines(n, size):
+    """Orders of n rows that keep those of a band, `size` of them, together."""
+    for bands in itertools.permutations(range(0, n, size)):
+        for inner in itertools.product(itertools.permutations(range(size)), repeat=len(bands)):
+            yield [band + i for band, order in zip(bands, inner, strict=True) for i in order]
+
+
+def copies(train, test, box):
+    """Which of test (n, 2, L) are puzzles of train but for symmetry and renaming, bool (n,)."""
+    places = symmetries(box)
+    keys = np.stack([renaming_keys(*pair[:, places]) for pair in test])  # (n, S)
+    return np.isin(keys, renaming_keys(train[:, 0], train[:, 1])).any(1)
+
+
+def solutions(train, test):
+    """Which of test (n, 2, L) have a solution that is trained on, up to renaming, bool (n,)."""
+    ours, theirs = (renaming_keys(pairs[:, 1], pairs[:, 1]) for pairs in (test, train))
+    return np.isin(ours, theirs)
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
