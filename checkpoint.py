@@ -112,38 +112,42 @@ def check_form(state):
     for name, kind in dict(iteration=int, block=int, config=dict, model_args=dict).items():
         if type(state.get(name)) is not kind:
             raise ValueError(f"{name} is {state.get(name)!r:.60}, expected {kind.__name__}")
-    for name in "model", "ema":
-        if name in state and not is_finite(state[name]):
-            raise ValueError(f"tensors in {name} are not finite, or not of their own storage")
-    if not {"model", "ema"} & state.keys():
+    found = {name: state[name] for name in ("model", "ema") if name in state}
+    if not found:
         raise ValueError("it has no weights")
+    if not is_finite(found):
+        raise ValueError("weights are not finite, or not of their own storage")
     state["config"] = Configuration(state["config"])
-    if state["config"].get("lora_rank"):
-        return  # adapters: they are compared with their base model
-    expected = shapes(state["model_args"], most=len(final_weights(state)))
-    for name in {"model", "ema"} & state.keys():
-        weights = state[name].items()
-        found = {key: tuple(w.shape) for key, w in weights if w.is_floating_point()}
-        differ = sorted(found.items() ^ expected.items())
-        if differ:
-            key = differ[0][0]
-            raise ValueError(f"{key} is {found.get(key)}, model_args want {expected.get(key)}")
+    if not state["config"].get("lora_rank"):  # adapters are compared with their base model
+        for weights in found.values():
+            check_sizes(state["model_args"], weights.values())
 
 
-def shapes(model_args, most):
-    """{name: shape} of the weights of such a model. most: how many layers it can have."""
+def check_sizes(model_args, weights):
+    """Raise ValueError unless a model of these arguments is about as large as the weights."""
     sizes = [model_args[name] for name in ("vocab_size", "dim", "layers", "heads", "mlp", "length")]
-    if not all(type(size) is int and 0 < size < 1 << 31 for size in sizes):
+    if not all(type(size) is int and 0 < size < 1 << 24 for size in sizes):
         raise ValueError(f"sizes must be whole numbers: {model_args}")
     if not 0 <= model_args["mask_token"] < model_args["vocab_size"]:
         raise ValueError(f"mask_token {model_args['mask_token']} is not in the vocabulary")
     if not all(0 < model_args.get(name, 1.0) < math.inf for name in ("theta", "eps")):
         raise ValueError(f"theta and eps must be positive: {model_args}")
-    if model_args["layers"] > most:
-        raise ValueError(f"{model_args['layers']} layers, but {most} tensors")
-    with torch.device("meta"):
-        model = Transformer(**model_args)
-    return {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
+    if not all(weight.is_floating_point() for weight in weights):
+        raise ValueError("weights must be real numbers")
+    there = {size for weight in weights for size in weight.shape}
+    if model_args["layers"] > len(weights) or not there.issuperset(
+        model_args[name] for name in ("vocab_size", "dim", "mlp")
+    ):
+        raise ValueError(f"the weights are not those of {model_args}")
+
+
+def fill(model, weights):
+    """Load the weights into the model. Raises ValueError where they are those of another one."""
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        why = " ".join(str(error).split("\n\t")[1:])
+        raise ValueError(f"the weights are not those of the model: {why:.200}") from None
 
 
 def is_finite(state):
@@ -200,8 +204,11 @@ def load_model(path, device="cpu", length=0):
 
         model, _ = lora.restore(state, device)
     else:
-        model = Transformer(**args)
-        model.load_state_dict(final_weights(state))
+        try:
+            model = Transformer(**args)
+            fill(model, final_weights(state))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} is not a checkpoint of this program: {error}") from None
     return Saved(model.to(device).eval(), state["config"], state["iteration"], state["block"])
 
 

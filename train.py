@@ -399,7 +399,7 @@ def make_model(task, saved, origin, where):
         weights, model_args = checkpoint.starting_point(origin, model_args)
     model = Transformer(**model_args).to(where)
     if weights:
-        model.load_state_dict(weights)
+        checkpoint.fill(model, weights)
     return model, model, model_args
 
 
