@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import importlib.util
 import inspect
+import math
 import os
 import shutil
 import sysconfig
@@ -51,6 +52,14 @@ def best_device():
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def memory(device=""):
+    """Bytes that a run on the device can have; inf where it is no CPU: that says so at once."""
+    on_cpu = (device or best_device()).startswith("cpu")
+    if not (on_cpu and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})):
+        return math.inf
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def precision(device, dtype=""):

@@ -46,6 +46,9 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 compile: bool | None = None  # True or False; None = where there is a compiler
 
+LIMITS = """
+    1 <= rounds <= 10**6
+"""
 BOX, BATCH = (3, 3), 32
 TEXT_WORDS, TEXT_LENGTH, TEXT_PROMPT, TEXT_BATCH = 151_645, 512, 100, 2
 K = 42  # of the text's chains: the first of the paper's schedule

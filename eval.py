@@ -30,7 +30,7 @@ import backend
 import checkpoint
 import record
 import tasks
-from configurator import at_least, configure, errors_as_messages
+from configurator import configure, errors_as_messages
 from losses import masked_nll, row_mean, states
 from puma import random_masks
 from sample import Sampler, generate
@@ -54,14 +54,21 @@ batch_size = 64  # rows held at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
+LIMITS = """
+    1 <= examples <= 10**9    # None = all
+    1 <= masks <= 10**6
+    1 <= samples <= 10**5
+    2 <= length <= 10**6
+    1 <= new_tokens < length    # so that there is room for a prompt
+    0.001 <= seconds <= 3600
+    0 <= seed < 2**32
+    1 <= batch_size <= 10**6
+"""
 CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
 
 
 def main(settings):
     with errors_as_messages():
-        at_least(1, masks=masks, batch_size=batch_size, samples=samples, new_tokens=new_tokens)
-        at_least(1, length=length, examples=1 if examples is None else examples)
-        at_least(0.001, seconds=seconds)
         samplers = grid(*(settings[field] for field in Sampler._fields))
         world, rank, where = backend.start(device)
         autocast = backend.autocast(where, dtype)

@@ -23,7 +23,7 @@ import backend
 import checkpoint
 import policies
 import tasks
-from configurator import configure, errors_as_messages
+from configurator import check_limits, configure, errors_as_messages
 from losses import chunks
 
 # -- what ----------------------------------------------------------------------------------------
@@ -36,6 +36,11 @@ seed = 1  # of the sampled tokens and of the random policy
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
+LIMITS = """
+    0 <= delay <= 60
+    0 <= seed < 2**32
+"""
+
 
 class Sampler(NamedTuple):
     """How to sample. Its fields are settings of sample.py, and of eval.py, which takes lists."""
@@ -47,16 +52,19 @@ class Sampler(NamedTuple):
     temperature: float = 0.0  # 0 = the likeliest token
     top_p: float = 1.0  # sample from the likeliest tokens that have this share of the probability
 
+    LIMITS = """
+        1 <= reveal <= 10**6    # tokens per step
+        0 <= tau <= 1    # a probability, or None
+        0 <= tau_entropy <= 100    # nats, or None
+        temperature == 0 or 0.001 <= temperature <= 100    # 0 = the likeliest token
+        0 < top_p <= 1    # a share of the probability; 1 = all tokens
+    """
+
     def check(self):
         """Raise ValueError that names a field with a value out of its range."""
         policies.get(self.policy)
+        check_limits(self.LIMITS, self._asdict())
         policies.threshold(self.tau, self.tau_entropy)
-        if not isinstance(self.reveal, int) or self.reveal < 1:
-            raise ValueError(f"reveal {self.reveal!r}: expected tokens per step, at least 1")
-        if not isinstance(self.temperature, int | float) or self.temperature < 0:
-            raise ValueError(f"temperature {self.temperature!r}: expected a number, at least 0")
-        if not isinstance(self.top_p, int | float) or not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p {self.top_p!r}: expected a share, more than 0 and at most 1")
 
     def __str__(self):
         words = f"{self.reveal} per step"

@@ -44,6 +44,9 @@ against = ""  # the variable of the figure ratio: a key of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
+LIMITS = """
+    0 < targets <= 1    # shares of solved problems, like [0.5, 0.9]
+"""
 LOSS = "val_loss"  # the one metric that is no accuracy
 
 
@@ -245,7 +248,7 @@ RESULTS = {  # from result files
 }  # fmt: skip
 
 
-def check(figure, metric, against, targets):
+def check(figure, metric, against):
     """Raise SystemExit for settings that no figure can have."""
     if figure not in FIGURES | RESULTS:
         raise SystemExit(f"figure {figure!r}: expected {', '.join([*FIGURES, *RESULTS])}")
@@ -253,8 +256,6 @@ def check(figure, metric, against, targets):
         raise SystemExit("--figure=ratio needs --against, a key of train.py")
     if figure == "ratio" and metric == LOSS:
         raise SystemExit("--figure=ratio is of accuracies: --metric names a sampling policy")
-    if not all(isinstance(target, int | float) and 0 < target <= 1 for target in targets):
-        raise SystemExit(f"targets {targets}: expected shares, like [0.5, 0.9]")
 
 
 def matching_folders(patterns):
@@ -269,7 +270,7 @@ def matching_folders(patterns):
 
 
 def main():
-    check(figure, metric, against, targets)
+    check(figure, metric, against)
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*,out/mdm_*"')
     loaded, file = (

@@ -210,7 +210,7 @@ def test_flags_need_two_dashes_and_an_equals_sign(fails, argv):
 
 
 def test_broken_files_are_named_with_the_line(fails):
-    assert fails("config/none.py").startswith("no config file 'config/none.py'\n")
+    assert fails("config/none.py").startswith("no config file 'config/none.py';")
     syntax = config("syntax.py", "tau = 1\nbatch_size = = 3\n")
     assert fails(syntax).startswith(f"{syntax}, line 2: SyntaxError: invalid syntax")
     raises = config("raises.py", "tau = 1\n\nbatch_size = 3 // 0\n")
