@@ -187,6 +187,7 @@ def solve_missing(saved, test, sampler, results, rank, world):
     None where an earlier call made some of them: what they cost is not known.
     """
     begin, passes = time.perf_counter(), 0
+    results.refuse_others(results.records(sampler), test.belongs)
     done = {row["index"] for row in results.records(sampler)}
     count = min(examples or len(test), len(test))
     shares = [test.batches(count, batch_size, number, world) for number in range(world)]

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from configurator import configure
+from record import number, whole
 from studies.comparison import (
     ERRORS,
     NOTE,
@@ -32,6 +33,7 @@ from studies.comparison import (
     shared_samplers,
     student_interval,
     target_headings,
+    trajectories,
     with_seed_count,
 )
 
@@ -188,24 +190,22 @@ def trajectory_distance(runs, file):
     with panels(file, ["teacher-forced chain", "sampler"]) as all_axes:
         for name, axes in zip(("chain", "sampler"), all_axes, strict=True):
             for label, members in group_runs(runs).items():
-                results = [read_result(run, "trajectories.json") for run in members]
-                curves = [zip(r["iterations"], r["d_abs"][name], strict=True) for r in results]
+                found = [trajectories(run, "d_abs", number) for run in members]
+                curves = [zip(iterations, d[name], strict=True) for iterations, d in found]
                 draw_band(axes, curves, with_seed_count(label, members))
             axes.set(xlabel="iteration", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
 def reveal_order(runs, file):
     """The step at which each cell of a puzzle is revealed, at five checkpoints; chain, sampler."""
-    result = read_result(runs[0], "trajectories.json")
-    if "steps" not in result:  # the records in results/ leave them out
-        raise SystemExit(f"{runs[0].folder}/trajectories.json has no steps of each puzzle")
-    last = len(result["iterations"]) - 1
+    iterations, steps = trajectories(runs[0], "steps", [[whole]])
+    last = len(iterations) - 1
     times = sorted({last * n // 4 for n in range(5)})
-    pictures = [(name, t) for name in result["steps"] for t in times]
-    titles = [f"{name}, {result['iterations'][t]}" for name, t in pictures]
+    pictures = [(name, t) for name in ("chain", "sampler") for t in times]
+    titles = [f"{name}, {iterations[t]}" for name, t in pictures]
     with panels(file, titles, rows=2, size=(2, 2.2)) as all_axes:
         for axes, (name, t) in zip(all_axes, pictures, strict=True):
-            draw_grid(axes, result["steps"][name][t][0])  # of the first puzzle
+            draw_grid(axes, steps[name][t][0])  # of the first puzzle
 
 
 def draw_grid(axes, steps):

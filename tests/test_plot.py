@@ -185,7 +185,10 @@ def test_one_group_alone_has_no_ratios(four):
 
 
 def test_after_a_resume_the_later_evaluation_counts(write):
-    run = comparison.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
+    folder, more = write("resumed", [(100, 0.1), (200, 0.2)]), write("more", [(100, 0.3)])
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write((more / "metrics.jsonl").read_text())
+    run = comparison.load_run(folder)
     assert comparison.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
 
 
