@@ -43,7 +43,9 @@ def semi_autoregressive(block):
     """Blocks of `block` positions from left to right, inside a block the surest first."""
 
     def policy(log_probs, confidence, position):
-        return confidence - 2.0 * (position // block)
+        # In float32 confidences of late blocks would be rounded together.
+        wide = torch.float32 if confidence.device.type == "mps" else torch.float64
+        return confidence.to(wide) - 2.0 * (position // block)
 
     return policy
 

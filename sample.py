@@ -42,6 +42,9 @@ LIMITS = """
 """
 
 
+GRID = 2.0**-24  # the steps of torch.rand in float32
+
+
 class Sampler(NamedTuple):
     """How to sample. Its fields are settings of sample.py, and of eval.py, which takes lists."""
 
@@ -180,11 +183,14 @@ def predict(model, h, position, sampler, certain):
 
 
 def draw(log_probs, temperature, top_p=1.0):
-    """The likeliest token, or one sampled at the temperature by the Gumbel-max trick, float32."""
+    """The likeliest token, or one sampled at the temperature by the Gumbel-max trick."""
     if temperature == 0:
         return log_probs.argmax(-1)
-    gumbel = -torch.rand_like(log_probs, dtype=torch.float32).log().neg().log()
-    return (nucleus(log_probs / temperature, top_p) + gumbel).argmax(-1)
+    # A rare token wins where u is near 0, but there float32 has multiples of GRID alone: of 150,000
+    # tokens that share a probability of 0.1 % none would ever be drawn. A second u fills the gaps.
+    u, finer = torch.rand(2, *log_probs.shape, device=log_probs.device)
+    exponential = u.add_(finer, alpha=GRID).neg_().log1p_().neg_()  # -log(1 - u)
+    return (nucleus(log_probs / temperature, top_p) - exponential.log_()).argmax(-1)
 
 
 def nucleus(logits, top_p):

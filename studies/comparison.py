@@ -84,9 +84,9 @@ def read(reader, file, *args):
     """What the reader makes of the file. Raises SystemExit where it is missing or damaged."""
     try:
         return reader(file, *args)
-    except OSError as error:
-        raise SystemExit(f"{file}: {error.strerror}") from None
-    except ValueError as error:
+    except FileNotFoundError:
+        raise SystemExit(f"{file}: no such file") from None
+    except (OSError, ValueError) as error:
         raise SystemExit(str(error)) from None
 
 
@@ -118,9 +118,8 @@ def trajectories(run, key, form):
     if key not in result:  # the records in results/ leave some out
         raise SystemExit(f"{file} has no {key}")
     wrong = fault(result[key], {"chain": [form], "sampler": [form]})
-    if not wrong and {len(result[key][n]) for n in ("chain", "sampler")} != {
-        len(result["iterations"])
-    }:
+    lists = [] if wrong else [result[key]["chain"], result[key]["sampler"]]
+    if any(len(each) != len(result["iterations"]) for each in lists):
         wrong = "not one value for each iteration"
     if wrong:
         raise SystemExit(f"{file} is damaged: {key}: {wrong}")

@@ -203,7 +203,8 @@ def peak():  # KiB; the resource module would tell that of the parent process
     return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 args = hf.read_shape(sys.argv[1]) | {"length": 8}
 hf.optional("safetensors")
-hf.allocate(args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}, "cpu", torch.float32)
+small = args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}
+hf.allocate(hf.on_meta(small), small, "cpu")
 before = peak()
 hf.load(sys.argv[1], args)
 print(peak() - before)

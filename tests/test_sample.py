@@ -165,6 +165,21 @@ def test_score_is_the_untempered_probability_of_the_sampled_token(table):
     assert seen["confidence"].equal(seen["probs"].gather(-1, tokens[0, :, None])[:, 0])
 
 
+def test_rare_tokens_are_drawn_as_often_as_they_should(monkeypatch):
+    """Also those whose probability is below the steps of the random numbers.
+
+    So it is with 0.1 % spread over 150,000 tokens and steps of 2^-24, where a single draw of the
+    tail takes a hundred million numbers. Steps of 2^-8 and 40 tokens are the same problem, smaller.
+    """
+    rand, rows, V, m = torch.rand, 50_000, 41, 0.04
+    monkeypatch.setattr("sample.GRID", 2.0**-8)
+    monkeypatch.setattr(torch, "rand", lambda *shape, **how: (rand(*shape) * 2**8).floor() / 2**8)
+    torch.manual_seed(0)
+    log_probs = torch.tensor([1 - m] + [m / (V - 1)] * (V - 1)).log().expand(rows, V)
+    drawn = sum((draw(log_probs, 1.0) > 0).sum().item() for _ in range(4))
+    assert abs(drawn - 4 * rows * m) < 4 * math.sqrt(4 * rows * m * (1 - m))
+
+
 def sample(run, *flags):
     return run_script("sample.py", f"--out_dir={run}", "--device=cpu", *flags)
 
