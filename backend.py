@@ -32,7 +32,7 @@ def start(device=""):
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     try:
         device = torch.device(device or best_device())
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # fails on meta, too, which holds no values
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device}: {error}") from None
     if device.type == "cpu":

@@ -285,12 +285,13 @@ def unknown(dashes, name, keys):
 def checked(where, key, value):
     """The value, in the first of the key's types that takes it, and so each of its elements."""
     try:
+        repr(value)  # impossible where a list holds itself, or a number of thousands of digits
         found = converted(value, key.kinds)
         if isinstance(found, list | tuple) and key.elements:
             found = type(found)(converted(each, key.elements) for each in found)
         if isinstance(key.default, tuple) and len(found) != len(key.default):
             raise TypeError
-    except TypeError:
+    except (TypeError, ValueError, RecursionError):
         got = "None" if value is None else f"the {type(value).__name__} {shown(value)}"
         raise ConfigError(f"{where}: expected {expected(key)}, got {got}") from None
     return found

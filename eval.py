@@ -86,7 +86,10 @@ def main(settings):
         if nelbo and (saved.model.causal or 0 < saved.block < source.length):
             raise ValueError("--nelbo needs a bidirectional model without blocks")
         if not nelbo:
+            samplers = in_use(samplers, saved.model)
             results = open_results(conditions, rank, world)
+            for sampler in samplers:
+                results.refuse_others(results.records(sampler), source.belongs)
     with autocast:
         if nelbo:
             measure_nelbo(saved.model, source, conditions, rank, world)
@@ -124,6 +127,14 @@ def grid(policies, reveals, taus, tau_entropies, *rest):
     for sampler in samplers:
         sampler.check()
     return samplers
+
+
+def in_use(samplers, model):
+    """The different ones among them; a causal model has one order."""
+    if model.causal:
+        order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
+        samplers = [sampler._replace(**order) for sampler in samplers]
+    return [*dict.fromkeys(samplers)]
 
 
 def load_data(config):
@@ -168,10 +179,6 @@ def judge_references():
 # -- accuracy --------------------------------------------------------------------------------------
 def measure_samplers(saved, test, samplers, results, rank, world):
     """Evaluate what results lacks, and print it: one sampler in words, several as a table."""
-    if saved.model.causal:  # it has one order
-        order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
-        samplers = [sampler._replace(**order) for sampler in samplers]
-    samplers = [*dict.fromkeys(samplers)]
     missing = [sampler for sampler in samplers if not results.row(sampler)]
     for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) < 2):
         cost = solve_missing(saved, test, sampler, results, rank, world)
@@ -187,7 +194,6 @@ def solve_missing(saved, test, sampler, results, rank, world):
     None where an earlier call made some of them: what they cost is not known.
     """
     begin, passes = time.perf_counter(), 0
-    results.refuse_others(results.records(sampler), test.belongs)
     done = {row["index"] for row in results.records(sampler)}
     count = min(examples or len(test), len(test))
     shares = [test.batches(count, batch_size, number, world) for number in range(world)]

@@ -131,8 +131,9 @@ class Results:
         for each in records:
             place = each["id"], each["index"]
             if place in seen or not belongs(each):
-                wrong = f"problem {each['index']} " + ("twice" if place in seen else "is another")
-                refuse(self.folder / "eval.jsonl", self.all.index(each) + 1, wrong)
+                wrong = "twice" if place in seen else "is none of those that are evaluated"
+                line = next(n for n, row in enumerate(self.all, start=1) if row is each)
+                refuse(self.folder / "eval.jsonl", line, f"problem {each['index']} {wrong}")
             seen.add(place)
 
     def add(self, sampler, records):
@@ -291,16 +292,16 @@ def read_json(path, form):
 def fault(value, form):
     """What is wrong with a value that was JSON, in words; None: nothing.
 
-    form: {key: form} of an object that has at least these, {str: form} of one with any keys, [form]
-    of a list that is not empty, or one of the functions below.
+    form: {key: form} of an object that has at least these, {str: form} of one with any keys, but
+    some, [form] of a list that is not empty, or one of the functions below.
     """
     if callable(form):
         return None if form(value) else f"expected {form.__doc__}, not {value!a:.60}"
     if type(value) is not type(form):
         kind = "a list" if isinstance(form, list) else "an object"
         return f"expected {kind}, not {value!a:.60}"
-    if value == []:
-        return "an empty list"
+    if form and not value:
+        return "nothing is in it"
     if isinstance(form, list):
         pairs = [(place, each, form[0]) for place, each in enumerate(value)]
     else:

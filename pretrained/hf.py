@@ -81,15 +81,16 @@ def read_shape(folder):
     missing = [key for key in SHAPE.values() if config.get(key) is None]
     if missing:
         raise ValueError(f"{folder}/config.json lacks {', '.join(missing)}")
-    theta, mask = read_theta(config), config.get("mask_token_id")
+    mask = config.get("mask_token_id")
     try:
+        theta = read_theta(config)
         check_limits(LIMITS, config | {"rope_theta": theta, "mask_token_id": mask})
     except ValueError as error:
         raise ValueError(f"{folder}/config.json: {error}") from None
     shape = {ours: config[theirs] for ours, theirs in SHAPE.items()}
     dream = config["model_type"] == "Dream"
     return shape | {
-        "theta": theta,
+        "theta": float(theta),
         "tied": config.get("tie_word_embeddings", False),
         "causal": config.get("is_causal", not dream),
         "shifted": config.get("is_shifted", True),
@@ -181,12 +182,17 @@ CONFIG = (  # what config.json may have under the keys that are read
 
 
 def read_theta(config):
-    """The base of the rotary frequencies, from either form of the configuration."""
+    """The base of the rotary frequencies, from either form of the configuration.
+
+    Raises ValueError for what is no number, or scales them.
+    """
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise ValueError(f"config.json: rope scaling {rope} is not supported, expected the default")
+        raise ValueError(f"rope scaling {rope} is not supported, expected the default")
     theta = rope.get("rope_theta", config.get("rope_theta", 1e4))
-    return float(theta) if record.number(theta) else theta
+    if not record.number(theta):
+        raise ValueError(f"rope_theta {theta}: expected a number")
+    return theta
 
 
 def load(folder, model_args, device="cpu", dtype=torch.float32):

@@ -188,6 +188,32 @@ def test_a_damaged_table_is_named(run):
         evaluate(run, *GRID)
 
 
+@pytest.mark.parametrize(
+    "change, wrong",
+    [
+        ({"index": 99}, "problem 99 is none of those"),
+        ({}, "problem 0 twice"),
+        ({"index": -1}, "index: expected a whole number"),
+        ({"kind": None}, "kind: expected a text"),
+        ({"id": None}, "id: expected a text"),
+    ],
+)
+def test_records_that_are_not_of_these_problems_do_not_count(change, wrong, run):
+    evaluate(run)
+    (run / "eval.json").unlink()
+    first, *others = record.read_lines(run / "eval.jsonl")
+    record.write_lines(run / "eval.jsonl", [first, *others, first | change])
+    with pytest.raises(SystemExit, match=rf"eval\.jsonl, line {len(others) + 2}: {wrong}"):
+        evaluate(run)
+
+
+@pytest.mark.parametrize("text", ["[3]", "[{}]", "{}", '[{"id": "x"}]', "null"])
+def test_rows_of_another_form_are_named(text, run):
+    (run / "eval.json").write_text(text)
+    with pytest.raises(SystemExit, match=r"eval\.json is damaged, move it away"):
+        evaluate(run)
+
+
 def test_a_causal_model_has_one_sampler_for_each_temperature(tmp_path):
     train(tmp_path, "--method=ar", "--max_iters=1")
     evaluate(tmp_path, *GRID, "--temperature=[0,1]")

@@ -225,6 +225,16 @@ def test_ema_follows_its_definition():
         (["--device=cpuu"], "device cpuu"),
         (["--dtype=float16"], "dtype 'float16'"),
         (["--eval_tau=high"], "expected a float or None"),
+        (["--seed=-1"], "seed -1: expected 0 <= seed"),
+        (["--ema=-1"], "ema -1.0: expected 0 <= ema < 1"),
+        (["--kv_heads=0"], "kv_heads 0"),
+        (["--min_lr=1"], "min_lr 1.0, lr 0.001: expected 0 <= min_lr <= lr"),
+        (["--box=(2,3,4)"], "expected a tuple of 2 int"),
+        (["--dataset=instructions"], "data_dir is empty"),
+        (["--batch_size=1000000", "--layers=900", "--dim=6000"], "batch_size: the run needs"),
+        (["--batch_size=1000000", "--buffer=1000000"], "buffer: the run needs"),
+        (["--dim=1000000"], "dim, layers and mlp: the run needs"),
+        (["--device=meta"], "device meta"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, tmp_path, refused):
