@@ -98,7 +98,7 @@ def a_loss(iteration):
         (b"\xff", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "expected an object, not []"),
-        (b"{}", "no 'type'"),
+        (b"{}", "nothing is in it"),
         (b'{"type": 3}', "type: expected a text, not 3"),
         (b'{"type": "x"}', "unknown type 'x'"),
         (b'{"type": "config", "config": []}', "config: expected an object, not []"),
