@@ -379,7 +379,7 @@ def read_until(path, start):
 def hole_in(rows, kind, end=0):
     """The iterations between which lines of a kind are missing, up to `end`, or None."""
     key = {"train": "log_interval", "eval": "eval_interval"}[kind]
-    before, every, most = 0, 0, math.inf  # the line before, its distance to the next at most
+    before, every, most = 0, 0, 0  # the line before, its distance to the next at most
     for row in rows:
         if row["type"] == "config":  # a resumed run may have another interval
             said = row["config"].get(key)
@@ -390,7 +390,7 @@ def hole_in(rows, kind, end=0):
                 return before, row["iter"]
             before, most = row["iter"], every
     last = end - (kind == "eval")  # an evaluation at the end may be still to come
-    return (before, end) if last - before >= most else None
+    return (before, end) if end and last - before >= most else None
 
 
 def table(head, rows):

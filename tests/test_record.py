@@ -135,6 +135,7 @@ def test_lines_that_are_missing_are_noticed():
     assert hole_in(every[:2] + every[3:], "train") == (10, 30)
     assert hole_in(every[:1] + every[2:], "train") == (0, 20)
     assert hole_in(every, "train", 50) == (40, 50)
+    assert hole_in([], "train", 50) == (0, 50) and hole_in([], "eval") is None
     # resumed at 43, say, with another interval: 60 is the first line, and 40 + 10 + 30 the latest
     rarely = {"type": "config", "config": CONFIG["config"] | {"log_interval": 30}}
     assert hole_in([*every, rarely, a_loss(60), a_loss(90)], "train") is None
