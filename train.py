@@ -326,12 +326,17 @@ def check_method():
 
 def check_memory():
     """Raise ValueError where a run on a CPU needs more memory than there is, by a low estimate."""
-    length = {"sudoku": math.prod(box) ** 2, "text": text_length}[dataset] if not data_dir else 1
+    known = {"sudoku": math.prod(box) ** 2, "text": text_length}
+    length = known.get(dataset, 1) if not data_dir else 1
     stored = dim if gradient_checkpointing else 6 * dim + 2 * mlp  # numbers a token and layer
     needed = {  # bytes
-        "dim, layers and mlp": 12 * layers * (2 * dim**2 + 3 * dim * mlp),  # Adam's moments too
-        "batch_size": batch_size * length * (2 * layers * stored + 9 * 32),  # and the queue
-        "buffer": batch_size * length * 10 * buffer * (method not in ("mdm", "ar")),
+        f"layers {layers}, dim {dim}, mlp {mlp}": 12
+        * layers
+        * (2 * dim**2 + 3 * dim * mlp),  # Adam's moments too
+        f"batch_size {batch_size}": batch_size
+        * length
+        * (2 * layers * stored + 9 * 32),  # and the queue
+        f"buffer {buffer}": batch_size * length * 10 * buffer * (method not in ("mdm", "ar")),
     }
     memory = backend.memory(device)
     if sum(needed.values()) > memory:

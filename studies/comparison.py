@@ -90,13 +90,18 @@ def read(reader, file, *args):
         raise SystemExit(str(error)) from None
 
 
+def triple(value):
+    """three numbers"""
+    return isinstance(value, list) and [*map(number, value)] == [True] * 3
+
+
 RESULTS = {  # the forms of what scripts write to a run's folder, as far as figures use it
     "nelbo.json": {"per_token": number},
     "trajectories.json": {"iterations": [number]},
     "contexts.json": {
         "rows": [{
             "iteration": number, "contexts": text, "one_away": number, "loss_far": number,
-            "by_hidden": [[number]],
+            "by_hidden": [triple],
         }],
     },
     "eval.json": [{

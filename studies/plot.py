@@ -225,6 +225,9 @@ def contexts(runs, file):
             results = [read_result(run, "contexts.json")["rows"] for run in members]
             for stream in ("chains", "random"):
                 seeds = [[row for row in rows if row["contexts"] == stream] for rows in results]
+                if [] in seeds:
+                    folder = members[seeds.index([])].folder
+                    raise SystemExit(f"{folder}/contexts.json has no contexts {stream!r}")
                 draw_contexts(all_axes, seeds, f"{label}: {stream}")
         all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
         all_axes[1].set(xlabel="iteration", ylabel="share one deduction away")

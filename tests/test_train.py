@@ -231,9 +231,12 @@ def test_ema_follows_its_definition():
         (["--min_lr=1"], "min_lr 1.0, lr 0.001: expected 0 <= min_lr <= lr"),
         (["--box=(2,3,4)"], "expected a tuple of 2 int"),
         (["--dataset=instructions"], "data_dir is empty"),
-        (["--batch_size=1000000", "--layers=900", "--dim=6000"], "batch_size: the run needs"),
-        (["--batch_size=1000000", "--buffer=1000000"], "buffer: the run needs"),
-        (["--dim=1000000"], "dim, layers and mlp: the run needs"),
+        (
+            ["--batch_size=1000000", "--layers=900", "--dim=6000"],
+            "batch_size 1000000: the run needs",
+        ),
+        (["--batch_size=1000000", "--buffer=1000000"], "buffer 1000000: the run needs"),
+        (["--dim=1000000"], "layers 2, dim 1000000, mlp 64: the run needs"),
         (["--device=meta"], "device meta"),
     ],
 )
