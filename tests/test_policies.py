@@ -72,7 +72,7 @@ def test_fast_forward_is_strictly_above_tau():
 
 
 def test_semi_autoregressive_order_within_late_blocks_is_that_of_the_confidences():
-    """Confidences of a model that is sure differ by less than float32 keeps beside a block number."""
+    """A model that is sure: what float32 keeps beside the number of a block is not enough."""
     confidence = 1 - torch.arange(1, 65).float() * 1e-6
     position = torch.full((64,), 4095)
     score = policies.get("semi_ar_4")(None, confidence, position)
