@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import importlib.util
 import inspect
+import math
 import os
 import shutil
 import sysconfig
@@ -35,7 +36,7 @@ def start(device="", patience=600):
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     try:
         device = torch.device(device or best_device())
-        torch.empty(0, device=device)
+        torch.zeros(1, device=device).item()  # fails on meta, too, which holds no values
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device}: {error}") from None
     if device.type == "cpu":
@@ -55,6 +56,14 @@ def best_device():
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def memory(device=""):
+    """Bytes that a run on the device can have; inf where it is no CPU: that says so at once."""
+    on_cpu = (device or best_device()).startswith("cpu")
+    if not (on_cpu and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})):
+        return math.inf
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def precision(device, dtype=""):

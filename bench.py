@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ import torch
 import backend
 import model as transformer
 import policies
-from configurator import configure
+from configurator import configure, errors_as_messages
 from data.sudoku.generate import make_puzzles
 from example_queue import ExampleQueue
 from losses import ChunkedObjective, Objective
@@ -46,6 +47,9 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 compile: bool | None = None  # True or False; None = where there is a compiler
 
+LIMITS = """
+    1 <= rounds <= 10**6
+"""
 BOX, BATCH = (3, 3), 32
 TEXT_WORDS, TEXT_LENGTH, TEXT_PROMPT, TEXT_BATCH = 151_645, 512, 100, 2
 K = 42  # of the text's chains: the first of the paper's schedule
@@ -65,8 +69,21 @@ class Puzzles:
         return self.solutions[indices] - 1, self.puzzles[indices] > 0
 
 
+def check():
+    """Raise ValueError for settings that nothing can be measured with."""
+    if not parts:
+        raise ValueError(f"parts is empty: expected some of {', '.join(PARTS)}")
+    if strange := [part for part in parts if part not in PARTS]:
+        raise ValueError(f"parts {strange}: expected {', '.join(PARTS)}")
+    if reference and not Path(reference).is_file():
+        raise FileNotFoundError(f"reference {reference}: no such script")
+    backend.precision(torch.device("cpu"), dtype)
+
+
 def main():
-    _, _, where = backend.start(device)
+    with errors_as_messages():
+        check()
+        _, _, where = backend.start(device)
     print(json.dumps({"device": str(where)} | origin()))
     torch.manual_seed(0)
     for part in parts:

@@ -89,10 +89,13 @@ def check_archive(path):
             raise ValueError("torch.save does not compress")  # and this may be a bomb
         if sum(each.file_size for each in entries) > Path(path).stat().st_size:
             raise ValueError("it claims more than it holds")
-    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        with ThreadPoolExecutor() as threads:  # zipfile's own testzip costs as much as loading
-            whole = threads.map(functools.partial(has_its_checksum, data), entries)
-            damaged = [each.filename for each, good in zip(entries, whole, strict=True) if not good]
+    with (
+        open(path, "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ThreadPoolExecutor() as threads,  # zipfile's own testzip costs as much as loading
+    ):
+        whole = threads.map(functools.partial(has_its_checksum, data), entries)
+        damaged = [each.filename for each, good in zip(entries, whole, strict=True) if not good]
     if damaged:
         raise ValueError(f"the checksum of {damaged[0]} does not match")
 

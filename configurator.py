@@ -7,8 +7,14 @@ or class; names in capitals are constants. Config files (`python train.py config
 import *` builds one on another. Later wins. A value has the type of its default or, where there is
 one, of its annotation, as in `tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a
 bool, a list as a tuple and back; strings take the text as it stands; `--key` alone sets a bool.
-Unknown keys and wrong types fail, in files too. The elements of a list are not checked; the range
-of a number is the business of the code that takes it (`at_least` for the commonest).
+A float is finite. The elements of a list are of the type that those of its default have, or that
+its annotation says (`list[str]`), and a tuple has as many as its default. Unknown keys and wrong
+types fail, in files too.
+
+What the values may be is a table below the settings, LIMITS, of one rule per line (`check_limits`):
+
+    0 <= min_lr <= lr    # a constant rate: the same for both
+
 Fields of a NamedTuple with defaults can be settings, too: `configure(globals(), fields=Sampler)`.
 """
 
@@ -18,7 +24,9 @@ import difflib
 import inspect
 import io
 import itertools
+import math
 import sys
+import sysconfig
 import textwrap
 import tokenize
 import traceback
@@ -31,6 +39,7 @@ ACCEPTED = {  # type of the default -> types of a value
     list: (list, tuple), tuple: (list, tuple), NoneType: (NoneType,),
 }  # fmt: skip
 WORDS = {"true": True, "false": False, "none": None}  # "false" as a string would count as true
+LONGEST = 300  # characters of a value or a reason in a message
 
 
 class ConfigError(Exception):
@@ -42,6 +51,7 @@ class Key(NamedTuple):
     kinds: tuple  # of types
     comment: str
     section: str
+    elements: tuple  # kinds of the elements of a list; () = any
 
 
 @contextlib.contextmanager
@@ -49,22 +59,69 @@ def errors_as_messages():
     """For set-up: what a wrong setting or file raises is shown as one line, not a traceback."""
     try:
         yield
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"{type(error).__name__}: {error}") from None
+    except (ValueError, OSError, MemoryError) as error:
+        raise SystemExit(message_of(error)) from None
+    except RuntimeError as error:  # torch's for sizes that cannot be; others are our mistakes
+        if not any(word in str(error) for word in ("memory", "overflow")):
+            raise
+        raise SystemExit(f"these sizes do not fit into memory: {message_of(error)}") from None
 
 
-def at_least(least, **settings):
-    """Raise ValueError that names a setting that is smaller."""
-    for name, value in settings.items():
-        if value < least:
-            raise ValueError(f"{name} {value}: expected at least {least}")
+def message_of(error):
+    """Type and text of an exception, in one line."""
+    return f"{type(error).__name__}: {printable(str(error))}".removesuffix(": ")
+
+
+def printable(text):
+    """In one line of LONGEST characters at most, without what would steer a terminal."""
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
+
+
+def shown(value):
+    """A value of a setting, in a message."""
+    try:
+        return printable(repr(value))
+    except (ValueError, RecursionError):  # thousands of digits, or a list within itself
+        return f"a huge {type(value).__name__}"
+
+
+def check_limits(limits, values):
+    """Raise ValueError at the first rule that the values {name: value} break.
+
+    limits: a rule per line, a Python expression of names; behind # what to do instead, or why. A
+    list is tried element by element. A rule does not apply where one of its values is None.
+    """
+    for line in filter(None, map(str.strip, limits.splitlines())):
+        rule, _, remedy = (part.strip() for part in line.partition("#"))
+        used = {name: values[name] for name in names_in(rule) if name in values}
+        lists = [each if isinstance(each, list | tuple) else [each] for each in used.values()]
+        for case in itertools.product(*lists):
+            if None not in case and not holds(rule, dict(zip(used, case, strict=True))):
+                found = ", ".join(f"{name} {shown(value)}" for name, value in used.items())
+                raise ValueError(f"{found}: expected {rule}" + (remedy and f" ({remedy})"))
+
+
+def names_in(rule):
+    """The names of an expression, as they come."""
+    names = [node for node in ast.walk(ast.parse(rule)) if isinstance(node, ast.Name)]
+    return [node.id for node in sorted(names, key=lambda node: node.col_offset)]
+
+
+def holds(rule, values):
+    """Whether a rule of LIMITS holds; one that cannot be computed, of a text as a number, fails."""
+    try:
+        return bool(eval(rule, {"__builtins__": {}}, values))
+    except (TypeError, ArithmeticError):
+        return False
 
 
 def configure(settings, argv=None, fields=None, lists=False):
     """Override the globals `settings` of a script by its arguments; return the final values.
 
     fields: a NamedTuple class whose fields are settings as well, in the values returned alone;
-    lists: each of them may be given as a list of values.
+    lists: each of them may be given as a list of values. Where LIMITS are given, of the script or
+    of `fields`, the values keep to them.
     """
     argv = sys.argv[1:] if argv is None else argv
     keys = read_keys(Path(settings["__file__"]).read_text(encoding="utf-8"))
@@ -77,7 +134,9 @@ def configure(settings, argv=None, fields=None, lists=False):
     try:
         for arg in argv:
             values |= read_flag(arg, keys) if arg.startswith("-") else read_file(arg, keys)
-    except ConfigError as error:
+        check_limits(settings.get("LIMITS", ""), values)
+        check_limits(getattr(fields, "LIMITS", ""), values)
+    except (ConfigError, ValueError) as error:
         print(f"{error}\n`python {command(settings)} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
     settings.update({name: value for name, value in values.items() if name not in more})
@@ -103,8 +162,13 @@ def read_fields(fields, lists):
     source = textwrap.dedent(inspect.getsource(fields))
     keys = keys_in(ast.parse(source).body[0].body, source)
     section = fields.__name__.lower() + (" (each may be a list)" if lists else "")
-    also = (list, tuple) if lists else ()
-    return {n: key._replace(kinds=key.kinds + also, section=section) for n, key in keys.items()}
+    keys = {name: key._replace(section=section) for name, key in keys.items()}
+    if not lists:
+        return keys
+    return {
+        name: key._replace(kinds=(*key.kinds, list, tuple), elements=key.kinds)
+        for name, key in keys.items()
+    }
 
 
 def keys_in(statements, source):
@@ -123,13 +187,24 @@ def keys_in(statements, source):
             ) if name[0] != "_" and not name.isupper() and literal(node.value):
                 default = ast.literal_eval(node.value)
                 kinds = annotated(node) or (type(default),)
-                keys[name] = Key(default, kinds, " ".join(beside).strip(), section[-1])
+                comment, elements = " ".join(beside).strip(), elements_of(node, default)
+                keys[name] = Key(default, kinds, comment, section[-1], elements)
     return keys
+
+
+def elements_of(node, default):
+    """The kinds of a list's elements: of its annotation, like `list[str]`, or of its default's."""
+    match getattr(node, "annotation", None):
+        case ast.Subscript(slice=element):
+            return tuple(kind for kind in ACCEPTED if type_name(kind) == ast.unparse(element))
+    kinds = {type(each) for each in default} if isinstance(default, list | tuple) else set()
+    return tuple(kinds) if kinds <= {int, float, str} else ()
 
 
 def annotated(node):
     """The types that an annotation like `float | None` names; none where there is no annotation."""
     names = ast.unparse(node.annotation).split(" | ") if isinstance(node, ast.AnnAssign) else []
+    names = [name.partition("[")[0] for name in names]
     return tuple(kind for name in names for kind in ACCEPTED if type_name(kind) == name)
 
 
@@ -150,19 +225,20 @@ def read_flag(arg, keys):
     if arg.startswith("--") and not equals and name in keys and keys[name].kinds == (bool,):
         return {name: True}
     if not arg.startswith("--") or not equals:
-        raise ConfigError(f"cannot read {arg}: write --key=value, with two dashes and no space")
+        what = printable(arg)
+        raise ConfigError(f"cannot read {what}: write --key=value, with two dashes and no space")
     if name not in keys:
         raise ConfigError(unknown("--", name, keys))
     is_list = list in keys[name].kinds and text[:1] in ("[", "(")
     value = text if isinstance(keys[name].default, str) and not is_list else parse(text)
-    return {name: checked(arg, keys[name], value)}
+    return {name: checked(printable(arg), keys[name], value)}
 
 
 def parse(text):
     """The literal that the text spells, or else the text."""
     try:
         return WORDS[text] if text in WORDS else ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # or nested too deep
         return text
 
 
@@ -180,34 +256,68 @@ def read_file(file, keys):
 def execute(file):
     """The namespace that a config file leaves; its errors name the file and the line."""
     if not Path(file).is_file():
-        raise ConfigError(f"no config file {file!r}")
+        raise ConfigError(f"no config file {shown(file)}; settings are --key=value")
     namespace = {"__name__": Path(file).stem, "__file__": file}
     try:
         exec(compile(Path(file).read_bytes(), file, "exec"), namespace)
-    except Exception as error:  # the innermost frame may be that of a file it imports
-        frames = traceback.extract_tb(error.__traceback__)
-        at = error if isinstance(error, SyntaxError) else frames[-1]
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{at.filename}, line {at.lineno}: {reason}") from None
+    except BaseException as error:  # a file may also exit, or be interrupted
+        raise ConfigError(f"{place_of(error, file)}: {message_of(error)}") from None
     return namespace
+
+
+def place_of(error, file):
+    """File and line of what a config file raised: it may be in one that it imports."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    libraries = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `execute`
+    own = [f for f in frames if not f.filename.startswith((*libraries, "<frozen"))]
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else file
 
 
 def unknown(dashes, name, keys):
     """The message for an unknown key, with the nearest known one where one is near."""
     nearest = difflib.get_close_matches(name, keys, n=1)
     hint = f"; did you mean {dashes}{nearest[0]}?" if nearest else ""
-    return f"unknown key {dashes}{name}{hint}"
+    return f"unknown key {dashes}{printable(name)}{hint}"
 
 
 def checked(where, key, value):
-    """The value, in the first of the key's types that takes it."""
-    for kind in key.kinds:
+    """The value, in the first of the key's types that takes it, and so each of its elements."""
+    try:
+        repr(value)  # impossible where a list holds itself, or a number of thousands of digits
+        found = converted(value, key.kinds)
+        if isinstance(found, list | tuple) and key.elements:
+            found = type(found)(converted(each, key.elements) for each in found)
+        if isinstance(key.default, tuple) and len(found) != len(key.default):
+            raise TypeError
+    except (TypeError, ValueError, RecursionError):
+        got = "None" if value is None else f"the {type(value).__name__} {shown(value)}"
+        raise ConfigError(f"{where}: expected {expected(key)}, got {got}") from None
+    return found
+
+
+def converted(value, kinds):
+    """Raises TypeError where none of the types takes the value, or not as a finite number."""
+    for kind in kinds:
         if type(value) in ACCEPTED[kind] and (kind is not bool or value in (0, 1)):
-            return None if value is None else kind(value)
-    article = "an" if key.kinds[0] is int else "a"
-    expected = f"{article} {' or '.join(map(type_name, key.kinds))} (like {key.default!r})"
-    got = "None" if value is None else f"the {type(value).__name__} {value!r}"
-    raise ConfigError(f"{where}: expected {expected}, got {got}")
+            try:
+                found = None if value is None else kind(value)
+            except OverflowError:  # an int beyond all floats
+                raise TypeError from None
+            if kind is float and not math.isfinite(found):
+                raise TypeError
+            return found
+    raise TypeError
+
+
+def expected(key):
+    """What a key takes, in words."""
+    words = " or ".join(map(type_name, key.kinds))
+    if key.elements and key.kinds[0] in (list, tuple):
+        count = f" {len(key.default)}" if isinstance(key.default, tuple) else ""
+        words += f" of{count} {' or '.join(map(type_name, key.elements))}"
+    return f"{'an' if key.kinds[0] is int else 'a'} {words} (like {key.default!r})"
 
 
 def help_text(script, doc, keys):

@@ -30,7 +30,7 @@ import backend
 import checkpoint
 import record
 import tasks
-from configurator import at_least, configure, errors_as_messages
+from configurator import configure, errors_as_messages
 from losses import masked_nll, row_mean, states
 from puma import random_masks
 from sample import Sampler, generate
@@ -54,14 +54,21 @@ batch_size = 64  # rows held at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
+LIMITS = """
+    1 <= examples <= 10**9    # None = all
+    1 <= masks <= 10**6
+    1 <= samples <= 10**5
+    2 <= length <= 10**6
+    1 <= new_tokens < length    # so that there is room for a prompt
+    0.001 <= seconds <= 3600
+    0 <= seed < 2**32
+    1 <= batch_size <= 10**6
+"""
 CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
 
 
 def main(settings):
     with errors_as_messages():
-        at_least(1, masks=masks, batch_size=batch_size, samples=samples, new_tokens=new_tokens)
-        at_least(1, length=length, examples=1 if examples is None else examples)
-        at_least(0.001, seconds=seconds)
         samplers = grid(*(settings[field] for field in Sampler._fields))
         world, rank, where = backend.start(device)
         autocast = backend.autocast(where, dtype)
@@ -79,7 +86,10 @@ def main(settings):
         if nelbo and (saved.model.causal or 0 < saved.block < source.length):
             raise ValueError("--nelbo needs a bidirectional model without blocks")
         if not nelbo:
+            samplers = in_use(samplers, saved.model)
             results = open_results(conditions, rank, world)
+            for sampler in samplers:
+                results.refuse_others(results.records(sampler), source.belongs)
     with autocast:
         if nelbo:
             measure_nelbo(saved.model, source, conditions, rank, world)
@@ -117,6 +127,14 @@ def grid(policies, reveals, taus, tau_entropies, *rest):
     for sampler in samplers:
         sampler.check()
     return samplers
+
+
+def in_use(samplers, model):
+    """The different ones among them; a causal model has one order."""
+    if model.causal:
+        order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
+        samplers = [sampler._replace(**order) for sampler in samplers]
+    return [*dict.fromkeys(samplers)]
 
 
 def load_data(config):
@@ -161,10 +179,6 @@ def judge_references():
 # -- accuracy --------------------------------------------------------------------------------------
 def measure_samplers(saved, test, samplers, results, rank, world):
     """Evaluate what results lacks, and print it: one sampler in words, several as a table."""
-    if saved.model.causal:  # it has one order
-        order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
-        samplers = [sampler._replace(**order) for sampler in samplers]
-    samplers = [*dict.fromkeys(samplers)]
     missing = [sampler for sampler in samplers if not results.row(sampler)]
     for sampler in tqdm(missing, unit="sampler", disable=rank > 0 or len(missing) < 2):
         cost = solve_missing(saved, test, sampler, results, rank, world)

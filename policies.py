@@ -11,6 +11,8 @@ which is what keeps the minimiser of the loss in place (paper, Proposition 2).
 No function here loops over rows or waits for the device.
 """
 
+import re
+
 import torch
 
 
@@ -41,7 +43,9 @@ def semi_autoregressive(block):
     """Blocks of `block` positions from left to right, inside a block the surest first."""
 
     def policy(log_probs, confidence, position):
-        return confidence - 2.0 * (position // block)
+        # In float32 confidences of late blocks would be rounded together.
+        wide = torch.float32 if confidence.device.type == "mps" else torch.float64
+        return confidence.to(wide) - 2.0 * (position // block)
 
     return policy
 
@@ -49,18 +53,20 @@ def semi_autoregressive(block):
 POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right)}
 
 
-def get(name):
+def get(name, key="policy"):
     """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32.
 
-    A policy of your own may be given as the function itself.
+    A policy of your own may be given as the function itself. Raises ValueError for an unknown name,
+    of the setting `key`.
     """
     if callable(name):
         return name
     prefix, _, block = str(name).rpartition("_")
-    if prefix == "semi_ar" and block.isdigit() and int(block) > 0:
+    if prefix == "semi_ar" and re.fullmatch("[1-9][0-9]{0,8}", block):
         return semi_autoregressive(int(block))
     if name not in POLICIES:
-        raise ValueError(f"unknown policy {name!r}: {', '.join(POLICIES)} or semi_ar_<block size>")
+        known = f"{', '.join(POLICIES)} or semi_ar_<block size>"
+        raise ValueError(f"{key}: unknown policy {name!r}: expected {known}")
     return POLICIES[name]
 
 

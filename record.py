@@ -89,8 +89,7 @@ class Log:
         self.lines, self.size, self.failed = [], -1, False
         if rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
-            old = read_lines(path) if start else []
-            kept = [line for line in old if line.get("iter", 0) <= start]
+            kept = read_until(path, start) if start else []
             self.lines = [json.dumps(line) + "\n" for line in kept]
             more = {"changes": changes} if changes else {}
             self.write({"type": "config", "config": config} | more | origin())
@@ -191,13 +190,9 @@ class Results:
 
     def __init__(self, folder, conditions, rank):
         self.folder, self.conditions, self.rank = folder, conditions, rank
-        file = folder / "eval.json"
-        try:
-            rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
-            self.rows = {row["id"]: row for row in rows}
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{file} is damaged, move it away: {error!r}") from None
-        self.all = read_lines(folder / "eval.jsonl")
+        self.rows = {row["id"]: row for row in read_results(folder / "eval.json")}
+        self.all = read_lines(folder / "eval.jsonl", RECORD)
+        self.refuse_others(self.all, lambda record: True)
         if rank == 0 and self.all:
             write_lines(folder / "eval.jsonl", self.all)  # without a line that a kill cut off
 
@@ -212,6 +207,17 @@ class Results:
     def records(self, sampler):
         key = self.key(sampler)
         return [each for each in self.all if each["id"] == key]
+
+    def refuse_others(self, records, belongs):
+        """Raise ValueError that names a record which comes twice, or does not belong there."""
+        seen = set()
+        for each in records:
+            place = each["id"], each["index"]
+            if place in seen or not belongs(each):
+                wrong = "twice" if place in seen else "is none of those that are evaluated"
+                line = next(n for n, row in enumerate(self.all, start=1) if row is each)
+                refuse(self.folder / "eval.jsonl", line, f"problem {each['index']} {wrong}")
+            seen.add(place)
 
     def add(self, sampler, records):
         records = [{"id": self.key(sampler)} | each for each in records]
@@ -241,6 +247,20 @@ class Results:
                 lines[-1] += [str(row["forward_passes"]), str(row["seconds"])]
         head = ["sampler", "solved [95 %]", "tokens per step", "forward passes", "seconds"]
         return table(head, lines)
+
+
+def read_results(path):
+    """The rows of eval.json, none without the file. Raises ValueError that names the file."""
+    rows = read_json(path, [ROW]) if path.exists() else []
+    for place, row in enumerate(rows):
+        if "accuracy" in row:
+            form = {"accuracy": share, "interval": interval}
+        else:
+            names = [name for name in row if name.startswith("pass@")]
+            form = {name: {"score": share, "interval": interval} for name in names}
+        if wrong := fault(row, form) if form else "no score":
+            raise ValueError(f"{path} is damaged, move it away: {place}: {wrong}")
+    return rows
 
 
 def scores(row):
@@ -316,20 +336,144 @@ def append_lines(path, rows):
         file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def read_lines(path):
+# -- reading: a file may be damaged, or of another hand --------------------------------------------
+def read_lines(path, form=None):
     """The objects of JSON lines, none without a file; an end that a kill cut off is left out.
 
-    Raises ValueError that names a damaged line.
+    form: of every object, as `fault` takes it. Raises ValueError that names a damaged line.
     """
     path = Path(path)
-    texts = path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
     rows = []
-    for number, text in enumerate(texts, start=1):
+    for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(text))
-        except ValueError:
-            raise ValueError(f"{path}, line {number}: not JSON: {text[:60]!r}") from None
+            rows.append(json.loads(line.decode()))
+        except (ValueError, RecursionError):
+            raise ValueError(f"{path}, line {number}: not JSON: {ascii(line[:60])[1:]}") from None
+        refuse(path, number, fault(rows[-1], form or {}))
     return rows
+
+
+def refuse(path, number, wrong):
+    """Raise ValueError that names a line, if there is something wrong with it."""
+    if wrong:
+        raise ValueError(f"{path}, line {number}: {wrong}; remove the line, or move the file away")
+
+
+def read_json(path, form):
+    """What a JSON file holds. Raises ValueError that names the file and what is wrong with it."""
+    try:
+        data = json.loads(Path(path).read_bytes().decode())
+        wrong = fault(data, form)
+    except (ValueError, RecursionError) as error:
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong:
+        raise ValueError(f"{path} is damaged, move it away: {wrong}")
+    return data
+
+
+def fault(value, form):
+    """What is wrong with a value that was JSON, in words; None: nothing.
+
+    form: {key: form} of an object that has at least these, {str: form} of one with any keys, but
+    some, [form] of a list that is not empty, or one of the functions below.
+    """
+    if callable(form):
+        return None if form(value) else f"expected {form.__doc__}, not {value!a:.60}"
+    if type(value) is not type(form):
+        kind = "a list" if isinstance(form, list) else "an object"
+        return f"expected {kind}, not {value!a:.60}"
+    if form and not value:
+        return "nothing is in it"
+    if isinstance(form, list):
+        pairs = [(place, each, form[0]) for place, each in enumerate(value)]
+    else:
+        forms = dict.fromkeys(value, form[str]) if str in form else form
+        if missing := [key for key in forms if key not in value]:
+            return f"no {missing[0]!r}"
+        pairs = [(key, value[key], each) for key, each in forms.items()]
+    found = ((key, fault(each, own)) for key, each, own in pairs)
+    return next((f"{key}: {wrong}" for key, wrong in found if wrong), None)
+
+
+def text(value):
+    """a text"""
+    return isinstance(value, str)
+
+
+def whole(value):
+    """a whole number from 0"""
+    return type(value) is int and value >= 0
+
+
+def number(value):
+    """a number"""
+    return type(value) in (int, float)
+
+
+def number_or_null(value):
+    """a number or null"""
+    return value is None or number(value)
+
+
+def share(value):
+    """a number from 0 to 1"""
+    return number(value) and 0 <= value <= 1
+
+
+def interval(value):
+    """two numbers from 0 to 1"""
+    return isinstance(value, list) and len(value) == 2 and all(map(share, value))
+
+
+LINES = {  # of metrics.jsonl, by their type
+    "config": {"config": {"method": text, "seed": whole}},
+    "train": {"iter": whole, "loss": number},
+    "eval": {"iter": whole, "accuracy": {str: share}, "val_loss": number},
+}
+ROW = {"id": text, "sampler": text, "kinds": {str: whole}, "tokens_per_step": number}
+RECORD = {"id": text, "index": whole, "kind": text, "tokens": whole, "steps": whole}
+
+
+def read_metrics(path):
+    """The lines of metrics.jsonl. Raises ValueError that names one that no run writes there."""
+    rows, last = read_lines(path, {"type": text}), 0  # the iteration of the line before
+    for place, row in enumerate(rows, start=1):
+        form = LINES.get(row["type"])
+        refuse(path, place, fault(row, form) if form else f"unknown type {row['type']!a:.60}")
+        if row.get("iter", last) < last:
+            refuse(path, place, f"iteration {row['iter']} after {last}, as if two runs wrote")
+        last = row.get("iter", 0)  # a resumed run may go back
+    return rows
+
+
+def read_until(path, start):
+    """The lines of metrics.jsonl that a run which goes on at iteration `start` keeps.
+
+    Says where there are lines missing.
+    """
+    rows = [row for row in read_metrics(path) if row.get("iter", 0) <= start]
+    for kind in ("train", "eval"):
+        if hole := hole_in(rows, kind, start):
+            say(f"{path} lacks {kind} lines between the iterations {hole[0]} and {hole[1]}")
+    return rows
+
+
+def hole_in(rows, kind, end=0):
+    """The iterations between which lines of a kind are missing, up to `end`, or None."""
+    key = {"train": "log_interval", "eval": "eval_interval"}[kind]
+    before, every, most = 0, 0, 0  # the line before, its distance to the next at most
+    for row in rows:
+        if row["type"] == "config":  # a resumed run may have another interval
+            said = row["config"].get(key)
+            most, every = every, said if whole(said) else math.inf
+            most += every
+        elif row["type"] == kind:
+            if row["iter"] - before > most:
+                return before, row["iter"]
+            before, most = row["iter"], every
+    last = end - (kind == "eval")  # an evaluation at the end may be still to come
+    return (before, end) if end and last - before >= most else None
 
 
 def table(head, rows):

@@ -32,10 +32,10 @@ import backend
 import checkpoint
 import policies
 import tasks
-from configurator import at_least, configure, errors_as_messages
+from configurator import configure, errors_as_messages
 from eval import evaluate
 from example_queue import ExampleQueue, fingerprint
-from losses import DENSE, ChunkedObjective, Objective, check_papl
+from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
 from muon import Muon
 from puma import (
@@ -60,7 +60,7 @@ train_examples = 200_000  # to generate; of files all are used
 test_examples = 512
 # -- data: text ------------------------------------------------------------------------------
 data_dir = ""  # a folder that a data/*/prepare.py wrote; "" = generated word problems
-templates = []  # of the generated problems, names in data/wordproblems/templates.py; [] = all
+templates: list[str] = []  # names in data/wordproblems/templates.py; [] = all of them
 text_length = 176  # tokens of a generated problem; longer ones are dropped
 # -- data: sudoku ----------------------------------------------------------------------------
 box = (2, 3)  # rows and columns of a Sudoku box
@@ -114,7 +114,46 @@ dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the h
 gradient_checkpointing = False  # keep less for backward and compute it twice
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
 
-
+LIMITS = """
+    0 <= seed < 2**32
+    1 <= train_examples <= 10**8
+    1 <= test_examples <= 10**7
+    1 <= text_length <= 10**5
+    1 <= box <= 32
+    1 <= clues <= 1023
+    0 <= tau <= 1    # a probability, or None
+    1 <= buffer <= 10**6
+    0 <= chains_from <= 10**9
+    0 <= papl <= 1000
+    1 <= dim <= 10**6
+    1 <= layers <= 1000
+    1 <= heads <= dim
+    dim % (2 * heads) == 0    # a head has an even width
+    1 <= kv_heads <= heads
+    heads % kv_heads == 0
+    1 <= mlp <= 10**7
+    1 <= theta <= 10**12
+    0 <= lora_rank <= 10**4
+    1 <= lora_alpha <= 10**6
+    1 <= batch_size <= 10**6
+    1 <= accumulate <= 10**5
+    0 <= max_iters <= 10**9
+    0 <= lr
+    0 <= min_lr <= lr    # a constant rate: the same for both
+    0 <= warmup <= 10**9
+    0 <= weight_decay <= 1000
+    0 <= betas < 1
+    0 <= grad_clip    # 0 = off
+    0 <= ema < 1    # 0 = off
+    1 <= eval_interval <= 10**9
+    1 <= eval_reveal <= 10**6
+    0 <= eval_tau <= 1    # a probability, or None
+    1 <= eval_batch_size <= 10**6
+    1 <= log_interval <= 10**9
+    1 <= checkpoint_interval <= 10**9
+    0 <= keep_every <= 10**9    # 0 = off
+    1 <= patience <= 10**6
+"""
 CHANCE = 1_000_003  # between the seeds of a run that goes on with changes, per iteration
 
 
@@ -307,36 +346,62 @@ def check():
 
     Values that depend on the data or the model are checked where these are made.
     """
-    at_least(
-        1, train_examples=train_examples, test_examples=test_examples, buffer=buffer, dim=dim,
-        layers=layers, heads=heads, mlp=mlp, batch_size=batch_size, accumulate=accumulate,
-        eval_interval=eval_interval, eval_batch_size=eval_batch_size, log_interval=log_interval,
-        checkpoint_interval=checkpoint_interval,
-    )  # fmt: skip
-    at_least(0, chains_from=chains_from, lora_rank=lora_rank)
-    if chains_from >= max_iters > 0 and method not in ("mdm", "ar"):
-        raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     tasks.get(dataset)
+    if dataset == "instructions" and not data_dir:
+        raise ValueError("data_dir is empty: expected what data/dream_coder/prepare.py wrote")
+    check_method()
+    going_on = init_from in ("resume", "continue")
+    if not going_on and init_from != "scratch" and not init_from.endswith(".pt"):
+        check_pretrained()
+    elif lora_rank and not going_on:
+        raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER, or --lora_rank=0")
+    if lora_rank and (ema or keep_every):
+        raise ValueError(f"lora_rank {lora_rank}: expected --ema=0 --keep_every=0")
+    if not eval_policies:
+        raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
+    for name in eval_policies:
+        policies.get(name, "eval_policies")
+    if not init_from.startswith("hf:"):
+        check_memory()
+
+
+def check_method():
     if method not in ("mdm", "ar"):
         chain_class()
+        if chains_from >= max_iters > 0:
+            raise ValueError(
+                f"chains_from {chains_from}: expected less than max_iters {max_iters}; "
+                "--chains_from=0 has chains from the start, --method=mdm has none"
+            )
     policies.get(policy)
-    policies.check_tau(tau)
-    check_papl(papl)
     check_schedule(k_schedule)
     if block_schedule:
         check_schedule(block_schedule, "block_schedule")
         if method == "ar":
-            raise ValueError("block_schedule goes with mdm and puma: ar is the case of blocks of 1")
-    if init_from not in ("scratch", "resume", "continue") and not init_from.endswith(".pt"):
-        check_pretrained()
-    elif lora_rank and init_from not in ("resume", "continue"):
-        raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER")
-    if lora_rank and (ema or keep_every):
-        raise ValueError(f"lora_rank {lora_rank}: expected ema 0, keep_every 0")
-    if not eval_policies:
-        raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
-    for sampler in samplers():
-        sampler.check()
+            raise ValueError(
+                "block_schedule goes with mdm and puma: ar is the case of blocks of 1; "
+                "--block_schedule=[] is none"
+            )
+
+
+def check_memory():
+    """Raise ValueError where a run on a CPU needs more memory than there is, by a low estimate."""
+    known = {"sudoku": math.prod(box) ** 2, "text": text_length}
+    length = known.get(dataset, 1) if not data_dir else 1
+    stored = dim if gradient_checkpointing else 6 * dim + 2 * mlp  # numbers a token and layer
+    weights = layers * (2 * dim**2 + 3 * dim * mlp)
+    tokens, held = batch_size * length, 0 if method in ("mdm", "ar") else buffer
+    needed = {  # bytes: of weights and moments; of activations and the queue; of chains
+        f"layers {layers}, dim {dim}, mlp {mlp}": 12 * weights,
+        f"batch_size {batch_size}": tokens * (2 * layers * stored + 17 * 32),
+        f"buffer {buffer}": tokens * held * 10,
+    }
+    memory = backend.memory(device)
+    if sum(needed.values()) > memory:
+        raise ValueError(
+            f"{max(needed, key=needed.get)}: the run needs {sum(needed.values()) / 1e9:,.0f} GB "
+            f"or more, the machine has {memory / 1e9:,.0f}; expected smaller ones"
+        )
 
 
 def check_pretrained():

@@ -4,19 +4,22 @@ A folder has config.json and one or several .safetensors files, with an index wh
 several. Our modules have the same names, so that there is no table of them. Qwen2 (arXiv
 2407.10671) is causal, Dream (arXiv 2508.15487) bidirectional with the mask token 151666; in both
 position i - 1 scores token i. Reading never holds more than the model and one shard. What these
-models do not have (scaled rotary frequencies, sliding windows, quantised weights) is an error.
+models do not have (scaled rotary frequencies, sliding windows, quantised weights) is an error, and
+so is what does not fit together: a folder may be a stranger's, or damaged.
 """
 
 import contextlib
 import importlib
 import inspect
 import json
+import re
 import shutil
 from pathlib import Path
 
 import torch
 
 import record
+from configurator import check_limits
 from model import Transformer, rotary_table
 
 SHARD = 5 << 30  # bytes of a file at most
@@ -24,6 +27,20 @@ INDEX = "model.safetensors.index.json"
 SHAPE = {"vocab_size": "vocab_size", "dim": "hidden_size", "layers": "num_hidden_layers",
          "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
          "mlp": "intermediate_size", "eps": "rms_norm_eps"}  # fmt: skip
+LIMITS = """
+    2 <= vocab_size <= 10**8
+    1 <= hidden_size <= 10**6
+    1 <= num_hidden_layers <= 1000
+    1 <= num_attention_heads <= hidden_size
+    hidden_size % (2 * num_attention_heads) == 0
+    1 <= num_key_value_heads <= num_attention_heads
+    num_attention_heads % num_key_value_heads == 0
+    1 <= intermediate_size <= 10**7
+    0 < rms_norm_eps < 1
+    0 <= mask_token_id < vocab_size
+    1 <= rope_theta <= 10**12
+"""
+FLOATS = "F64", "F32", "F16", "BF16"  # of safetensors
 
 
 def resolve(name):
@@ -61,17 +78,23 @@ def read_shape(folder):
     Raises FileNotFoundError, or ValueError that names what is not supported.
     """
     config = read_config(folder)
-    missing = [key for key in SHAPE.values() if key not in config]
+    missing = [key for key in SHAPE.values() if config.get(key) is None]
     if missing:
         raise ValueError(f"{folder}/config.json lacks {', '.join(missing)}")
+    mask = config.get("mask_token_id")
+    try:
+        theta = read_theta(config)
+        check_limits(LIMITS, config | {"rope_theta": theta, "mask_token_id": mask})
+    except ValueError as error:
+        raise ValueError(f"{folder}/config.json: {error}") from None
     shape = {ours: config[theirs] for ours, theirs in SHAPE.items()}
     dream = config["model_type"] == "Dream"
     return shape | {
-        "theta": read_theta(config),
+        "theta": float(theta),
         "tied": config.get("tie_word_embeddings", False),
         "causal": config.get("is_causal", not dream),
         "shifted": config.get("is_shifted", True),
-        "mask_token": config.get("mask_token_id"),
+        "mask_token": mask,
     }
 
 
@@ -99,8 +122,11 @@ def read_config(folder):
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face folder")
-    config = json.loads(path.read_text(encoding="utf-8"))
-    kind, windows = config.get("model_type"), config.get("layer_types") or []
+    config = record.read_json(path, {"model_type": record.text})
+    for key, value in config.items():
+        if wrong := record.fault(value, CONFIG.get(key, anything)):
+            raise ValueError(f"{path}: {key}: {wrong}")
+    kind, windows = config["model_type"], config.get("layer_types") or []
     head, heads = config.get("head_dim"), config.get("num_attention_heads")
     for wrong, what in (
         (kind not in ("qwen2", "Dream"), f"model_type {kind!r}, expected qwen2 or Dream"),
@@ -116,83 +142,159 @@ def read_config(folder):
     return config
 
 
+def whole(value):
+    """a whole number or null"""
+    return value is None or record.whole(value)
+
+
+def number(value):
+    """a number or null"""
+    return record.number_or_null(value)
+
+
+def flag(value):
+    """true, false or null"""
+    return value is None or isinstance(value, bool)
+
+
+def texts(value):
+    """a list of texts, or null"""
+    return value is None or (isinstance(value, list) and all(map(record.text, value)))
+
+
+def mapping(value):
+    """an object or null"""
+    return value is None or isinstance(value, dict)
+
+
+def anything(value):
+    """a value that is not read"""
+    return True
+
+
+CONFIG = (  # what config.json may have under the keys that are read
+    dict.fromkeys(SHAPE.values(), whole)
+    | dict.fromkeys(("rms_norm_eps", "rope_theta"), number)
+    | dict.fromkeys(("max_position_embeddings", "mask_token_id", "pad_token_id", "head_dim"), whole)
+    | dict.fromkeys(("tie_word_embeddings", "is_causal", "is_shifted"), flag)
+    | {"layer_types": texts, "rope_parameters": mapping, "rope_scaling": mapping}
+)
+
+
 def read_theta(config):
-    """The base of the rotary frequencies, from either form of the configuration."""
+    """The base of the rotary frequencies, from either form of the configuration.
+
+    Raises ValueError for what is no number, or scales them.
+    """
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise ValueError(f"config.json: rope scaling {rope} is not supported, expected the default")
-    return float(rope.get("rope_theta", config.get("rope_theta", 1e4)))
+        raise ValueError(f"rope scaling {rope} is not supported, expected the default")
+    theta = rope.get("rope_theta", config.get("rope_theta", 1e4))
+    if not record.number(theta):
+        raise ValueError(f"rope_theta {theta}: expected a number")
+    return theta
 
 
 def load(folder, model_args, device="cpu", dtype=torch.float32):
     """The Transformer of `model_args` with the weights of the folder.
 
-    Raises FileNotFoundError, or ValueError that names the tensors at fault.
+    Nothing is allocated before shapes and types agree. Raises FileNotFoundError, or ValueError that
+    names the file or the tensors at fault.
     """
     shards = shard_paths(Path(folder))
-    model = allocate(model_args, device, dtype)
-    targets = model.state_dict()  # the parameters themselves
-    if model_args["tied"]:  # a folder may have the head or not
-        del targets["lm_head.weight"]
-    check_tensors(folder, targets, shards, {"lm_head.weight"} if model_args["tied"] else set())
+    model = on_meta(model_args, dtype)
+    check_tensors(folder, wanted(model, model_args), shards, model_args["tied"])
+    allocate(model, model_args, device)
+    targets = wanted(model, model_args)  # the parameters themselves
     for path in shards:
         with open_shard(path) as shard:
             for name in shard.keys():  # noqa: SIM118
                 if name in targets:
                     targets[name].copy_(shard.get_tensor(name))
+                    if not is_finite(targets[name]):
+                        raise ValueError(f"{path}: {name} has values that are not finite")
     return model
 
 
-def allocate(model_args, device, dtype):
-    """A Transformer whose parameters are there but not filled."""
+def is_finite(tensor):
+    """Whether all values are, by the extremes: these need no memory, and nan is one of them."""
+    return tensor.is_floating_point() and torch.stack(tensor.aminmax()).isfinite().all().item()
+
+
+def on_meta(model_args, dtype=torch.float32):
+    """A Transformer whose parameters have shapes alone."""
     with torch.device("meta"):
-        model = Transformer(**model_args).to(dtype)
+        return Transformer(**model_args).to(dtype)
+
+
+def wanted(model, model_args):
+    """The tensors that a folder must have: of tied weights it may have the head or not."""
+    tensors = model.state_dict()
+    if model_args["tied"]:
+        del tensors["lm_head.weight"]
+    return tensors
+
+
+def allocate(model, model_args, device):
+    """Memory for the parameters of a model on meta; they are not filled."""
     model.to_empty(device=device)
     if model_args["tied"]:
         model.lm_head.weight = model.model.embed_tokens.weight
     width = model_args["dim"] // model_args["heads"]
     cos, sin = rotary_table(model_args["length"], width, model_args["theta"])
     model.model.cos, model.model.sin = cos.to(device), sin.to(device)  # in float32
-    return model
 
 
 def shard_paths(folder):
-    """The .safetensors files of the folder."""
+    """The .safetensors files of the folder, which the index may name: files beside it."""
     if not (folder / INDEX).is_file():
-        paths = [folder / "model.safetensors"]
+        names = ["model.safetensors"]
     else:
-        index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-        paths = [folder / name for name in sorted(set(index["weight_map"].values()))]
-    if missing := [str(path) for path in paths if not path.is_file()]:
+        index = record.read_json(folder / INDEX, {"weight_map": {str: record.text}})
+        names = sorted(set(index["weight_map"].values()))
+    if strange := [name for name in names if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
+        raise ValueError(f"{folder / INDEX}: {strange[0]!a:.60} is no .safetensors file beside it")
+    if missing := [str(folder / name) for name in names if not (folder / name).is_file()]:
         raise FileNotFoundError(f"missing: {', '.join(missing)}")
-    return paths
+    return [folder / name for name in names]
 
 
+@contextlib.contextmanager
 def open_shard(path):
+    """An open file of tensors. Raises ValueError that names it, also for what fails within."""
     safetensors = optional("safetensors")
     try:
-        return safetensors.safe_open(path, "pt")
+        with safetensors.safe_open(path, "pt") as shard:
+            yield shard
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path} is damaged: {error}") from None
 
 
-def check_tensors(folder, targets, shards, optional):
-    """Raise ValueError unless the shards have the tensors of `targets`, all in their shapes."""
-    found = {}
+def check_tensors(folder, targets, shards, tied):
+    """Raise ValueError unless the shards have the tensors of `targets`, as floats in their shapes.
+
+    tied: they may have the output head beside.
+    """
+    found, types = {}, {}
     for path in shards:
         with open_shard(path) as shard:
-            found |= {name: shard.get_slice(name).get_shape() for name in shard.keys()}  # noqa: SIM118
+            for name in shard.keys():  # noqa: SIM118
+                if name in found:
+                    raise ValueError(f"{path}: {name} is in another file, too")
+                part = shard.get_slice(name)
+                found[name], types[name] = part.get_shape(), part.get_dtype()
+    optional = {"lm_head.weight"} if tied else set()
     missing, extra = targets.keys() - found.keys(), found.keys() - targets.keys() - optional
-    wrong = [
-        f"{name} {found[name]}, expected {[*targets[name].shape]}"
-        for name in sorted(targets.keys() & found.keys())
-        if found[name] != [*targets[name].shape]
-    ]
+    known = sorted(targets.keys() & found.keys())
     for what, names in (
         ("missing tensors", sorted(missing)),
         ("extra tensors", sorted(extra)),
-        ("wrong shapes", wrong),
-    ):
+        ("wrong shapes", [
+            f"{name} {found[name]}, expected {[*targets[name].shape]}"
+            for name in known if found[name] != [*targets[name].shape]
+        ]),
+        ("no floats", [f"{name} {types[name]}" for name in known if types[name] not in FLOATS]),
+    ):  # fmt: skip
         if names:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             raise ValueError(f"{folder}: {what}: {', '.join(names[:5])}{more}")

@@ -46,10 +46,16 @@ class Adapters:
         return {"weights": weights, "dtype": self.dtype(), "base": fingerprint(self.model)}
 
     def load_state_dict(self, state):
-        """Raises ValueError if the adapters are of another base model."""
+        """Raises ValueError if the adapters are of another base model, or damaged."""
         if (state["dtype"], state["base"]) != (self.dtype(), fingerprint(self.model)):
             raise ValueError("the base weights are not those that the adapters were trained on")
-        self.peft.set_peft_model_state_dict(self.wrapped, state["weights"])
+        own, weights = self.peft.get_peft_model_state_dict(self.wrapped), state["weights"]
+        here, there = ({name: w.shape for name, w in part.items()} for part in (own, weights))
+        if here != there:
+            raise ValueError("the adapters have other names or shapes than the base has layers for")
+        if not all(map(hf.is_finite, weights.values())):
+            raise ValueError("the adapters have values that are not finite")
+        self.peft.set_peft_model_state_dict(self.wrapped, weights)
 
     def dtype(self):
         return str(self.model.lm_head.weight.dtype).removeprefix("torch.")

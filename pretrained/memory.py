@@ -32,6 +32,12 @@ gradient_checkpointing = True
 dtype = "bfloat16"  # of the frozen weights and of matrix products: bfloat16 or float32
 world = 8  # processes
 
+LIMITS = """
+    0 <= rank <= 10**4    # 0 = all weights are trained
+    1 <= batch_size <= 10**6
+    1 <= length <= 10**6
+    1 <= world <= 10**6
+"""
 DREAM = dict(
     vocab_size=152064, mask_token=151666, dim=3584, layers=28, heads=28, kv_heads=4, mlp=18944,
     theta=1e6, tied=False, causal=False, shifted=True,

@@ -4,13 +4,24 @@ Runs whose configurations differ only in IGNORED keys are the seeds of one group
 each group with a reference: the first group with method mdm, or else the last.
 """
 
-import json
 import math
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from record import read_lines, table
+from record import (
+    fault,
+    hole_in,
+    interval,
+    number,
+    number_or_null,
+    read_json,
+    read_metrics,
+    share,
+    table,
+    text,
+)
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
 # makes the interval slightly too wide
@@ -52,33 +63,72 @@ def load_run(folder):
     file = Path(folder) / "metrics.jsonl"
     if not file.is_file():
         raise SystemExit(f"{file}: no such file")
-    try:
-        records = read_lines(file)
-    except ValueError as error:
-        raise SystemExit(str(error)) from None
+    records = read(read_metrics, file)
     configs = [r["config"] for r in records if r["type"] == "config"]
     evaluations = {
         r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]}
         for r in records
-        if r["type"] == "eval" and "accuracy" in r
+        if r["type"] == "eval"
     }
     if not configs or not evaluations:
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
+    if hole := hole_in(records, "eval"):
+        print(f"{file} lacks evaluations between {hole[0]} and {hole[1]}", file=sys.stderr)
     config = configs[-1]
-    if config.get("init_from", "").endswith(".pt"):  # the path has the seed in it
+    if str(config.get("init_from")).endswith(".pt"):  # the path has the seed in it
         config["init_from"] = "another run"
     return Run(str(folder), config, evaluations)
 
 
+def read(reader, file, *args):
+    """What the reader makes of the file. Raises SystemExit where it is missing or damaged."""
+    try:
+        return reader(file, *args)
+    except FileNotFoundError:
+        raise SystemExit(f"{file}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise SystemExit(str(error)) from None
+
+
+def triple(value):
+    """three numbers"""
+    return isinstance(value, list) and [*map(number, value)] == [True] * 3
+
+
+RESULTS = {  # the forms of what scripts write to a run's folder, as far as figures use it
+    "nelbo.json": {"per_token": number},
+    "trajectories.json": {"iterations": [number]},
+    "contexts.json": {
+        "rows": [{
+            "iteration": number, "contexts": text, "one_away": number, "loss_far": number,
+            "by_hidden": [triple],
+        }],
+    },
+    "eval.json": [{
+        "policy": text, "reveal": number, "temperature": number, "tau": number_or_null,
+        "tau_entropy": number_or_null, "accuracy": share, "interval": interval,
+        "tokens_per_step": number, "forward_passes": number_or_null,
+    }],
+}  # fmt: skip
+
+
 def read_result(run, name):
     """The JSON that a script wrote to a file in the run's folder."""
-    file = Path(run.folder) / name
-    if not file.is_file():
-        raise SystemExit(f"{file}: no such file")
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SystemExit(f"{file} is damaged: {error}") from None
+    return read(read_json, Path(run.folder) / name, RESULTS[name])
+
+
+def trajectories(run, key, form):
+    """Iterations, and what the run's trajectories.json has for each: {chain, sampler: [form]}."""
+    result, file = read_result(run, "trajectories.json"), Path(run.folder, "trajectories.json")
+    if key not in result:  # the records in results/ leave some out
+        raise SystemExit(f"{file} has no {key}")
+    wrong = fault(result[key], {"chain": [form], "sampler": [form]})
+    lists = [] if wrong else [result[key]["chain"], result[key]["sampler"]]
+    if any(len(each) != len(result["iterations"]) for each in lists):
+        wrong = "not one value for each iteration"
+    if wrong:
+        raise SystemExit(f"{file} is damaged: {key}: {wrong}")
+    return result["iterations"], result[key]
 
 
 def shared_samplers(runs):
@@ -334,8 +384,9 @@ def sampler_table(groups):
 
 def sampler_cells(rows):
     tokens = mean(row["tokens_per_step"] for row in rows)
-    passes = mean(row["forward_passes"] for row in rows)
-    return [with_ends(*sampled_accuracy(rows), ".4f"), f"{tokens:.2f}", f"{passes:.0f}"]
+    passes = [row["forward_passes"] for row in rows]  # null: the evaluation was interrupted
+    cost = "-" if None in passes else f"{mean(passes):.0f}"
+    return [with_ends(*sampled_accuracy(rows), ".4f"), f"{tokens:.2f}", cost]
 
 
 def with_ends(middle, low, high, spec):

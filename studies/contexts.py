@@ -40,6 +40,13 @@ sure = 0.9  # what the model already knows: the true digit is more probable than
 seed = 1
 device = ""  # cpu, cuda, mps; "" = the best there is
 
+LIMITS = """
+    1 <= batch_size <= contexts <= 10**8
+    contexts % batch_size == 0
+    0 < sure <= 1
+    0 <= seed < 2**32
+"""
+
 
 def main():
     with errors_as_messages():
@@ -54,8 +61,6 @@ def main():
         if saved.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has other contexts")
         task = sudoku.load(config)
-        if batch_size < 1 or contexts < 1 or contexts % batch_size:
-            raise ValueError(f"{contexts=}: expected a multiple of {batch_size=}, both at least 1")
     rows = []
     for file in tqdm(files, "weights"):
         model, _, iteration, _ = checkpoint.load_model(file, where)

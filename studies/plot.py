@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from configurator import configure
+from record import number, whole
 from studies.comparison import (
     ERRORS,
     NOTE,
@@ -32,6 +33,7 @@ from studies.comparison import (
     shared_samplers,
     student_interval,
     target_headings,
+    trajectories,
     with_seed_count,
 )
 
@@ -44,6 +46,9 @@ against = ""  # the variable of the figure ratio: a key of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
+LIMITS = """
+    0 < targets <= 1    # shares of solved problems, like [0.5, 0.9]
+"""
 LOSS = "val_loss"  # the one metric that is no accuracy
 
 
@@ -185,24 +190,22 @@ def trajectory_distance(runs, file):
     with panels(file, ["teacher-forced chain", "sampler"]) as all_axes:
         for name, axes in zip(("chain", "sampler"), all_axes, strict=True):
             for label, members in group_runs(runs).items():
-                results = [read_result(run, "trajectories.json") for run in members]
-                curves = [zip(r["iterations"], r["d_abs"][name], strict=True) for r in results]
+                found = [trajectories(run, "d_abs", number) for run in members]
+                curves = [zip(iterations, d[name], strict=True) for iterations, d in found]
                 draw_band(axes, curves, with_seed_count(label, members))
             axes.set(xlabel="iteration", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
 def reveal_order(runs, file):
     """The step at which each cell of a puzzle is revealed, at five checkpoints; chain, sampler."""
-    result = read_result(runs[0], "trajectories.json")
-    if "steps" not in result:  # the records in results/ leave them out
-        raise SystemExit(f"{runs[0].folder}/trajectories.json has no steps of each puzzle")
-    last = len(result["iterations"]) - 1
+    iterations, steps = trajectories(runs[0], "steps", [[whole]])
+    last = len(iterations) - 1
     times = sorted({last * n // 4 for n in range(5)})
-    pictures = [(name, t) for name in result["steps"] for t in times]
-    titles = [f"{name}, {result['iterations'][t]}" for name, t in pictures]
+    pictures = [(name, t) for name in ("chain", "sampler") for t in times]
+    titles = [f"{name}, {iterations[t]}" for name, t in pictures]
     with panels(file, titles, rows=2, size=(2, 2.2)) as all_axes:
         for axes, (name, t) in zip(all_axes, pictures, strict=True):
-            draw_grid(axes, result["steps"][name][t][0])  # of the first puzzle
+            draw_grid(axes, steps[name][t][0])  # of the first puzzle
 
 
 def draw_grid(axes, steps):
@@ -222,6 +225,9 @@ def contexts(runs, file):
             results = [read_result(run, "contexts.json")["rows"] for run in members]
             for stream in ("chains", "random"):
                 seeds = [[row for row in rows if row["contexts"] == stream] for rows in results]
+                if [] in seeds:
+                    folder = members[seeds.index([])].folder
+                    raise SystemExit(f"{folder}/contexts.json has no contexts {stream!r}")
                 draw_contexts(all_axes, seeds, f"{label}: {stream}")
         all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
         all_axes[1].set(xlabel="iteration", ylabel="share one deduction away")
@@ -245,7 +251,7 @@ RESULTS = {  # from result files
 }  # fmt: skip
 
 
-def check(figure, metric, against, targets):
+def check(figure, metric, against):
     """Raise SystemExit for settings that no figure can have."""
     if figure not in FIGURES | RESULTS:
         raise SystemExit(f"figure {figure!r}: expected {', '.join([*FIGURES, *RESULTS])}")
@@ -253,8 +259,6 @@ def check(figure, metric, against, targets):
         raise SystemExit("--figure=ratio needs --against, a key of train.py")
     if figure == "ratio" and metric == LOSS:
         raise SystemExit("--figure=ratio is of accuracies: --metric names a sampling policy")
-    if not all(isinstance(target, int | float) and 0 < target <= 1 for target in targets):
-        raise SystemExit(f"targets {targets}: expected shares, like [0.5, 0.9]")
 
 
 def matching_folders(patterns):
@@ -269,7 +273,7 @@ def matching_folders(patterns):
 
 
 def main():
-    check(figure, metric, against, targets)
+    check(figure, metric, against)
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*,out/mdm_*"')
     loaded, file = (

@@ -26,7 +26,7 @@ import policies
 import puma
 import sudoku
 import tasks
-from configurator import at_least, configure, errors_as_messages
+from configurator import configure, errors_as_messages
 from record import origin, table, write_json
 from sample import Sampler, generate
 
@@ -34,10 +34,13 @@ out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
 puzzles = 100  # held-out puzzles, the same for all runs on the same data
 device = ""  # cpu, cuda, mps; "" = the best there is
 
+LIMITS = """
+    1 <= puzzles <= 10**7
+"""
+
 
 def main():
     with errors_as_messages():
-        at_least(1, puzzles=puzzles)
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
         saved = checkpoint.load_model(files[0])

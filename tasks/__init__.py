@@ -56,6 +56,10 @@ class Problems:
         show(tokens, seen)      -> text of one row (L,); seen (L,) bool: show these, None = all
     """
 
+    def belongs(self, record):
+        """Whether a record that was read from a file is of one of these problems."""
+        return record["index"] < len(self)
+
     def batches(self, count, size, rank, world):
         """Index arrays of equally long problems to generate together, for one of the processes.
 

@@ -149,6 +149,21 @@ def evaluate(out, *flags):
     return run_script("eval.py", f"--out_dir={out}", "--device=cpu", "--dtype=float32", *flags)
 
 
+@pytest.fixture
+def refused(capsys):
+    """Calls what a mistake must end; the message, which is one line of reason and no traceback."""
+
+    def message(call, *args):
+        with pytest.raises(SystemExit) as stop:
+            call(*args)
+        code, errors = stop.value.code, capsys.readouterr().err
+        said = errors.removesuffix(" --help` lists all keys\n") if isinstance(code, int) else code
+        assert code and "Traceback" not in errors and len(said.splitlines()) <= 2, said
+        return said
+
+    return message
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread():
     torch.set_num_threads(1)

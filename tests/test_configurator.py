@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from configurator import configure
+from configurator import check_limits, configure, errors_as_messages
 
 SCRIPT = '''"""Trains a toy.
 
@@ -27,6 +27,7 @@ k_schedule = [         # (iteration, K) pairs
 ]
 betas = (0.9, 0.95)    # of AdamW
 tau: float | None = 0.9  # confidence threshold, None = off
+names: list[str] = []  # of whatever
 ema = True             # average the weights
 device = ""            # "" = chosen by itself
 compile: bool | None = None  # None = chosen by itself, True, False
@@ -34,6 +35,12 @@ compile: bool | None = None  # None = chosen by itself, True, False
 # -- not keys -------------------------------------------------------------
 _private = 1
 LIMIT = 3
+LIMITS = """
+    1 <= batch_size <= 10**6
+    -1 <= tau <= 2    # or None
+    0 <= betas < 1
+    tau <= batch_size
+"""
 computed = len(sys.argv)
 
 
@@ -44,7 +51,7 @@ def train():
 below = 1
 
 if __name__ == "__main__":
-    from configurator import configure
+    from configurator import check_limits, configure, errors_as_messages
 
     configure(globals())
     print(train(), batch_size, tau)
@@ -65,6 +72,7 @@ method
   --k_schedule=[(0, 9)]  (iteration, K) pairs
   --betas=(0.9, 0.95)    of AdamW
   --tau=0.9              confidence threshold, None = off
+  --names=[]             of whatever
   --ema=True             average the weights
   --device=              "" = chosen by itself
   --compile=None         None = chosen by itself, True, False
@@ -114,7 +122,7 @@ def subprocess_run(folder, *argv, cwd=None):
 def test_without_arguments_the_keys_are_the_literals_above_the_first_function(run):
     assert run() == {
         "task": "sudoku", "batch_size": 128, "k_schedule": [(0, 9)], "betas": (0.9, 0.95),
-        "tau": 0.9, "ema": True, "device": "", "compile": None,
+        "tau": 0.9, "names": [], "ema": True, "device": "", "compile": None,
     }  # fmt: skip
 
 
@@ -164,6 +172,18 @@ def test_values_of_flags(run, flag, value):
         ("--k_schedule=9", "expected a list (like [(0, 9)]), got the int 9\n"),
         ("--k_schedule=[(0, 9)", "got the str '[(0, 9)'\n"),
         ("--k_schedule={[]: 1}", "got the str"),
+        ("--tau=1e400", "--tau=1e400: expected a float or None (like 0.9), got the float inf\n"),
+        ("--tau=nan", "got the str 'nan'\n"),
+        (f"--tau={'9' * 400}", "got the int 999"),
+        (
+            "--betas=(0.9,)",
+            "expected a tuple of 2 float (like (0.9, 0.95)), got the tuple (0.9,)\n",
+        ),
+        ("--betas=(0.9,'x')", "got the tuple (0.9, 'x')\n"),
+        ("--betas=(0.9,1e400)", "got the tuple (0.9, inf)\n"),
+        ("--names=[3]", "expected a list of str (like []), got the list [3]\n"),
+        ("--tau=\x1b[2J\n", "--tau=\\x1b[2J : expected a float"),
+        (f"--tau={'[' * 5000}", "expected a float"),
     ],
 )
 def test_wrong_types_of_flags(fails, flag, message):
@@ -210,11 +230,66 @@ def test_flags_need_two_dashes_and_an_equals_sign(fails, argv):
 
 
 def test_broken_files_are_named_with_the_line(fails):
-    assert fails("config/none.py").startswith("no config file 'config/none.py'\n")
+    assert fails("config/none.py").startswith("no config file 'config/none.py';")
     syntax = config("syntax.py", "tau = 1\nbatch_size = = 3\n")
     assert fails(syntax).startswith(f"{syntax}, line 2: SyntaxError: invalid syntax")
     raises = config("raises.py", "tau = 1\n\nbatch_size = 3 // 0\n")
     assert fails(raises).startswith(f"{raises}, line 3: ZeroDivisionError: ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--batch_size=0"], "batch_size 0: expected 1 <= batch_size <= 10**6\n"),
+        (["--tau=3"], "tau 3.0: expected -1 <= tau <= 2 (or None)\n"),
+        (["--betas=(0.9, 1)"], "betas (0.9, 1.0): expected 0 <= betas < 1\n"),
+        (["--tau=2", "--batch_size=1"], "tau 2.0, batch_size 1: expected tau <= batch_size\n"),
+        (["config/tau.py", "--batch_size=1"], "tau 1.5, batch_size 1: expected tau <= batch_size"),
+    ],
+)
+def test_values_out_of_their_limits_are_named(fails, argv, message):
+    config("tau.py", "tau = 1.5")
+    assert fails(*argv).startswith(message)
+
+
+def test_limits_hold_for_what_is_left_in_the_end(run):
+    assert run("--batch_size=0", "--batch_size=9")["batch_size"] == 9
+    assert run("--tau=None", "--batch_size=1")["tau"] is None
+
+
+def test_a_value_that_cannot_be_compared_is_out_of_its_limits():
+    with pytest.raises(ValueError, match="a 'x': expected 0 <= a"):
+        check_limits("0 <= a", {"a": "x"})
+    check_limits("0 <= a", {"a": [1, None, 2]})
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        (b"import sys\ntau = 1\nsys.exit(0)", ", line 3", "SystemExit: 0"),
+        (b"quit()", ", line 1", "SystemExit"),
+        (b"\nraise KeyboardInterrupt", ", line 2", "KeyboardInterrupt"),
+        (b"def f():\n    f()\nf()", ", line 2", "RecursionError"),
+        (b"import json\njson.loads('{')", ", line 2", "JSONDecodeError"),
+        (b"raise ValueError('a\\nb' * 999)", ", line 1", "ValueError: a ba b"),
+        (bytes(range(256)), "", ""),
+        (b"tau = 1\0", "", "null bytes"),
+        (b"batch_size = 10**5000", ": batch_size", "got the int a huge int"),
+        (b"names = []\nfor _ in range(10**5): names = [names]", ": names", "a huge list"),
+    ],
+)
+def test_files_that_end_otherwise_are_named_in_one_line(fails, text, line, reason):
+    Path("config/x.py").write_bytes(text)
+    message, _ = fails("config/x.py").splitlines()
+    assert message.startswith(f"config/x.py{line}") and reason in message and len(message) < 500
+
+
+def test_errors_of_sizes_are_messages_and_mistakes_of_ours_are_not():
+    for error in (RuntimeError("no memory:\nx"), MemoryError(), ValueError("a\nb")):
+        with pytest.raises(SystemExit, match=type(error).__name__), errors_as_messages():
+            raise error
+    with pytest.raises(RuntimeError), errors_as_messages():
+        raise RuntimeError("a mistake")
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["-h"], ["--tau=0.5", "--help"]])

@@ -1,4 +1,5 @@
 import json
+import re
 
 import numpy as np
 import pytest
@@ -155,15 +156,15 @@ def test_the_checksum_tells_weights_apart():
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--nelbo", "--masks=0"], "masks 0: expected at least 1"),
+        (["--nelbo", "--masks=0"], "masks 0: expected 1 <= masks"),
         (["--examples=0"], "examples 0"),
         (["--policy=['best']"], "unknown policy 'best'"),
-        (["--policy=[3]"], "unknown policy 3"),
-        (["--reveal=[0]"], "reveal 0"),
-        (["--reveal=[1.5]"], "reveal 1.5"),
-        (["--temperature=[None]"], "temperature None"),
-        (["--tau=['x']"], "tau='x': expected a probability"),
-        (["--tau_entropy=[-1]"], "tau_entropy=-1: expected nats"),
+        (["--policy=[3]"], r"--policy=\[3\]: expected a str .* got the list \[3\]"),
+        (["--reveal=[0]"], r"reveal \[0\]: expected 1 <= reveal .*tokens per step"),
+        (["--reveal=[1.5]"], r"--reveal=\[1.5\]: expected an int"),
+        (["--temperature=[None]"], r"--temperature=\[None\]: expected a float"),
+        (["--tau=['x']"], r"--tau=\['x'\]: expected a float"),
+        (["--tau_entropy=[-1]"], r"tau_entropy \[-1.0\]: expected 0 <= tau_entropy .*nats"),
         (["--tau=0.9", "--tau_entropy=0.1"], "give one of them"),
         (["--tau=[]"], "an empty grid"),
         (["--out_dir=nowhere"], "no checkpoint"),
@@ -174,11 +175,10 @@ def test_the_checksum_tells_weights_apart():
         (["--file=nowhere.txt"], "nowhere.txt"),
     ],
 )
-def test_mistakes_are_named(flags, message, run):
+def test_mistakes_are_named(flags, message, run, refused):
     (run / "p.csv").write_text("id,puzzle\n0,1...3..........3\n1,1234341221434321\n")
     flags = [flag.replace("p.csv", str(run / "p.csv")) for flag in flags]
-    with pytest.raises(SystemExit, match=message):
-        evaluate(run, *flags)
+    assert re.search(message, refused(evaluate, run, *flags))
     assert not (run / "eval.json").exists()
 
 
@@ -186,6 +186,32 @@ def test_a_damaged_table_is_named(run):
     (run / "eval.json").write_text("[")
     with pytest.raises(SystemExit, match=r"eval\.json is damaged, move it away"):
         evaluate(run, *GRID)
+
+
+@pytest.mark.parametrize(
+    "change, wrong",
+    [
+        ({"index": 99}, "problem 99 is none of those"),
+        ({}, "problem 0 twice"),
+        ({"index": -1}, "index: expected a whole number"),
+        ({"kind": None}, "kind: expected a text"),
+        ({"id": None}, "id: expected a text"),
+    ],
+)
+def test_records_that_are_not_of_these_problems_do_not_count(change, wrong, run):
+    evaluate(run)
+    (run / "eval.json").unlink()
+    first, *others = record.read_lines(run / "eval.jsonl")
+    record.write_lines(run / "eval.jsonl", [first, *others, first | change])
+    with pytest.raises(SystemExit, match=rf"eval\.jsonl, line {len(others) + 2}: {wrong}"):
+        evaluate(run)
+
+
+@pytest.mark.parametrize("text", ["[3]", "[{}]", "{}", '[{"id": "x"}]', "null"])
+def test_rows_of_another_form_are_named(text, run):
+    (run / "eval.json").write_text(text)
+    with pytest.raises(SystemExit, match=r"eval\.json is damaged, move it away"):
+        evaluate(run)
 
 
 def test_a_causal_model_has_one_sampler_for_each_temperature(tmp_path):

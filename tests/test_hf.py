@@ -1,5 +1,6 @@
 """Against transformers: its logits on the folders that it writes, and on those that we write."""
 
+import json
 import sys
 
 import pytest
@@ -153,6 +154,85 @@ def test_broken_folders_are_named(folder, tmp_path):
         hf.resolve("./nowhere")
 
 
+def reads(folder):
+    return hf.load(folder, hf.read_shape(folder) | {"length": 40, "mask_token": 66})
+
+
+@pytest.mark.parametrize(
+    "key, values",
+    [
+        ("num_hidden_layers", [10**6, -1, 0, "3", True, 2.5, []]),
+        ("hidden_size", [10**30, -64, "x", {}]),
+        ("num_attention_heads", [0, 7, 10**6]),
+        ("num_key_value_heads", [0, 3, -2]),
+        ("intermediate_size", [-1, 10**12]),
+        ("rms_norm_eps", [0, float("nan"), float("inf"), "x"]),
+        ("rope_parameters", [[], {"rope_theta": "x"}, {"rope_theta": 0}, {"rope_theta": 1e999}]),
+        ("mask_token_id", [70, -1, [66]]),
+        ("layer_types", ["x", [[]]]),
+        ("tie_word_embeddings", ["yes"]),
+    ],
+)
+def test_values_that_cannot_be_are_named_with_file_and_key(key, values, folder):
+    for value in values:
+        rewrite_config(folder, **{key: value})
+        found = "rope_theta" if isinstance(value, dict) and key == "rope_parameters" else key
+        with pytest.raises(ValueError, match=rf"config\.json: .*{found}"):
+            reads(folder)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", "[" * 100_000, '{"model_type": 1}', "\xff"]
+)
+def test_a_config_of_another_form_is_named(text, folder):
+    (folder / "config.json").write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        hf.read_config(folder)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        [], {}, {"weight_map": []}, {"weight_map": {"a": 1}}, {"weight_map": {}},
+        *({"weight_map": {"a": name}} for name in
+          ("../x.safetensors", "/x.safetensors", "a/x.safetensors", "x.bin", "..", "")),
+    ],
+)  # fmt: skip
+def test_an_index_names_files_beside_it_alone(index, folder):
+    (folder.parent / "x.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
+    (folder / hf.INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"index\.json"):
+        reads(folder)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda t: t.fill_(float("nan")), "model.safetensors: model.norm.weight has values that"),
+        (lambda t: t.index_fill(0, torch.tensor([3]), -torch.inf), "model.norm.weight has values"),
+        (lambda t: t.double().fill_(1e300), "model.norm.weight has values that"),
+        (lambda t: t.long(), "no floats: model.norm.weight I64"),
+        (lambda t: t.bool(), "no floats: model.norm.weight BOOL"),
+    ],
+)
+def test_values_that_are_no_finite_floats_are_refused(change, message, folder):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] = change(weights["model.norm.weight"])
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=message):
+        reads(folder)
+
+
+def test_damaged_files_of_weights_are_named(folder):
+    whole = (folder / "model.safetensors").read_bytes()
+    for damaged in (b"", whole[:5], whole[:100], whole[:-4], b"\xff" * 8 + whole[8:], whole + b"x"):
+        (folder / "model.safetensors").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+            reads(folder)
+
+
 def test_hub_names_are_downloaded_and_without_network_there_is_advice(folder, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
     asked = []
@@ -203,7 +283,8 @@ def peak():  # KiB; the resource module would tell that of the parent process
     return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 args = hf.read_shape(sys.argv[1]) | {"length": 8}
 hf.optional("safetensors")
-hf.allocate(args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}, "cpu", torch.float32)
+small = args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}
+hf.allocate(hf.on_meta(small), small, "cpu")
 before = peak()
 hf.load(sys.argv[1], args)
 print(peak() - before)

@@ -4,6 +4,7 @@ Read from the source by `ast`; imports at the top of a file are those that loadi
 """
 
 import ast
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import tasks
-from configurator import read_keys
+from configurator import read_fields, read_keys
+from sample import Sampler
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(
@@ -94,6 +96,16 @@ def test_every_setting_is_read(script):
             and isinstance(node.ctx, ast.Load)}  # fmt: skip
     for key in read_keys(sources[script]):
         assert key in read or any(f'config["{key}"]' in text for text in sources.values()), key
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=str)
+def test_every_number_has_a_limit(script):
+    """Of the script's settings, and of a sampler's."""
+    source = (ROOT / script).read_text()
+    ruled = set(re.findall(r"\w+", "".join(re.findall('LIMITS = """(.*?)"""', source, re.DOTALL))))
+    for name, key in (read_keys(source) | read_fields(Sampler, lists=False)).items():
+        if {int, float} & {*key.kinds, *key.elements}:
+            assert name in ruled or (name in Sampler._fields and name in Sampler.LIMITS), name
 
 
 @pytest.mark.parametrize("name", tasks.TASKS)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import re
 import subprocess
 import sys
 
@@ -184,7 +185,10 @@ def test_one_group_alone_has_no_ratios(four):
 
 
 def test_after_a_resume_the_later_evaluation_counts(write):
-    run = comparison.load_run(write("resumed", [(100, 0.1), (200, 0.2), (100, 0.3)]))
+    folder, more = write("resumed", [(100, 0.1), (200, 0.2)]), write("more", [(100, 0.3)])
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write((more / "metrics.jsonl").read_text())
+    run = comparison.load_run(folder)
     assert comparison.curve(run, "top_k") == [(100, 0.3), (200, 0.2)]
 
 
@@ -384,14 +388,54 @@ def test_torch_is_not_loaded():
             ["--runs=OUT/puma-1", "--figure=ratio", "--against=clue"],
             "--against=clue: no run has such a key",
         ),
-        (["--runs=OUT/puma-1", "--targets=[0.5, 80]"], r"targets \[0.5, 80\]: expected shares"),
-        (["--runs=OUT/puma-1", "--targets=['half']"], "targets .*: expected shares"),
+        (
+            ["--runs=OUT/puma-1", "--targets=[0.5, 80]"],
+            r"targets \[0.5, 80.0\]: expected 0 < targets <= 1",
+        ),
+        (["--runs=OUT/puma-1", "--targets=['half']"], "targets=.*: expected a list of float"),
         (["--runs=OUT/puma-1", "--out=OUT/curves.txt"], "curves.txt"),
     ],
 )
-def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path):
+def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, refused):
     (tmp_path / "puma-1/nelbo.json").write_text("{")
     if "--figure=order" in flags:
         (tmp_path / "puma-1/trajectories.json").write_text('{"iterations": [0]}')
-    with pytest.raises(SystemExit, match=message):
-        run_script("studies/plot.py", *(flag.replace("OUT", str(tmp_path)) for flag in flags))
+    flags = [flag.replace("OUT", str(tmp_path)) for flag in flags]
+    assert re.search(message, refused(run_script, "studies/plot.py", *flags))
+
+
+ROW = {"iteration": 5, "one_away": 1.0, "loss_far": 2.0, "by_hidden": [[1, 10, 1.0]]}
+
+
+@pytest.mark.parametrize(
+    "figure, file, data, message",
+    [
+        ("nelbo", "nelbo", [], "expected an object"),
+        ("nelbo", "nelbo", {"per_token": "x"}, "per_token: expected a number"),
+        ("policies", "eval", [], "nothing is in it"),
+        ("policies", "eval", [{"policy": "top_k"}], "0: no 'reveal'"),
+        ("distance", "trajectories", {"iterations": [1]}, "has no d_abs"),
+        (
+            "distance", "trajectories",
+            {"iterations": [1], "d_abs": {"chain": [1, 2], "sampler": [1]}}, "not one value for",
+        ),
+        ("order", "trajectories", {"iterations": [1], "steps": {"chain": 3}}, "no 'sampler'"),
+        ("contexts", "contexts", {"rows": [ROW]}, "no 'contexts'"),
+        ("contexts", "contexts", {"rows": [ROW | {"contexts": "chains"}]}, "no contexts 'random'"),
+        (
+            "contexts", "contexts", {"rows": [ROW | {"contexts": "x", "by_hidden": [[1]]}]},
+            "by_hidden: 0: expected three numbers",
+        ),
+    ],
+)  # fmt: skip
+def test_results_of_another_form_are_named(figure, file, data, message, four, tmp_path, refused):
+    (tmp_path / f"puma-1/{file}.json").write_text(json.dumps(data))
+    flags = f"--runs={tmp_path}/puma-1", f"--figure={figure}", f"--out={tmp_path}/a.png"
+    said = refused(run_script, "studies/plot.py", *flags)
+    assert f"{file}.json" in said and message in said
+
+
+def test_an_evaluation_that_is_missing_is_said(write, capsys):
+    folder = write("run", [(100, 0.1), (200, 0.2), (400, 0.4)], eval_interval=100)
+    comparison.load_run(folder)
+    assert "lacks evaluations between 200 and 400" in capsys.readouterr().err

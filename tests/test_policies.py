@@ -69,3 +69,12 @@ def test_fast_forward_is_strictly_above_tau():
     confidence = torch.tensor([[0.9, 0.91, 0.99, 0.1]])
     hidden = torch.tensor([[True, True, False, True]])
     assert policies.fast_forward(confidence, hidden, 0.9).tolist() == [[False, True, False, False]]
+
+
+def test_semi_autoregressive_order_within_late_blocks_is_that_of_the_confidences():
+    """A model that is sure: what float32 keeps beside the number of a block is not enough."""
+    confidence = 1 - torch.arange(1, 65).float() * 1e-6
+    position = torch.full((64,), 4095)
+    score = policies.get("semi_ar_4")(None, confidence, position)
+    assert score.argsort(descending=True, stable=True).equal(torch.arange(64))
+    assert len(score.unique()) == len(confidence.unique()) == 64

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from configurator import configure
 from data import prepare_rows
 from data.corpus import Examples, Writer, question_key
 from data.tinygsm import prepare
@@ -170,9 +171,14 @@ def test_another_field_for_the_code(run, files, tmp_path):
         prepare.number("six")
     with pytest.raises(ValueError, match=r"expected \.jsonl or \.parquet files, found \[\]"):
         run(source=str(tmp_path / "*.csv"))
-    for share in (0.0, 1.0):
-        with pytest.raises(ValueError, match=f"val={share}"):
-            run(val=share)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--val=0.0", "--val=1.0", "--length=1", "--limit=0", "--workers=0"]
+)
+def test_numbers_that_cannot_be_are_named(flag, refused):
+    key, value = flag[2:].split("=")
+    assert f"{key} {value}: expected" in refused(configure, dict(vars(prepare)), [flag])
 
 
 def test_hub(run, monkeypatch, tmp_path):

@@ -1,4 +1,6 @@
-"""record.appearing: a path is the old one or the whole new one, whatever happens to the writer."""
+"""record: a path is the old one or the whole new one, whatever happens to the writer; what is read
+from files of another hand has its form.
+"""
 
 import os
 import signal
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from record import appearing, write
+from record import appearing, hole_in, read_json, read_lines, read_metrics, write, write_lines
 
 ROOT = Path(__file__).parent.parent
 KILLED = """
@@ -80,3 +82,69 @@ def test_processes_that_write_the_same_file_do_not_meet(tmp_path, monkeypatch):
             two.write_text("two")
         assert (tmp_path / "a").read_text() == "two" and one.read_text() == "one"
     assert (tmp_path / "a").read_text() == "one"
+
+
+CONFIG = {"type": "config", "config": {"method": "mdm", "seed": 1, "log_interval": 10}}
+
+
+def a_loss(iteration):
+    return {"type": "train", "iter": iteration, "loss": 1.0}
+
+
+@pytest.mark.parametrize(
+    "line, wrong",
+    [
+        (b"{", "not JSON: '{'"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "expected an object, not []"),
+        (b"{}", "nothing is in it"),
+        (b'{"type": 3}', "type: expected a text, not 3"),
+        (b'{"type": "x"}', "unknown type 'x'"),
+        (b'{"type": "config", "config": []}', "config: expected an object, not []"),
+        (b'{"type": "train", "loss": 1}', "no 'iter'"),
+        (b'{"type": "train", "iter": true, "loss": 1}', "iter: expected a whole number from 0"),
+        (b'{"type": "train", "iter": 19, "loss": 1}', "iteration 19 after 20, as if two runs"),
+        (b'{"type": "eval", "iter": 20, "val_loss": 1, "accuracy": 3}', "accuracy: expected an ob"),
+        (
+            b'{"type": "eval", "iter": 20, "val_loss": 1, "accuracy": {"top_k": 2}}',
+            "accuracy: top_k: expected a number from 0 to 1, not 2",
+        ),
+    ],
+)
+def test_a_line_that_no_run_writes_is_named(line, wrong, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_lines(path, [CONFIG, a_loss(10), a_loss(20)])
+    assert len(read_metrics(path)) == 3
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(ValueError) as error:
+        read_metrics(path)
+    assert str(error.value).startswith(f"{path}, line 4: {wrong}")
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_a_line_that_is_cut_off_is_left_out(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\n{"a')
+    assert read_lines(tmp_path / "a.jsonl") == [{"a": 1}]
+    assert read_lines(tmp_path / "none.jsonl") == []
+
+
+def test_lines_that_are_missing_are_noticed():
+    every = [CONFIG, *map(a_loss, (10, 20, 30, 40))]
+    assert hole_in(every, "train", 40) is hole_in(every, "train", 49) is None
+    assert hole_in(every[:2] + every[3:], "train") == (10, 30)
+    assert hole_in(every[:1] + every[2:], "train") == (0, 20)
+    assert hole_in(every, "train", 50) == (40, 50)
+    assert hole_in([], "train", 50) == (0, 50) and hole_in([], "eval") is None
+    # resumed at 43, say, with another interval: 60 is the first line, and 40 + 10 + 30 the latest
+    rarely = {"type": "config", "config": CONFIG["config"] | {"log_interval": 30}}
+    assert hole_in([*every, rarely, a_loss(60), a_loss(90)], "train") is None
+    assert hole_in([*every, rarely, a_loss(90)], "train") == (40, 90)
+    assert hole_in([*every, rarely, a_loss(60), a_loss(120)], "train") == (60, 120)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"a": null}', '{"b": 1}', "[" * 100_000])
+def test_a_damaged_file_is_named(text, tmp_path):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json is damaged"):
+        read_json(tmp_path / "a.json", {"a": {}})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from configurator import read_fields, read_flag, read_keys
+from configurator import configure, read_fields, read_flag, read_keys
 from sample import Sampler
 from studies import plot, run
 from studies.catalogue import STUDIES
@@ -265,14 +265,24 @@ def test_a_dry_run_prints_commands_and_does_nothing(execute, capsys):
         ({"study": "taus"}, "study 'taus': expected sudoku_mini, "),
         ({"seeds": []}, "seeds .*: expected different integers"),
         ({"seeds": [1, 1]}, "seeds .*: expected different integers"),
-        ({"seeds": [[1]]}, "seeds .*: expected different integers"),
-        ({"jobs": 0}, "jobs 0: expected at least 1"),
         ({"config": "config/none.py"}, "no config file 'config/none.py'"),
     ],
 )
 def test_mistakes_are_named(settings, message, execute):
     _, error = execute(**{"study": "tau"} | settings)
     assert re.match(message, error)
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("--seeds=[[1]]", "expected a list of int"),
+        ("--seeds=[-1]", r"seeds [-1]: expected 0 <= seeds"),
+        ("--jobs=0", "jobs 0: expected 1 <= jobs"),
+    ],
+)
+def test_flags_out_of_range_are_named(flag, message, refused):
+    assert message in refused(configure, dict(vars(run)), [flag])
 
 
 # -- the catalogue -----------------------------------------------------------

@@ -51,6 +51,14 @@ val = 0.05  # share of the questions held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # processes; None = one per core
 
+LIMITS = """
+    1 <= limit <= 10**10
+    0 <= seed < 2**64
+    2 <= length <= 10**6
+    0 < val < 1
+    1 <= workers <= 1000    # None = one per core
+"""
+
 HERE = Path(__file__).resolve().parent
 HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
 
@@ -116,8 +124,8 @@ PAIRS = {kind: each.pair for kind, each in SETS.items()} | {"own": first_two}
 
 
 def main():
-    if not 0 < val < 1 or limit < 1 or bool(question) != bool(answer):
-        raise ValueError(f"{val=}: 0 to 1; {limit=}: at least 1; question and answer go together")
+    if bool(question) != bool(answer):
+        raise ValueError(f"{question=}, {answer=}: expected both or neither")
     encoding = read_ranks(tokenizer, "dream")
     problems, tests = benchmarks()
     origin, sets = local_sets() if source else hub_sets()

@@ -38,6 +38,14 @@ seed = 0
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # FILE.npy for train.py, or FILE.csv
 
+LIMITS = """
+    max_rating >= 0 and source    # generated puzzles have no rating: it goes with --source
+    1 <= box <= 32
+    1 <= count <= 10**9
+    1 <= clues <= 1023    # None = minimal puzzles
+    0 <= seed < 2**64
+"""
+
 
 def main():
     if Path(out).suffix not in WRITERS:

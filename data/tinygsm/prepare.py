@@ -38,14 +38,19 @@ val = 0.02  # share of the questions held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # processes; None = one per core
 
+LIMITS = """
+    1 <= limit <= 10**10    # None = all
+    2 <= length <= 10**6
+    0 < val < 1
+    1 <= workers <= 1000    # None = one per core
+"""
+
 HERE = Path(__file__).resolve().parent
 TINYGSM, ROWS = "TinyGSM/TinyGSM", 11_800_000  # about
 GSM8K, SHA256 = "openai/gsm8k", "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"
 
 
 def main():
-    if not 0 < val < 1:
-        raise ValueError(f"val={val}: must be more than 0 and less than 1")
     encoding = read_ranks(tokenizer, "plain")
     problems, checksum = read_gsm8k()
     fields = "question", code

@@ -22,6 +22,12 @@ count = 5  # problems to print
 split = "train"  # train, validation, test, transfer
 seed = 0  # the same seed, split and count give the same problems
 
+LIMITS = """
+    1 <= count <= 10**9
+    split in ("train", "validation", "test", "transfer")
+    0 <= seed < 2**64
+"""
+
 
 class Problem(NamedTuple):
     question: str  # prose in one line

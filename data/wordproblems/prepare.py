@@ -23,8 +23,13 @@ from data.wordproblems.generate import make_problems
 from record import appearing, remove, write_lines
 
 count = 200_000  # problems to train on
-templates = []  # of the problems, names in templates.py; [] = all
+templates: list[str] = []  # of the problems, names in templates.py; [] = all
 length = 176  # tokens of an example; longer problems are dropped
+
+LIMITS = """
+    1 <= count <= 10**8
+    2 <= length <= 10**5
+"""
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE  # where the generated data sets are kept

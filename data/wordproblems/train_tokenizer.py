@@ -23,6 +23,11 @@ from data.wordproblems.generate import make_problems
 size = 1500  # ranks; end of text and mask come on top
 problems = 20_000  # to count the words of
 
+LIMITS = """
+    256 <= size <= 10**6
+    1 <= problems <= 10**8
+"""
+
 VOCABULARY = Path(__file__).with_name("vocabulary.tiktoken")
 
 
