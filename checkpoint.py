@@ -121,7 +121,6 @@ def check_form(state):
         raise ValueError("it has no weights")
     if not is_finite(found):
         raise ValueError("weights are not finite, or not of their own storage")
-    state["config"] = Configuration(state["config"])
     if not state["config"].get("lora_rank"):  # adapters are compared with their base model
         for weights in found.values():
             check_sizes(state["model_args"], weights.values())
@@ -213,7 +212,8 @@ def load_model(path, device="cpu", length=0):
             fill(model, final_weights(state))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path} is not a checkpoint of this program: {error}") from None
-    return Saved(model.to(device).eval(), state["config"], state["iteration"], state["block"])
+    config = Configuration(state["config"])
+    return Saved(model.to(device).eval(), config, state["iteration"], state["block"])
 
 
 def final_weights(state):

@@ -169,7 +169,7 @@ def judge_references():
 
         test = text.Questions(gsm8k.read_problems(file), None, length)
     else:
-        test = problems_of(checkpoint.load(path)["config"])
+        test = problems_of(checkpoint.Configuration(checkpoint.load(path)["config"]))
     records = test.judge_references(examples)
     for failed in (row for row in records if row["kind"] != "correct"):
         print(tasks.printable(test.verdict(failed)))

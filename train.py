@@ -241,7 +241,7 @@ def find_saved(config, folder, world, rank, where):
     if config["init_from"] not in ("resume", "continue"):
         return None, {}
     saved = checkpoint.load(path)
-    config["init_from"] = saved["config"]["init_from"]
+    config["init_from"] = saved["config"].get("init_from", "scratch")
     changes = checkpoint.changes(saved, config, world, where)
     checkpoint.check_resumable(saved, config, changes, anywhere=init_from == "continue")
     if changes and rank == 0:

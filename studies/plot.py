@@ -38,9 +38,7 @@ from studies.comparison import (
 )
 
 runs = ""  # folders of runs, or patterns of folders, with commas between
-figure = (
-    "curves"  # curves, final, ratio; of result files: nelbo, policies, distance, order, contexts
-)
+figure = "curves"  # curves, final, ratio; or nelbo, policies, distance, order, contexts
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the variable of the figure ratio: a key of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted

@@ -25,6 +25,13 @@ clues: int | None = None  # per puzzle; None = minimal puzzles
 train_examples = 200_000
 test_examples = 512
 
+LIMITS = """
+    2 <= box <= 3
+    1 <= clues <= 80
+    1 <= train_examples <= 10**8
+    1 <= test_examples <= 10**7
+"""
+
 
 def main():
     with errors_as_messages():

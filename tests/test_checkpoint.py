@@ -326,6 +326,7 @@ def test_a_process_that_dies_or_hangs_stops_the_other(number, tmp_path):
 def test_torchrun_restarts_a_run_that_lost_a_process(tmp_path):
     torchrun = find_spec("torch.distributed.run").origin
     command = [torchrun, "--nnodes=1:4", "--nproc_per_node=2", "--max_restarts=2", "--standalone"]
+    command += ["--rdzv_conf=last_call_timeout=1"]  # seconds to wait for more machines, not 30
     flags = ["--init_from=continue", "--max_iters=100", "--eval_interval=1000"]
     command += training(tmp_path, *flags, "--checkpoint_interval=1", "--compile=False")
     with Script(*command) as script:

@@ -319,7 +319,7 @@ def test_studies_give_keys_that_exist_and_plot_what_they_train(name):
         settings = {key: key_of.default for key, key_of in keys["studies/plot.py"].items()}
         for flag in flags:
             settings |= read_flag(flag, keys["studies/plot.py"])
-        plot.check(*(settings[key] for key in ("figure", "metric", "against", "targets")))
+        plot.check(*(settings[key] for key in ("figure", "metric", "against")))
         trained = {str(each.folder) for each in runs}
         drawn = settings["runs"].split(",")
         assert set(drawn) <= trained and len(set(drawn)) == len(drawn) >= len(run.seeds)
