@@ -11,8 +11,13 @@ Or an autoregressive one (ar), from which such a run can start.
 Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
 uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
 `continue` also takes other processes, another device, batch size, learning rate, K or tau: chains
-and data order are then shared out anew. Without a checkpoint it starts a run, so that torchrun may
-start it again with fewer machines (--nnodes=1:4).
+and data order are then shared out anew. Without a checkpoint it starts a run, so that torchrun can
+start it again by itself, with the machines that are left (its restarts need the variable:
+pytorch/pytorch, issue 135712):
+
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+    torchrun --nnodes=1:4 --nproc_per_node=8 --max_restarts=3 ... train.py --init_from=continue
+
 Reads from the top: settings, `main`, `set_up`, the loop, then how each part is built.
 """
 

@@ -5,13 +5,14 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import zipfile
-from importlib.util import find_spec
 
 import pytest
 import torch
-from conftest import Script, evaluate, metrics, same, train, training
+from conftest import ONE_THREAD, ROOT, Script, evaluate, metrics, same, train, training
 
 import checkpoint
 from checkpoint import load
@@ -324,14 +325,21 @@ def test_a_process_that_dies_or_hangs_stops_the_other(number, tmp_path):
 
 
 def test_torchrun_restarts_a_run_that_lost_a_process(tmp_path):
-    torchrun = find_spec("torch.distributed.run").origin
-    command = [torchrun, "--nnodes=1:4", "--nproc_per_node=2", "--max_restarts=2", "--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1:4", "--max_restarts=2"]
     command += ["--rdzv_conf=last_call_timeout=1"]  # seconds to wait for more machines, not 30
+    command += ["--nproc_per_node=2", "--standalone"]
     flags = ["--init_from=continue", "--max_iters=100", "--eval_interval=1000"]
-    command += training(tmp_path, *flags, "--checkpoint_interval=1", "--compile=False")
-    with Script(*command) as script:
-        wait_for(lambda: len(metrics(tmp_path)) > 5 if (tmp_path / "metrics.jsonl").exists() else 0)
-        os.kill(int((tmp_path / "lock").read_text().split()[1]), signal.SIGKILL)
-        script.wait(120)
-    assert load(tmp_path / "checkpoint.pt")["iteration"] == 100
-    assert sum(line["type"] == "config" for line in metrics(tmp_path)) == 2
+    command += training(tmp_path / "run", *flags, "--checkpoint_interval=1", "--compile=False")
+    environment = os.environ | ONE_THREAD | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    file = tmp_path / "run/metrics.jsonl"
+    with open(tmp_path / "said", "w") as said:
+        torchrun = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
+        try:
+            wait_for(lambda: file.exists() and len(metrics(file.parent)) > 5)
+            os.kill(int((tmp_path / "run/lock").read_text().split()[1]), signal.SIGKILL)
+            assert torchrun.wait(120) == 0, (tmp_path / "said").read_text()
+        finally:
+            torchrun.terminate()
+            torchrun.wait()
+    assert load(tmp_path / "run/checkpoint.pt")["iteration"] == 100
+    assert sum(line["type"] == "config" for line in metrics(tmp_path / "run")) == 2
