@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
-import torch  # noqa: E402
-import torch._inductor.config  # noqa: E402
+import torch
+import torch._inductor.config
 
 torch.set_num_threads(1)
 
@@ -45,7 +45,7 @@ class Process:
     """
 
     def __init__(self, tree, words, prelude="", env=None):
-        self.files = [tempfile.TemporaryFile() for _ in range(2)]
+        self.files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
         self.begin, self.status = time.perf_counter(), None
         sys.stdout.flush()
         sys.stderr.flush()

@@ -56,7 +56,7 @@ def main():
         for name in names:
             rng = random.Random(f"{seed} {name}")
             cases = thinned([each for each in GROUPS[name](lab, rng) if case in each.name])
-            for each in tqdm(cases, name, unit="case"):
+            for each in tqdm(cases, name, unit="case", disable=None):
                 found = attack(lab, name, each)
                 rows.append(found)
                 write_line(file, found)

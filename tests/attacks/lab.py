@@ -1,4 +1,4 @@
-"""Where the attacks take place: a copy of the repository, tiny runs in it, what undamaged ones give.
+"""Where attacks take place: a copy of the repository, tiny runs in it, what undamaged ones give.
 
 `Lab` makes each of them when it is first asked for. A `Case` is one attack.
 """
@@ -8,8 +8,9 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -206,18 +207,24 @@ def same(a, b):
 
 
 def said(ended):
-    """The different lines of both streams, without numbers, paths and progress bars."""
-    return frozenset(filter(None, map(form, (ended.output + "\n" + ended.errors).split("\n"))))
+    """The different lines of both streams, without numbers and paths."""
+    return frozenset(filter(None, map(form, lines_of(ended.output + "\n" + ended.errors))))
+
+
+def lines_of(text):
+    """The lines that are not empty, without progress bars; a message may follow a bar directly."""
+    lines = re.split(r"[\r\n]", re.sub(r"\x1b\[\w", "", text))
+    lines = [re.sub(r"^.*\d+%\|.*?\[.*?\]", "", line).strip() for line in lines]
+    return [line for line in lines if line]
 
 
 def form(line):
-    """What a line says whatever the numbers are; "" for a bar, a grid, a count by kind."""
-    if "\r" in line or "%|" in line or "\x1b[" in line or "it/s" in line:
-        return ""
-    line = re.sub(r"/[^\s:,']+", "PATH", line.strip())
+    """What a line says whatever the numbers are; "" for a grid or a count by kind."""
+    line = re.sub(r"/[^\s:,']+", "PATH", line)
     line = re.sub(r"\b(nan|inf|None)\b", "0", line)
-    line = re.sub(r"\b(solved|wrong|correct|no_function|syntax_error|exception|wrong_number)\b",
-                  "KIND", line)  # fmt: skip
+    line = re.sub(
+        r"\b(solved|wrong|correct|no_function|syntax_error|exception|wrong_number)\b", "KIND", line
+    )
     line = re.sub(r"\+- [-\d.e+]+ ", "", line)
     line = re.sub(r"[-\d.,%e+|]+", "", line)
     return " ".join(line.split()) if re.search(r"[a-zA-Z]{2}", line) else ""
