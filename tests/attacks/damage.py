@@ -29,7 +29,7 @@ group = ""  # groups or families of them, with commas between; "" = all
 case = ""  # only cases whose name has this in it
 share = 1.0  # of the cases of each group, evenly chosen
 seed = 1
-patience = 40.0  # seconds until a command counts as hanging; a good one takes half a second
+patience = 30.0  # seconds until a command counts as hanging; a good one takes half a second
 repository = ""  # which to attack; "" = this one
 commit = ""  # which version of it; "" = its files as they are
 out = "out/attacks/damage.jsonl"

@@ -57,7 +57,7 @@ class Case(NamedTuple):
     """One attack: `arrange` makes the damage in a new folder, where {out} stands in the words.
 
     must: "same": it is refused, or ends with the results of `whole`; "refuse": with a message;
-    "accept": with exit status 0. names: what the message of a refusal should mention.
+    "accept": with exit status 0. names: what the message of a refusal should mention, one of those with | between.
     act(lab, folder) -> Ended: more than one command. after(folder, ended) -> a verdict, or None.
     """
 
