@@ -47,7 +47,7 @@ def changes(good):
     size = int.from_bytes(data[:8], "little")
     for name, content in {
         "empty": b"", "half": data[: len(data) // 2], "one byte less": data[:-1],
-        "its header alone": data[: 8 + size], 
+        "its header alone": data[: 8 + size],
         "header's length 2^60": b"\0" * 7 + b"\x10" + data[8:],
         "header's length 0": b"\0" * 8 + data[8:], "header no JSON": data[:8] + b"x" + data[9:],
         "zip": b"PK\3\4", "bytes behind": data + b"more",

@@ -57,8 +57,8 @@ class Case(NamedTuple):
     """One attack: `arrange` makes the damage in a new folder, where {out} stands in the words.
 
     must: "same": it is refused, or ends with the results of `whole`; "refuse": with a message;
-    "accept": with exit status 0. names: what the message of a refusal should mention, one of those with | between.
-    act(lab, folder) -> Ended: more than one command. after(folder, ended) -> a verdict, or None.
+    "accept": with exit status 0. names: what the message of a refusal should mention; | between
+    alternatives.    act(lab, folder) -> Ended: more than one command. after(folder, ended) -> a verdict, or None.
     """
 
     name: str
@@ -172,13 +172,17 @@ def bound(folder, ended):
 NUMBERS = ("per_example", "per_token", "per_token_without_padding", "per_token_error", "examples")
 
 
+def rows(folder, ended):
+    """The rows of eval.json, without times."""
+    kept = "accuracy", "interval", "kinds", "examples", "tokens_per_step", "pass@1"
+    return [{k: row.get(k) for k in kept} for row in json.loads((folder / "eval.json").read_text())]
+
+
 def answers(folder, ended):
     """The records of eval.jsonl, and the rows of eval.json."""
     lines = (folder / "eval.jsonl").read_text().splitlines()
-    rows = json.loads((folder / "eval.json").read_text())
-    kept = "accuracy", "interval", "kinds", "examples", "tokens_per_step"
     records = [{k: v for k, v in json.loads(line).items() if k != "id"} for line in lines]
-    return records, [{key: row.get(key) for key in kept} for row in rows]
+    return records, rows(folder, ended)
 
 
 def printed(folder, ended):

@@ -34,21 +34,6 @@ torch.nn.utils.clip_grad_norm_ = clip
 """
 GRADIENT = "next(p for p in parameters if p.grad is not None).grad.view(-1)[0] = {value}"
 WEIGHT = "next(p for p in parameters if p.grad is not None).data.view(-1)[0] = {value}"
-LOSS = """
-import torch
-real, calls = torch.optim.AdamW.step, [0]
-
-def step(self, *args, **options):
-    result = real(self, *args, **options)
-    calls[0] += 1
-    if calls[0] == {at}:
-        for group in self.param_groups:
-            for p in group["params"]:
-                p.data.fill_({value})
-    return result
-
-torch.optim.AdamW.step = step
-"""
 
 
 def nonfinite(lab, rng):

@@ -4,7 +4,7 @@ import json
 import shutil
 
 from tests.attacks.checkpoints import RESUME, SOLVE, byte_changed
-from tests.attacks.lab import SYSTEM, Case, answers, printed, record
+from tests.attacks.lab import SYSTEM, Case, printed, record, rows
 
 PLOT = ("-m", "studies.plot", "--runs={out}", "--out={out}/curves.png", "--figure=final")
 PROBLEMS = [
@@ -58,7 +58,7 @@ def line_changes(good):
     """(name, new content) of JSON lines."""
     lines = good.splitlines(keepends=True)
     first, second, *_ = lines
-    rows = [json.loads(line) for line in lines]
+    objects = [json.loads(line) for line in lines]
     for name, text in {
         "a number": "3", "a list": "[1]", "a text": '"x"', "null": "null", "no JSON": "hello",
         "no type": '{"iter": 1}', "no iter": '{"type": "train"}', "an empty object": "{}",
@@ -81,7 +81,7 @@ def line_changes(good):
     yield "a line twice", b"".join(lines[:3] + lines[2:])
     yield "two lines swapped", b"".join([first, lines[2], second, *lines[3:]])
     yield "all of it twice", good * 2
-    yield "rows of the future", good + json.dumps(rows[1] | {"iter": 99}).encode() + b"\n"
+    yield "rows of the future", good + json.dumps(objects[1] | {"iter": 99}).encode() + b"\n"
     yield "a config of text", b'{"type": "config", "config": "x"}\n' + b"".join(lines[1:])
 
 
@@ -100,14 +100,14 @@ def results(lab, rng):
     shutil.copytree(lab.trained, source)
     words = [word.replace("{out}", str(source)) for word in SOLVE]
     lab.must(*words)
-    whole = lab.whole(SOLVE, source, answers)
+    whole = lab.whole(SOLVE, source, rows)
     for file, changes in (("eval.json", row_changes), ("eval.jsonl", record_changes)):
         for name, data in changes((source / file).read_bytes()):
             for redo in (False, True):  # the rows alone; or, without eval.json, from the records
                 if redo and file == "eval.json":
                     continue
                 yield Case(f"{file}{', no eval.json' * redo}: {name}", SOLVE,
-                           damaged(source, file, data, redo), answers, whole,
+                           damaged(source, file, data, redo), rows, whole,
                            names=file)  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def programs(lab, rng):
     shutil.copytree(lab.text, source / "run")
     text = "".join(json.dumps(each) + "\n" for each in PROBLEMS)
     (source / "problems.jsonl").write_text(text)
-    result = lambda folder, ended: answers(folder / "run", ended)  # noqa: E731
+    result = lambda folder, ended: rows(folder / "run", ended)  # noqa: E731
     lab.must(*[word.replace("{out}", str(source)) for word in PROGRAMS])
     whole = lab.whole(PROGRAMS, source, result)
     for name, data in program_changes((source / "run/eval.jsonl").read_bytes()):
