@@ -7,6 +7,7 @@ and imports those of the tree it works in.
 
 import atexit
 import contextlib
+import multiprocessing.util
 import os
 import resource
 import runpy
@@ -125,7 +126,8 @@ def settle(tree, env, files):
     for number, file in (1, files[0]), (2, files[1]):
         os.dup2(file.fileno(), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    atexit._clear()  # what is to be done at this process's end is not the fork's to do
+    atexit._clear()  # what is to be done at this process's end is not the fork's to do,
+    atexit.register(multiprocessing.util._exit_function)  # but for this
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

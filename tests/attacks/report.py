@@ -31,7 +31,7 @@ def verdict(case, ended, folder):
         return found
     if ended.status != 0:
         return refusal(case, ended)
-    if case.must == "accept" and not case.whole:
+    if case.must in ("accept", "any"):
         return "correct"
     if case.must == "refuse":
         return "silent"

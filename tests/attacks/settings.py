@@ -1,5 +1,7 @@
 """Settings that cannot be meant, and some that are odd but right: flags and config files."""
 
+import shutil
+
 from tests.attacks.lab import SYSTEM, TINY, Case
 
 TRAIN = ("train.py", *TINY, "--max_iters=2", "--out_dir={out}/new")
@@ -31,7 +33,6 @@ WRONG_TRAIN = """
 --ema=-1
 --ema=1.5
 --ema=nan
---ema=1
 --weight_decay=-1
 --weight_decay=nan
 --weight_decay=1e400
@@ -161,7 +162,6 @@ WRONG_TRAIN = """
 --checkpoint_interval=-1
 --keep_every=-1
 --keep_every=1.5
---device=
 --device=gpu
 --device=cuda:99
 --device=meta
@@ -238,7 +238,6 @@ MORE_TRAIN = """
 --layers=1000000000
 --heads=1000000000
 --mlp=1000000000000
---box=(2,3,)
 --box=(3,4)
 --box={2,3}
 --box=(True,3)
@@ -248,16 +247,12 @@ MORE_TRAIN = """
 --test_examples=100000000000
 --batch_size=1e2
 --batch_size=None
---accumulate=1000000000000000000000
 --max_iters=1e3
---max_iters=10000000000000000000000
 --k_schedule=[(0,10000000000000000000000)]
 --k_schedule=[[0,9],[1]]
---k_schedule=[(0,True)]
 --k_schedule=[(0,9),(1,'x')]
 --k_schedule=[(0.5,9)]
 --k_schedule=[(0,9),(nan,3)]
---block_schedule=[(0,True)]
 --block_schedule=[('x',6)]
 --block_schedule=[(0,6)] --method=ar
 --block_schedule=[(0,6)] --method=reverse
@@ -266,7 +261,6 @@ MORE_TRAIN = """
 --eval_policies=[['top_k']]
 --eval_policies=['semi_ar_0']
 --eval_tau=x
---eval_reveal=100000000000000000000000
 --eval_batch_size=x
 --seed=None
 --seed=-9223372036854775809
@@ -275,8 +269,6 @@ MORE_TRAIN = """
 --tau=[0.9]
 --tau=0.9.1
 --keep_every=x
---name=a/../../b
---name=x --out_dir=
 """
 RIGHT_TRAIN = """
 --max_iters=0
@@ -302,7 +294,9 @@ RIGHT_TRAIN = """
 --block_schedule=[(0,6)]
 --seed=0
 --lr=1
---lr=0
+--ema=1
+--device=
+--box=(2,3,)
 --tied=True
 --tied=1
 --tied
@@ -435,8 +429,9 @@ CONFIGS = {  # content of a config file: must
 def cases(words, text, must, arrange=lambda folder: None):
     for line in text.strip("\n").split("\n"):
         flags = [line] if " " in line and "=" not in line else line.split(" ")
-        key = flags[0].lstrip("-").partition("=")[0]
-        yield Case(f"{words[0]} {line}", (*words, *flags), arrange, must=must, names=key)
+        key, _, value = flags[0].lstrip("-").partition("=")
+        names = f"{key}|{value}" if len(value) > 3 and value[0].isalpha() else key  # of a file
+        yield Case(f"{words[0]} {line}", (*words, *flags), arrange, must=must, names=names)
 
 
 def files(words):
@@ -466,9 +461,11 @@ def more_settings(lab, rng):
 
 
 def other_scripts(lab, rng):
-    run = f"--out_dir={lab.trained}"
-    yield from cases((*SAMPLE, run), WRONG_SAMPLE, "refuse")
-    yield from cases((*EVALUATE, run), WRONG_EVALUATE, "refuse")
+    def arrange(folder):
+        shutil.copytree(lab.trained, folder / "run")
+
+    yield from cases((*SAMPLE, "--out_dir={out}/run"), WRONG_SAMPLE, "refuse", arrange)
+    yield from cases((*EVALUATE, "--out_dir={out}/run"), WRONG_EVALUATE, "refuse", arrange)
     yield from cases(PREPARE, WRONG_PREPARE, "refuse")
 
 
