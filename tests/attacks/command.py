@@ -58,14 +58,23 @@ class Process:
     def alive(self):
         return self.status is None and not select.select([self.handle], [], [], 0)[0]
 
+    def elapsed(self):
+        """Seconds since the start, without those in which others had the processor."""
+        waited = 0.0
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        return time.perf_counter() - self.begin - waited
+
     def kill(self, number=signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def wait(self, seconds):
         """Ended; what still runs after so many seconds is killed."""
-        ended = select.select([self.handle], [], [], seconds)[0]
-        took = time.perf_counter() - self.begin
+        ended = False
+        while not ended and self.elapsed() < seconds:
+            ended = select.select([self.handle], [], [], 0.5)[0]
+        took = self.elapsed()
         self.end()
         texts = [self.text(number) for number in (0, 1)]
         for file in self.files:

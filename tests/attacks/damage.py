@@ -12,6 +12,7 @@ import math
 import os
 import random
 import shutil
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -50,6 +51,7 @@ GROUPS = {name: cases for family in FAMILIES.values() for name, cases in family.
 def main():
     names, rows = chosen(), []
     os.nice(10)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all is put away
     Path(out).parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="attacks-") as folder, open(out, "w") as file:
         lab = Lab(folder, repository or ROOT, commit, patience)

@@ -153,8 +153,7 @@ def read_only_while_running(lab, disk):
             with contextlib.suppress(subprocess.CalledProcessError):
                 remount(disk, "ro")
                 break
-        ended = process.wait(lab.patience)
-    return ended
+        return process.wait(lab.patience)
 
 
 def read_only(lab, disk):
@@ -179,8 +178,7 @@ def old_is_whole(lab):
 
     def after(folder, ended):
         known = weights(lab.trained)
-        found = [path for path in folder.glob("disk/**/checkpoint.pt")]
-        for path in found:
+        for path in folder.glob("disk/**/checkpoint.pt"):
             with contextlib.suppress(Exception):
                 if same(contents(path), known):
                     return None
@@ -232,8 +230,14 @@ def limited_files(lab):
         return lambda folder, ended: "lost" if [*lab.tree.glob(pattern)] else None
 
     clues, text = "--clues=17", ("--dataset=text", "--text_length=131", "--k_schedule=[(0,30)]")
-    yield Case("puzzles that cannot be kept", (*SHORT, clues), must="refuse",
-               prelude=FILE_LIMIT.format(size=5000), after=no_cache("data/**/*clues17*"))  # fmt: skip
+    yield Case(
+        "puzzles that cannot be kept",
+        (*SHORT, clues),
+        must="refuse",
+        prelude=FILE_LIMIT.format(size=5000),
+        after=no_cache("data/**/*clues17*"),
+    )
+    # fmt: skip
     yield Case("word problems that cannot be kept", (*SHORT, *text), must="refuse",
                prelude=FILE_LIMIT.format(size=50000),
                after=no_cache("data/wordproblems/**/*.tmp"))  # fmt: skip
