@@ -57,8 +57,8 @@ class Case(NamedTuple):
     """One attack: `arrange` makes the damage in a new folder, where {out} stands in the words.
 
     must: "same": it is refused, or ends with the results of `whole`; "refuse": with a message;
-    "accept": exit status 0; "any": that, or a message. names: what the message of a
-    refusal should mention, with | between alternatives. act(lab, folder) -> Ended: more than one command.
+    "accept": exit status 0; "any": that, or a message. names: what the message of a refusal should
+    mention, with | between alternatives. act(lab, folder) -> Ended: more than one command.
     after(folder, ended) -> a verdict, or None.
     """
 

@@ -237,7 +237,6 @@ def limited_files(lab):
         prelude=FILE_LIMIT.format(size=5000),
         after=no_cache("data/**/*clues17*"),
     )
-    # fmt: skip
     yield Case("word problems that cannot be kept", (*SHORT, *text), must="refuse",
                prelude=FILE_LIMIT.format(size=50000),
                after=no_cache("data/wordproblems/**/*.tmp"))  # fmt: skip
