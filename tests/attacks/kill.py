@@ -9,6 +9,7 @@ kept weights and its record are those of a run that nobody disturbed, to the bit
 every file that is not temporary must be whole.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -120,9 +121,8 @@ def trial(lab, run, rng):
             shutil.rmtree(folder)
         wrong = wrong or torn(folder)
     wrong = wrong or finished(lab, run, folder) or difference(run.folder, folder)
-    return {
-        "kind": run.name, "moments": moments, "seconds": round(time.perf_counter() - begin, 2), "wrong": wrong,
-    }  # fmt: skip
+    seconds = round(time.perf_counter() - begin, 2)
+    return {"kind": run.name, "moments": moments, "seconds": seconds, "wrong": wrong}
 
 
 def resume_flag(folder):
@@ -163,14 +163,15 @@ def wait_to_kill(run, folder, processes, rng):
             time.sleep(delay)
             break
         seen = now
+        time.sleep(0.0003)
     return "aimed at a write"
 
 
 def writing(folder):
-    try:
-        names = os.listdir(folder) + os.listdir(folder / "weights")
-    except OSError:
-        names = os.listdir(folder) if folder.exists() else []
+    names = []
+    for each in (folder, folder / "weights"):
+        with contextlib.suppress(OSError):
+            names += os.listdir(each)
     return any(name.endswith(".tmp") for name in names)
 
 
