@@ -25,8 +25,12 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 
 import torch
 import torch._inductor.config
+from tqdm import tqdm
 
 torch.set_num_threads(1)
+# Its own lock is shared with forks: one that is killed while it holds it would stop all others.
+tqdm.set_lock(threading.RLock())
+tqdm.monitor_interval = 0  # no thread
 
 ROOT = Path(__file__).parent.parent.parent
 MEMORY = 12 << 30  # bytes of address space: what a wrong setting asks for must not take them all

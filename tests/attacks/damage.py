@@ -20,7 +20,16 @@ from pathlib import Path
 from tqdm import tqdm
 
 from configurator import configure
-from tests.attacks import checkpoints, corpora, folders, machine, nonfinite, puzzles, records
+from tests.attacks import (
+    checkpoints,
+    corpora,
+    folders,
+    machine,
+    nonfinite,
+    processes,
+    puzzles,
+    records,
+)
 from tests.attacks import settings as wrong_settings
 from tests.attacks.command import ROOT, Ended
 from tests.attacks.lab import Lab, placed
@@ -43,6 +52,7 @@ FAMILIES = {
     "records": records.GROUPS,
     "settings": wrong_settings.GROUPS,
     "machine": machine.GROUPS,
+    "processes": processes.GROUPS,
     "nan": nonfinite.GROUPS,
 }
 GROUPS = {name: cases for family in FAMILIES.values() for name, cases in family.items()}
