@@ -128,16 +128,18 @@ def ranks(lab, rng):
         each.wait(120)
     known = weights(source / "new")
     for rank in (0, 1):
-        for at in (0, 1, 30):
+        for at in (1, 5, 30):
             yield Case(f"kill -9 of rank {rank} at {at}", (), act=losing(rank, at, signal.SIGKILL,
                        flags), must="refuse", after=resumes(lab, flags, known))  # fmt: skip
         for name in ("SIGTERM", "SIGINT", "SIGSTOP"):
             yield Case(f"{name} to rank {rank} at 30", (), act=losing(rank, 30,
                        getattr(signal, name), flags), must="refuse",
                        after=resumes(lab, flags, known))  # fmt: skip
-    for name in ("SIGKILL", "SIGSTOP"):
-        yield Case(f"torchrun, {name} to a rank", (), must="refuse",
-                   act=torchrun(getattr(signal, name), flags))  # fmt: skip
+    for name, at in (("SIGKILL", 0), ("SIGKILL", 30), ("SIGSTOP", 30)):
+        yield Case(
+            f"torchrun, {name} to a rank at {at}", (), must="refuse",
+            act=torchrun(getattr(signal, name), at, flags),
+        )  # fmt: skip
 
 
 def start_ranks(lab, folder, flags, *more):
@@ -156,10 +158,7 @@ def losing(rank, at, number, flags):
     def act(lab, folder):
         processes = start_ranks(lab, folder, flags)
         lost, other = processes[rank], processes[1 - rank]
-        if at:
-            until(lambda: reached(folder / "new", at), processes[0])
-        else:
-            time.sleep(0.15)
+        until(lambda: reached(folder / "new", at), processes[0])
         lost.kill(number)
         ended = other.wait(60)
         lost.wait(10 if number in (signal.SIGTERM, signal.SIGINT) else 0)
@@ -181,13 +180,14 @@ def resumes(lab, flags, known):
     return after
 
 
-def torchrun(number, flags):
+def torchrun(number, at, flags):
     """The real one: it prints a traceback of its own, which is left out here."""
 
     def act(lab, folder):
         words = ("-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "train.py")
         with lab.start(*words, *placed(flags, folder)) as process:
-            until(lambda: reached(folder / "new", 30), process)
+            ready = (lambda: reached(folder / "new", at)) if at else lambda: children(process.pid)
+            until(ready, process)
             for pid in children(process.pid)[-1:]:
                 os.kill(pid, number)
             ended = process.wait(60)
