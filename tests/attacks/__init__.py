@@ -1,7 +1,7 @@
 """What damage the project notices, counted: scripts to run by hand, not tests.
 
     python -m tests.attacks.damage --group=checkpoints,nan      damaged files, disks, settings
-    python -m tests.attacks.damage --commit=v1 --share=0.1      a tenth of the cases, of a version
+    python -m tests.attacks.damage --commit=HEAD~5 --share=0.1  a tenth of the cases, a version
     python -m tests.attacks.kill --count=100                    kill -9 at any moment, then resume
 
 A group is a function that yields cases (`lab.Case`): what is damaged, the command that is run on

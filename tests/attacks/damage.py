@@ -1,6 +1,6 @@
 """Damage files, disks, settings and processes of tiny runs, and count what becomes of it.
 
-    python -m tests.attacks.damage                                   all groups, ten minutes or so
+    python -m tests.attacks.damage                                   all groups, 15 minutes or so
     python -m tests.attacks.damage --group=checkpoints,nan --share=0.1 --verbose
     python -m tests.attacks.damage --repository=../other --commit=HEAD~5
 
@@ -37,7 +37,7 @@ from tests.attacks.report import BAD, row, table, verdict, write_line
 
 group = ""  # groups or families of them, with commas between; "" = all
 case = ""  # only cases whose name has this in it
-share = 1.0  # of the cases of each group, evenly chosen
+share = 1.0  # of the cases of each group, chosen at random
 seed = 1
 patience = 30.0  # seconds until a command counts as hanging; a good one takes half a second
 repository = ""  # which to attack; "" = this one
@@ -67,8 +67,8 @@ def main():
         lab = Lab(folder, repository or ROOT, commit, patience)
         for name in names:
             rng = random.Random(f"{seed} {name}")
-            cases = thinned([each for each in GROUPS[name](lab, rng) if case in each.name])
-            for each in tqdm(cases, name, unit="case", disable=None):
+            cases = [each for each in GROUPS[name](lab, rng) if case in each.name]
+            for each in tqdm(thinned(cases, name), name, unit="case", disable=None):
                 found = attack(lab, name, each)
                 rows.append(found)
                 write_line(file, found)
@@ -87,9 +87,9 @@ def chosen():
     return [*dict.fromkeys(names)] or [*GROUPS]
 
 
-def thinned(cases):
-    count = math.ceil(share * len(cases))
-    return [cases[i * len(cases) // count] for i in range(count)]
+def thinned(cases, name):
+    rng = random.Random(f"{seed} {name} {share}")
+    return [cases[i] for i in sorted(rng.sample(range(len(cases)), math.ceil(share * len(cases))))]
 
 
 def attack(lab, name, each):
