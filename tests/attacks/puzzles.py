@@ -119,6 +119,7 @@ def clue_less(pairs):
 # -- files of others -------------------------------------------------------------------------------
 SOLUTION = "1234341221434321"
 PUZZLE = "0204340021034320"
+OTHER = SOLUTION.translate(str.maketrans("12", "21"))
 GOOD = f"{PUZZLE},{SOLUTION}\n"
 HEAD = "puzzle,solution\n"
 CSV = {  # content of the file: (it, must)
@@ -143,7 +144,7 @@ CSV = {  # content of the file: (it, must)
     "a space": (HEAD + GOOD.replace("0", " ", 1), "refuse"),
     "not ASCII": (HEAD + GOOD.replace("0", "\u0660", 1), "refuse"),
     "a blank in the solution": (HEAD + f"{PUZZLE},0{SOLUTION[1:]}\n", "refuse"),
-    "a solution of another puzzle": (HEAD + f"{PUZZLE},{SOLUTION[::-1]}\n", "refuse"),
+    "a solution of another puzzle": (HEAD + f"{PUZZLE},{OTHER}\n", "refuse"),
     "a solution that breaks the rules": (HEAD + f"{PUZZLE},{'1' * 16}\n", "refuse"),
     "nothing blank": (HEAD + f"{SOLUTION},{SOLUTION}\n", "refuse"),
     "the same clue twice in a row": (HEAD + f"11{'0' * 14},{SOLUTION}\n", "refuse"),

@@ -13,7 +13,7 @@ PROBLEMS = [
     for i in range(3)
 ]  # fmt: skip
 PROGRAMS = ("eval.py", *SYSTEM, "--out_dir={out}/run", "--problems=humaneval", "--new_tokens=6",
-            "--file={out}/problems.jsonl", "--length=100", "--reveal=6")  # fmt: skip
+            "--length=100", "--reveal=6")  # fmt: skip
 
 
 # -- metrics.jsonl ---------------------------------------------------------------------------------
@@ -160,20 +160,20 @@ def less(row, key):
 
 def programs(lab, rng):
     """Records of programs with tests."""
-    source = lab.folder / "programs"
+    source, problems = lab.folder / "programs", lab.folder / "problems.jsonl"
     shutil.copytree(lab.text, source / "run")
-    text = "".join(json.dumps(each) + "\n" for each in PROBLEMS)
-    (source / "problems.jsonl").write_text(text)
+    problems.write_text("".join(json.dumps(each) + "\n" for each in PROBLEMS))
+    words = (*PROGRAMS, f"--file={problems}")
     result = lambda folder, ended: rows(folder / "run", ended)  # noqa: E731
-    lab.must(*[word.replace("{out}", str(source)) for word in PROGRAMS])
-    whole = lab.whole(PROGRAMS, source, result)
+    lab.must(*[word.replace("{out}", str(source)) for word in words])
+    whole = lab.whole(words, source, result)
     for name, data in program_changes((source / "run/eval.jsonl").read_bytes()):
 
         def arrange(folder, data=data):
             replaced(source, "run/eval.jsonl", data)(folder)
             (folder / "run/eval.json").unlink()
 
-        yield Case(name, PROGRAMS, arrange, result, whole, names="eval.jsonl")
+        yield Case(name, words, arrange, result, whole, names="eval.jsonl")
 
 
 def program_changes(good):
