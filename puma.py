@@ -13,6 +13,7 @@ interface: random masks (the baseline), next tokens, and the buffer of chains.
 
     batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
     stream.advance(score, confidence)    (B, L) each, from the forward pass on that batch
+    stream.effective                     L_eff (B,) of the rows of the latest batch, for the record
 
 Not here: the policy, which turned logits into the score in losses.predictions; chains per block
 (block.py). `advance` never copies to the host and its shapes are static.
@@ -94,6 +95,7 @@ class RandomMasking:
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
+        self.effective = (~prompt).sum(1)
         block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
         hidden = random_masks(prompt, self.generator, block)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
@@ -115,6 +117,7 @@ class NextToken(RandomMasking):
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
+        self.effective = (~prompt).sum(1)
         return Batch(x0, x0, ~prompt, block=1)
 
 
@@ -133,6 +136,10 @@ class RandomFirst:
     def batch(self, iteration):
         self.current = self.masks if iteration < self.until else self.chains
         return self.current.batch(iteration)
+
+    @property
+    def effective(self):
+        return self.current.effective
 
     def advance(self, score, confidence):
         self.current.advance(score, confidence)
@@ -184,6 +191,10 @@ class Buffer:
         """Hidden positions of chains that start at `stage` (B,); at stage 0, all of them."""
         later = random_reveal(prompt, stage, self.stages, self.generator)
         return torch.where(stage[:, None] > 0, later, ~prompt)
+
+    @property
+    def effective(self):
+        return (~self.visited("prompt")).sum(1)
 
     def visited(self, name):
         """The part of the state `name` that belongs to the batch visited now, (B, ...)."""

@@ -3,12 +3,19 @@
 metrics.jsonl, one JSON object per line:
 
     {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first, at each resume
-    {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "examples_per_second"}
-    {"type": "eval", "iter", "accuracy": {policy: share}, "val_loss", "examples"}
+    {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "visits", "hidden", "tenths",
+     "examples_per_second"}
+    {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
 `iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
 use for several updates). grad_norm is taken before clipping; accuracy and val_loss are those of the
-averaged weights.
+averaged weights. strata: {policy: {stratum: share}}, of a task that has them.
+
+Three numbers say what a run is trained on, since the line before (of the first process): `visits`,
+the rows trained for each example used up, null where none was; `hidden`, the mean share of a row's
+positions but the prompt that are hidden; `tenths`, how many rows have 0 to 10 % hidden, 10 to 20 %,
+... Visits that fall to 1 say that chains end at once, and all is hidden: the model is surer than
+tau of every position.
 """
 
 import contextlib
@@ -35,7 +42,7 @@ class Log:
 
     def __init__(self, path, config, start, total, rank):
         self.path, self.rank, self.evaluated = path, rank, True
-        self.losses, self.shown = [], {}
+        self.losses, self.hidden, self.taken, self.shown = [], [], None, {}
         if rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             old = read_lines(path) if start else []
@@ -46,8 +53,22 @@ class Log:
         self.bar = tqdm(total=total, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
         self.since = time.perf_counter()
 
-    def add(self, loss):
-        self.losses.append(loss.detach())  # it stays on the device until it is reported
+    def add(self, loss, hidden):
+        """Of one forward pass: the loss (), and the share of each row that is hidden (B,)."""
+        self.losses.append(loss.detach())  # they stay on the device until they are reported
+        self.hidden.append(hidden)
+
+    def contexts(self, taken):
+        """What was trained on since the last report; taken: examples used up in all, ()."""
+        import torch
+
+        share, taken = torch.cat(self.hidden), int(taken)
+        used, self.taken, self.hidden = taken - self.taken, taken, []
+        return {
+            "visits": round(len(share) / used, 4) if used else None,
+            "hidden": round(share.mean().item(), 4),
+            "tenths": share.float().histc(10, 0, 1).int().tolist(),
+        }
 
     def report_training(self, iteration, rows, values):
         """The mean loss since the last report, and examples per second; rows: of one forward pass.
@@ -175,6 +196,9 @@ def in_words(row):
         f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
         for name, score, (low, high) in scores(row)
     ]
+    for name, part in row.get("strata", {}).items():
+        low, high = part["interval"]
+        lines.append(f"{part['accuracy']:.1%} [{low:.1%}, {high:.1%}] of stratum {name}")
     if "tokens_per_step" in row:
         lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
     if row.get("seconds") is not None:

@@ -51,7 +51,7 @@ out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
 init_from = "scratch"  # scratch; resume: go on in out_dir; FILE.pt of a run, or hf:FOLDER, hf:NAME
 # -- data ------------------------------------------------------------------------------------
-dataset = "sudoku"  # sudoku; text: questions, each followed by a program; instructions
+dataset = "sudoku"  # sudoku; addition; text: questions, each followed by a program; instructions
 train_examples = 200_000  # to generate; of files all are used
 test_examples = 512
 # -- data: text ------------------------------------------------------------------------------
@@ -62,6 +62,10 @@ text_length = 176  # tokens of a generated problem; longer ones are dropped
 box = (2, 3)  # rows and columns of a Sudoku box
 clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
 data_file = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
+# -- data: addition --------------------------------------------------------------------------
+digits = 16  # of each of the two numbers
+digit_order = "highest"  # of a row's digits: highest first, or lowest
+long_chains = False  # training sums have long carry chains as often as short ones
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma (variants: studies/ablations.py), mdm: random masks, ar: next token
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
@@ -185,6 +189,7 @@ def set_up(config):
 def train(run, log):
     """The loop, from run.start to max_iters; the last evaluation."""
     stop, result = stop_on_signal(), None
+    log.taken = int(run.stream.queue.taken)
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
@@ -194,12 +199,13 @@ def train(run, log):
             group["lr"] = lr_at(iteration)
         for micro in range(accumulate):
             batch = run.stream.batch(iteration)  # x, x0, hidden, block
+            hidden_share = batch.hidden.sum(1) / run.stream.effective
             with backend.synchronised(run.objective, micro == accumulate - 1):
                 with run.autocast:
                     loss, score, confidence = run.objective(*batch)  # one forward pass
                 (loss / accumulate).backward()
             run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
-            log.add(loss)
+            log.add(loss, hidden_share)
         norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), grad_clip or math.inf)
         run.optimizer.step()
         run.optimizer.zero_grad()
@@ -210,6 +216,7 @@ def train(run, log):
         if done % log_interval == 0:
             epoch = run.stream.queue.known * run.world / len(run.task.train)
             values = {"grad_norm": norm.item(), "epoch": epoch, "lr": lr_at(iteration)}
+            values |= log.contexts(run.stream.queue.taken)
             log.report_training(done, batch_size * run.world, values)
         if keep_every and done % keep_every == 0:
             run.keeper.save_weights(done, batch.block)
@@ -282,7 +289,7 @@ def check():
 def check_pretrained():
     if not init_from.startswith("hf:"):
         raise ValueError(f"init_from {init_from!r}: expected scratch, resume, FILE.pt or hf:FOLDER")
-    if dataset == "sudoku" or method == "ar":
+    if dataset in ("sudoku", "addition") or method == "ar":
         raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
 
 

@@ -9,7 +9,8 @@ all of these.
 
 import torch
 
-from puma import ProgressiveUnmasking, random_masks, random_reveal, uniform
+import policies
+from puma import ProgressiveUnmasking, random_masks, random_reveal, tokens_at, uniform
 
 
 class RandomStart(ProgressiveUnmasking):
@@ -64,6 +65,25 @@ class Mixed(ProgressiveUnmasking):
         return batch | {"hidden": torch.where(is_random[:, None], masks, batch["hidden"])}
 
 
+class Bounded(ProgressiveUnmasking):
+    """Fast-forward skips one stage at most, so that no chain loses more than half of its visits.
+
+    From stage n, an ordinary step leads to a random number of tokens of stage n + 1. Fast-forward
+    leads at most to a random number of stage n + 2, or of the last stage: of the hidden positions,
+    only so many of the highest score are open to it. A model that is surer than tau of everything
+    thus still sees every chain at ceil((stages + 1) / 2) stages.
+    """
+
+    def advance(self, score, confidence):
+        prompt, hidden, stage = (self.visited(name) for name in ("prompt", "hidden", "stage"))
+        effective, r = (~prompt).sum(1), uniform(len(stage), self.generator)
+        most = tokens_at((stage + 2 + r) / self.stages, effective)
+        last = ((stage + 3) * effective - 1) // self.stages  # stage n + 2 has no more: r is rounded
+        room = torch.minimum(most, last) - (effective - hidden.sum(1))
+        open_to_it = policies.reveal(score, hidden, room)
+        super().advance(score, confidence.masked_fill(~open_to_it, 0))
+
+
 class Explore(ProgressiveUnmasking):
     """With probability EPSILON a row's step reveals at random, whatever the model is sure of.
 
@@ -94,6 +114,7 @@ CHAINS = {
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,
     "puma_mixed": Mixed,
+    "puma_bounded": Bounded,
     "puma_explore": Explore,
     "puma_reverse": Reverse,
 }
