@@ -95,10 +95,17 @@ class RandomMasking:
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
-        self.effective = (~prompt).sum(1)
+        self.prompt = prompt
         block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
-        hidden = random_masks(prompt, self.generator, block)
+        hidden = self.hide(prompt, block)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
+
+    def hide(self, prompt, block):
+        return random_masks(prompt, self.generator, block)
+
+    @property
+    def effective(self):
+        return (~self.prompt).sum(1)
 
     def advance(self, score, confidence):
         """Random masks do not depend on the model: the next batch is drawn afresh."""
@@ -117,7 +124,7 @@ class NextToken(RandomMasking):
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt = self.queue.take(self.every_row)
-        self.effective = (~prompt).sum(1)
+        self.prompt = prompt
         return Batch(x0, x0, ~prompt, block=1)
 
 
@@ -321,9 +328,15 @@ def random_masks(prompt, generator, block=0):
     In blocks, if `block` is their size: each is a row of its own.
     """
     rows = prompt.reshape(-1, block or prompt.shape[1])
-    effective = (~rows).sum(1)
-    count = 1 + (uniform(len(rows), generator) * effective).long().clamp(max=effective - 1)
-    return choose_random(~rows, count, generator).view_as(prompt)
+    share = uniform(len(rows), generator)
+    return masks_of_share(rows, share, generator).view_as(prompt)
+
+
+def masks_of_share(prompt, share, generator):
+    """Random masks of a share (B,) in [0, 1) of each row: of 1 + share * L_eff positions."""
+    effective = (~prompt).sum(1)
+    count = 1 + (share * effective).long().clamp(max=effective - 1)
+    return choose_random(~prompt, count, generator)
 
 
 def random_reveal(prompt, stage, stages, generator):

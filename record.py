@@ -42,7 +42,7 @@ class Log:
 
     def __init__(self, path, config, start, total, rank):
         self.path, self.rank, self.evaluated = path, rank, True
-        self.losses, self.hidden, self.taken, self.shown = [], [], None, {}
+        self.losses, self.hidden, self.taken, self.shown = [], [], 0, {}
         if rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             old = read_lines(path) if start else []
@@ -58,21 +58,10 @@ class Log:
         self.losses.append(loss.detach())  # they stay on the device until they are reported
         self.hidden.append(hidden)
 
-    def contexts(self, taken):
-        """What was trained on since the last report; taken: examples used up in all, ()."""
-        import torch
+    def report_training(self, iteration, rows, values, taken):
+        """The mean loss since the last report, what was trained on, and examples per second.
 
-        share, taken = torch.cat(self.hidden), int(taken)
-        used, self.taken, self.hidden = taken - self.taken, taken, []
-        return {
-            "visits": round(len(share) / used, 4) if used else None,
-            "hidden": round(share.mean().item(), 4),
-            "tenths": share.float().histc(10, 0, 1).int().tolist(),
-        }
-
-    def report_training(self, iteration, rows, values):
-        """The mean loss since the last report, and examples per second; rows: of one forward pass.
-
+        rows: of one forward pass; taken (): the examples that this process has used up.
         Raises SystemExit where the loss is not finite: on every process that has such a loss.
         """
         import torch  # not at the top: figures are drawn without it
@@ -81,11 +70,13 @@ class Log:
         loss = torch.stack(self.losses).mean().item()
         if not math.isfinite(loss):
             raise SystemExit(f"the loss is {loss} at iteration {iteration}; try a smaller --lr")
-        values = {"iter": iteration, "loss": loss} | values | {"examples_per_second": rate}
+        used, self.taken = int(taken) - self.taken, int(taken)
+        values |= contexts(torch.cat(self.hidden), used) | {"examples_per_second": rate}
+        values = {"iter": iteration, "loss": loss} | values
         self.write({"type": "train"} | values)
         self.shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
         self.bar.set_postfix(self.shown)
-        self.losses, self.since = [], time.perf_counter()
+        self.losses, self.hidden, self.since = [], [], time.perf_counter()
 
     def report_evaluation(self, iteration, result, seconds):
         """A result of eval.evaluate; the seconds that it took do not count as training."""
@@ -97,6 +88,15 @@ class Log:
     def write(self, line):
         if self.rank == 0:
             append_lines(self.path, [line])
+
+
+def contexts(hidden, used):
+    """What was trained on: hidden (rows,), the share of each row; used: examples used up."""
+    return {
+        "visits": round(len(hidden) / used, 4) if used else None,
+        "hidden": round(hidden.mean().item(), 4),
+        "tenths": hidden.float().histc(10, 0, 1).int().tolist(),
+    }
 
 
 def origin():

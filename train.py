@@ -67,12 +67,13 @@ digits = 16  # of each of the two numbers
 digit_order = "highest"  # of a row's digits: highest first, or lowest
 long_chains = False  # training sums have long carry chains as often as short ones
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma (variants: studies/ablations.py), mdm: random masks, ar: next token
+method = "puma"  # puma, mdm: random masks, ar: next token; others: studies/ablations.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals all with confidence above this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 chains_from = 0  # the iteration from which there are chains; before it, random masks
+chains_until = 0  # the iteration from which there are random masks again; 0 = never
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model (a pretrained one has its own shape: these are not used) ---------------------------
@@ -136,6 +137,7 @@ def main(config):
         if run.rank == 0:
             print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
         log = Log(run.keeper.folder / "metrics.jsonl", config, run.start, max_iters, run.rank)
+    log.taken = int(run.stream.queue.taken)
     result, rank = train(run, log), run.rank
     del run  # DDP must go before the process group does, or it may wait for ever
     backend.stop()
@@ -164,7 +166,7 @@ def set_up(config):
     # Without EMA a shallow copy: the model's own weights, but never compiled.
     averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
-    stream = make_stream(task.train, model.mask_token, where, rank, world)
+    stream = make_stream(task.train, model, where, rank, world)
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
     objective = kind(model, policies.get(policy), papl)
     parts = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
@@ -189,7 +191,6 @@ def set_up(config):
 def train(run, log):
     """The loop, from run.start to max_iters; the last evaluation."""
     stop, result = stop_on_signal(), None
-    log.taken = int(run.stream.queue.taken)
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
@@ -199,13 +200,12 @@ def train(run, log):
             group["lr"] = lr_at(iteration)
         for micro in range(accumulate):
             batch = run.stream.batch(iteration)  # x, x0, hidden, block
-            hidden_share = batch.hidden.sum(1) / run.stream.effective
             with backend.synchronised(run.objective, micro == accumulate - 1):
                 with run.autocast:
                     loss, score, confidence = run.objective(*batch)  # one forward pass
                 (loss / accumulate).backward()
+            log.add(loss, batch.hidden.sum(1) / run.stream.effective)
             run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
-            log.add(loss, hidden_share)
         norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), grad_clip or math.inf)
         run.optimizer.step()
         run.optimizer.zero_grad()
@@ -216,8 +216,7 @@ def train(run, log):
         if done % log_interval == 0:
             epoch = run.stream.queue.known * run.world / len(run.task.train)
             values = {"grad_norm": norm.item(), "epoch": epoch, "lr": lr_at(iteration)}
-            values |= log.contexts(run.stream.queue.taken)
-            log.report_training(done, batch_size * run.world, values)
+            log.report_training(done, batch_size * run.world, values, run.stream.queue.taken)
         if keep_every and done % keep_every == 0:
             run.keeper.save_weights(done, batch.block)
         stopping = backend.any_process(stop.is_set())
@@ -260,9 +259,11 @@ def check():
         eval_interval=eval_interval, eval_batch_size=eval_batch_size, log_interval=log_interval,
         checkpoint_interval=checkpoint_interval,
     )  # fmt: skip
-    at_least(0, chains_from=chains_from, lora_rank=lora_rank)
+    at_least(0, chains_from=chains_from, chains_until=chains_until, lora_rank=lora_rank)
     if chains_from >= max_iters > 0 and method not in ("mdm", "ar"):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
+    if chains_from and chains_until:
+        raise ValueError("chains_from and chains_until: expected one of them")
     tasks.get(dataset)
     if method not in ("mdm", "ar"):
         chain_class()
@@ -369,9 +370,9 @@ def update_average(averaged, model, n):
     torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
 
 
-def make_stream(data, mask_token, where, rank, world):
+def make_stream(data, model, where, rank, world):
     """Where the training contexts come from (puma.py)."""
-    queue = ExampleQueue(data, batch_size, where, seed, rank, world)
+    queue, mask_token = ExampleQueue(data, batch_size, where, seed, rank, world), model.mask_token
     generator = torch.Generator(where).manual_seed(seed * world + rank)
     if method == "ar":
         return NextToken(queue, mask_token, generator)
@@ -386,21 +387,27 @@ def make_stream(data, mask_token, where, rank, world):
         )
     else:
         chains = chain_class()(queue, mask_token, generator, k_schedule, tau, buffer)
+        if hasattr(chains, "model"):  # a variant that asks it more than once
+            chains.model = model
+    if chains_until:
+        from studies.ablations import RandomLast
+
+        return RandomLast(masks, chains, chains_until)
     return RandomFirst(masks, chains, chains_from) if chains_from else chains
 
 
 def chain_class():
-    """The buffer of PUMA or of a variant. Raises ValueError for another method."""
+    """PUMA's stream or another one. Raises ValueError for another method."""
     if method == "puma":
         return ProgressiveUnmasking
-    from studies.ablations import CHAINS
+    from studies.ablations import STREAMS
 
-    if method not in CHAINS or block_schedule:
-        others = ", ".join(CHAINS)
+    if method not in STREAMS or block_schedule:
+        others = ", ".join(STREAMS)
         raise ValueError(
             f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
         )
-    return CHAINS[method]
+    return STREAMS[method]
 
 
 def stop_on_signal():

@@ -12,7 +12,7 @@ dataset = "addition"
 digits = 16
 digit_order = "highest"
 train_examples = 1_000_000  # more than a run uses up
-test_examples = 1024  # 256 of each stratum of carry chains: 0-1, 2-3, 4-7, 8-16
+test_examples = 512  # 128 of each stratum of carry chains: 0-1, 2-3, 4-7, 8-16
 
 k_schedule = [(0, 7)]  # of 49 tokens, the prompt included: 7 stages
 tau = 0.9

@@ -126,7 +126,7 @@ def direction(order):
 
 
 def prompts(n, digits):
-    return np.broadcast_to(np.arange(3 * digits + 1) < 2 * digits, (n, 3 * digits + 1))
+    return np.tile(np.arange(3 * digits + 1) < 2 * digits, (n, 1))
 
 
 def parse(text, digits):
