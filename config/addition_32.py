@@ -2,7 +2,7 @@
 #
 #     python train.py config/addition_32.py                                # PUMA
 #     python train.py config/addition_32.py --method=mdm                   # random masks
-#     python train.py config/addition_32.py --tau=None --papl=1 --method=mdm   # PAPL
+#     python train.py config/addition_32.py --method=mdm --papl=1          # PAPL
 #
 # 0.4M parameters; no time was measured. Known of that paper: 20,000 sums, 2 layers of 128, 300,000
 # updates of 256 rows, AdamW at 1e-3, float32, an average of 0.9999, tau 0.9, a chain per row of the

@@ -99,12 +99,12 @@ class Mixed(ProgressiveUnmasking):
 
 
 class Bounded(ProgressiveUnmasking):
-    """Fast-forward skips one stage at most, so that no chain loses more than half of its visits.
+    """Fast-forward skips one stage at most, so that a chain keeps at least half of its visits.
 
     From stage n, an ordinary step leads to a random number of tokens of stage n + 1. Fast-forward
-    leads at most to a random number of stage n + 2, or of the last stage: of the hidden positions,
-    only so many of the highest score are open to it. A model that is surer than tau of everything
-    thus still sees every chain at ceil((stages + 1) / 2) stages.
+    leads at most to a random number of stage n + 2, and never past the last stage: of the hidden
+    positions only so many, of the highest score, are open to it. Where the model is surer than tau
+    of everything, a chain still has (stages + 1) / 2 visits or more.
     """
 
     def advance(self, score, confidence):
