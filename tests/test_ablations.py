@@ -236,6 +236,17 @@ def test_bounded_keeps_half_of_the_visits_of_short_rows(effective):
     assert mean_visits(make_chains(kind=Bounded, tau=0.9, **settings), 1.0) >= without / 2
 
 
+def test_bounded_leads_to_a_random_number_of_the_stage_after_next():
+    """From stage 0: 3 (2 + r), rounded, of 24 tokens; 9 of them would be stage 3."""
+    queue = make_queue(B=6000, n=10**5)
+    stream = Bounded(queue, MASK, torch.Generator().manual_seed(0), [(0, 3)], 0.9)
+    stream.hidden[:], stream.stage[:] = True, 0
+    stream.batch(0)
+    stream.advance(torch.rand(6000, 24), torch.ones(6000, 24))
+    counts = (24 - stream.hidden[0].sum(1)).bincount(minlength=10) / 6000
+    assert counts[6:].tolist() == pytest.approx([1 / 6, 1 / 3, 1 / 2, 0], abs=0.04)
+
+
 def test_bounded_reveals_what_puma_would_but_less_of_it():
     """Beyond the ordinary step only the surest, and no position that PUMA would not reveal."""
     stream = make_chains(kind=Bounded, tau=0.9, n=10**5)
@@ -275,6 +286,9 @@ def test_adaptive_holds_the_visits_where_the_model_is_sure_of_all(confidence):
     assert mean_visits(make_chains(**settings), confidence) == 1
     stream = make_chains(kind=Adaptive, **settings)
     assert mean_visits(stream, confidence, 1000, 300) == pytest.approx(4, rel=0.15)
+    other = make_chains(kind=Adaptive, **settings)
+    other.load_state_dict(stream.state_dict())
+    assert other.nines.equal(stream.nines) and other.nines.item() > 1.1
 
 
 def test_adaptive_never_has_less_than_the_threshold_of_the_run():

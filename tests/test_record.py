@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from record import appearing, write
+from record import Log, appearing, contexts, read_lines, write
 
 ROOT = Path(__file__).parent.parent
 KILLED = """
@@ -80,3 +81,25 @@ def test_processes_that_write_the_same_file_do_not_meet(tmp_path, monkeypatch):
             two.write_text("two")
         assert (tmp_path / "a").read_text() == "two" and one.read_text() == "one"
     assert (tmp_path / "a").read_text() == "one"
+
+
+def test_contexts_of_a_worked_example():
+    hidden = torch.tensor([1.0, 1.0, 0.95, 0.5, 0.1, 0.05, 0.0, 0.4])
+    assert contexts(hidden, used=5) == {
+        "visits": 1.6, "hidden": 0.5, "tenths": [2, 1, 0, 0, 1, 1, 0, 0, 0, 3]
+    }  # fmt: skip
+    assert contexts(hidden, used=0)["visits"] is None  # JSON has no infinity
+
+
+def test_each_report_is_of_what_came_since_the_one_before(tmp_path):
+    log = Log(tmp_path / "metrics.jsonl", {}, 0, 10, rank=0)
+    log.taken = 100  # the first chains
+    for iteration, taken in enumerate([100, 104, 105], start=1):
+        for _ in range(2):
+            log.add(torch.tensor(1.0 * iteration), torch.full((4,), iteration / 4))
+        log.report_training(iteration, 4, {}, torch.tensor(taken))
+    log.bar.close()
+    lines = read_lines(tmp_path / "metrics.jsonl")[1:]
+    assert [line["visits"] for line in lines] == [None, 2, 8]
+    assert [line["hidden"] for line in lines] == [0.25, 0.5, 0.75]
+    assert [sum(line["tenths"]) for line in lines] == [8] * 3
