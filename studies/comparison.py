@@ -58,7 +58,7 @@ def load_run(folder):
         raise SystemExit(str(error)) from None
     configs = [r["config"] for r in records if r["type"] == "config"]
     evaluations = {
-        r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]}
+        r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
         for r in records
         if r["type"] == "eval" and "accuracy" in r
     }
@@ -68,6 +68,12 @@ def load_run(folder):
     if config.get("init_from", "").endswith(".pt"):  # the path has the seed in it
         config["init_from"] = "another run"
     return Run(str(folder), config, evaluations)
+
+
+def of_strata(evaluation):
+    """Accuracy by stratum, {"<policy> <stratum>": share}, of a task that has strata."""
+    parts = evaluation.get("strata", {}).items()
+    return {f"{policy} {name}": share for policy, part in parts for name, share in part.items()}
 
 
 def read_result(run, name):
