@@ -1,4 +1,4 @@
-"""Addition: sums of two numbers of D digits, generated. The answer has one order; a mask has none.
+"""Addition: sums of two numbers of D digits, generated; low digits decide what high ones are.
 
 A row holds the digits of both numbers and of their sum, L = D + D + (D + 1), the highest digit
 first or the lowest: token d is the digit d, token 10 the mask. The prompt is the two numbers.
@@ -7,9 +7,10 @@ Column 0 is that of the units, whatever the order in a row.
 A *carry chain* begins in a column whose digits add up to 10 or more and goes on through the columns
 above as long as these add up to 9: what they carry cannot be told from fewer columns. Its length is
 the number of its columns: 5 + 5 has a chain of 1, 95 + 5 one of 2, 99 + 1 one of 2. Uniform digits
-seldom have a long one, so test sums come in strata of their longest chain,
-0-1, 2-3, 4-7, ..., the last up to D, equally filled. Within a stratum all lengths are equally
-likely; such a sum is uniform but for one chain of that length in a random place.
+seldom have a long one, so test sums come in strata of their longest chain, 0-1, 2-3, 4-7, ..., the
+last up to D, equally filled: accuracy is the mean over these, not that of uniform sums. Within a
+stratum all lengths are equally likely; such a sum is uniform but for one chain of that length in a
+random place.
 
 A sum is a function of its index, so a training set of any size takes no memory, and one that is
 larger than a run needs gives it a new sum each time. The checksum of two numbers says whether they
@@ -24,8 +25,7 @@ from tasks import Problems, Task
 
 MASK = 10
 ORDERS = "highest", "lowest"
-HELD_OUT = 16  # one of so many sums is
-TEST_INDEX = 1 << 62  # where the test sums begin; training sums begin at 0
+HELD_OUT = 16  # one in so many sums is
 ATTEMPTS = 1 << 32  # between the seeds of two attempts at a sum; columns are in between
 CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) >= 10)  # (45, 2) pairs of digits
 NO_CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) < 10)  # (55, 2)
@@ -113,6 +113,12 @@ def draw(index, chain, digits, test):
     return numbers
 
 
+def between(low, high, index):
+    """A whole number low..high for each index (n,)."""
+    span = np.asarray(high - low + 1, np.uint64)
+    return low + (scramble(np.asarray(index, np.uint64)) % span).astype(int)
+
+
 # -- rows ------------------------------------------------------------------------------------------
 def rows_of(numbers, order):
     """Tokens (n, L) of numbers (n, 2, D)."""
@@ -127,6 +133,11 @@ def direction(order):
 
 def prompts(n, digits):
     return np.tile(np.arange(3 * digits + 1) < 2 * digits, (n, 1))
+
+
+def in_digits(digits):
+    """Digits, units first, as a number is written."""
+    return "".join(map(str, digits[::-1]))
 
 
 def parse(text, digits):
@@ -169,8 +180,8 @@ class Sums(Problems):
     @classmethod
     def of_strata(cls, count, digits, order):
         """Held-out sums: of the strata in turn, so that these are equally filled."""
-        index = TEST_INDEX + np.arange(count)
-        shortest, longest = np.array(strata(digits))[np.arange(count) % len(strata(digits))].T
+        index = np.arange(count)
+        shortest, longest = np.array(strata(digits))[index % len(strata(digits))].T
         return cls(draw(index, between(shortest, longest, index), digits, test=True), order)
 
     def __len__(self):
@@ -240,17 +251,6 @@ class HeldOut:
     def __getitem__(self, indices):
         rows = rows_of(self.sums.numbers[indices], self.sums.order)
         return rows, prompts(len(rows), self.sums.digits)
-
-
-def in_digits(digits):
-    """Digits, units first, as a number is written."""
-    return "".join(map(str, digits[::-1]))
-
-
-def between(low, high, index):
-    """A whole number low..high for each index (n,)."""
-    span = np.asarray(high - low + 1, np.uint64)
-    return low + (scramble(np.asarray(index, np.uint64)) % span).astype(int)
 
 
 def load(config):
