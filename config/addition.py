@@ -4,8 +4,10 @@
 #     python train.py config/addition.py --method=mdm             # random masks, the same budget
 #     python train.py config/addition.py --tau=None               # PUMA without fast-forward
 #
-# 0.4M parameters, one laptop core, five minutes, no download. The answer is certain, yet its high
-# digits wait for the carries of the low ones: a task on which PUMA does harm (arXiv 2605.29123).
+# 0.4M parameters, nine minutes of one core, no download. The answer is certain, yet its high digits
+# wait for the carries of the low ones: a task on which PUMA does harm (arXiv 2605.29123). Expect
+# its accuracy to fall in the second half of a run (seed 1: 98.8 % at 1,500, 94.1 % at the end),
+# while `visits` in metrics.jsonl falls from 7 to 1.0: it is surer than 0.9 of every position.
 name = "addition"
 device = "cpu"
 dataset = "addition"
