@@ -236,19 +236,31 @@ def evaluate(task, model, block, samplers, most, size, rank, world):
     own: the same at every call, and training's is left as it was.
     """
     device = model.lm_head.weight.device
-    mine = np.arange(rank, len(task.test), world)
+    mine, strata = np.arange(rank, len(task.test), world), task.test.strata
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        solved = []
+        counts = []
         for sampler in samplers:
             torch.manual_seed(rank)
             x, hidden = tasks.problems_on(device, task.test, mine)
             tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
             judged = task.test.judge(tokens.cpu().numpy(), mine)
-            solved.append(sum(each["kind"] == "correct" for each in judged))
+            counts += count([each for each in judged if each["kind"] == "correct"], strata)
         loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
-    *solved, n, loss, rows = backend.total([*solved, len(mine), loss, rows])
-    accuracy = {s.policy: count / n for s, count in zip(samplers, solved, strict=True)}
-    return {"accuracy": accuracy, "val_loss": loss / rows, "examples": int(n)}
+    loss, rows, *counts = backend.total([loss, rows, *count(judged, strata), *counts])
+    width = 1 + len(strata)
+    sizes, *solved = (counts[i : i + width] for i in range(0, len(counts), width))
+    accuracy, by_stratum = {}, {}
+    for sampler, found in zip(samplers, solved, strict=True):
+        share, *rest = (part / max(size, 1) for part, size in zip(found, sizes, strict=True))
+        accuracy[sampler.policy] = share
+        by_stratum[sampler.policy] = dict(zip(strata, rest, strict=True))
+    result = {"accuracy": accuracy} | ({"strata": by_stratum} if strata else {})
+    return result | {"val_loss": loss / rows, "examples": int(sizes[0])}
+
+
+def count(records, strata):
+    """How many records there are: in all, and of each stratum."""
+    return [len(records), *(sum(each["stratum"] == name for each in records) for name in strata)]
 
 
 @torch.no_grad()

@@ -13,6 +13,7 @@ interface: random masks (the baseline), next tokens, and the buffer of chains.
 
     batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
     stream.advance(score, confidence)    (B, L) each, from the forward pass on that batch
+    stream.effective                     L_eff (B,) of the rows of the latest batch, for the record
 
 Not here: the policy, which turned logits into the score in losses.predictions; chains per block
 (block.py). `advance` never copies to the host and its shapes are static.
@@ -94,9 +95,17 @@ class RandomMasking:
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt, _ = self.queue.take(self.every_row)
+        self.prompt = prompt
         block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
-        hidden = random_masks(prompt, self.generator, block)
+        hidden = self.hide(prompt, block)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
+
+    def hide(self, prompt, block):
+        return random_masks(prompt, self.generator, block)
+
+    @property
+    def effective(self):
+        return (~self.prompt).sum(1)
 
     def advance(self, score, confidence):
         """Random masks do not depend on the model: the next batch is drawn afresh."""
@@ -121,6 +130,7 @@ class NextToken(RandomMasking):
     def batch(self, iteration):
         self.queue.top_up()
         x0, prompt, _ = self.queue.take(self.every_row)
+        self.prompt = prompt
         return Batch(x0, x0, ~prompt, block=1)
 
 
@@ -139,6 +149,10 @@ class RandomFirst:
     def batch(self, iteration):
         self.current = self.masks if iteration < self.until else self.chains
         return self.current.batch(iteration)
+
+    @property
+    def effective(self):
+        return self.current.effective
 
     def advance(self, score, confidence):
         self.current.advance(score, confidence)
@@ -195,6 +209,10 @@ class Buffer:
         """Hidden positions of chains that start at `stage` (B,); at stage 0, all of them."""
         later = random_reveal(prompt, stage, self.stages, self.generator)
         return torch.where(stage[:, None] > 0, later, ~prompt)
+
+    @property
+    def effective(self):
+        return (~self.visited("prompt")).sum(1)
 
     def visited(self, name):
         """The part of the state `name` that belongs to the batch visited now, (B, ...)."""
@@ -360,9 +378,15 @@ def random_masks(prompt, generator, block=0):
     In blocks, if `block` is their size: each is a row of its own.
     """
     rows = prompt.reshape(-1, block or prompt.shape[1])
-    effective = (~rows).sum(1)
-    count = 1 + (uniform(len(rows), generator) * effective).long().clamp(max=effective - 1)
-    return choose_random(~rows, count, generator).view_as(prompt)
+    share = uniform(len(rows), generator)
+    return masks_of_share(rows, share, generator).view_as(prompt)
+
+
+def masks_of_share(prompt, share, generator):
+    """Random masks of a share (B,) in [0, 1) of each row: of 1 + share * L_eff positions."""
+    effective = (~prompt).sum(1)
+    count = 1 + (share * effective).long().clamp(max=effective - 1)
+    return choose_random(~prompt, count, generator)
 
 
 def random_reveal(prompt, stage, stages, generator):

@@ -3,12 +3,19 @@
 metrics.jsonl, one JSON object per line:
 
     {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first, at each resume
-    {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "examples_per_second"}
-    {"type": "eval", "iter", "accuracy": {policy: share}, "val_loss", "examples"}
+    {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "visits", "hidden", "tenths",
+     "examples_per_second"}
+    {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
 `iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
 use for several updates). grad_norm is taken before clipping; accuracy and val_loss are those of the
-averaged weights.
+averaged weights. strata: {policy: {stratum: share}}, of a task that has them.
+
+Three numbers say what a run is trained on, since the line before (of the first process): `visits`,
+the rows trained for each example used up, null where none was; `hidden`, the mean share of a row's
+positions but the prompt that are hidden; `tenths`, how many rows have 0 to 10 % hidden, 10 to 20 %,
+... Visits that fall to 1 say that chains end at once, and all is hidden: the model is surer than
+tau of every position.
 """
 
 import contextlib
@@ -86,7 +93,7 @@ class Log:
     def __init__(self, path, config, start, total, rank, changes):
         self.path, self.rank, self.evaluated = path, rank, True
         self.updates, self.checked, self.shown = [], 0, {}
-        self.lines, self.size, self.failed = [], -1, False
+        self.taken, self.lines, self.size, self.failed = 0, [], -1, False
         if rank == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             kept = read_until(path, start) if start else []
@@ -98,9 +105,12 @@ class Log:
         self.bar = tqdm(total=total, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
         self.since = time.perf_counter()
 
-    def add(self, loss, norm):
-        """Of one update, the loss and the gradient's norm; they stay on the device for now."""
-        self.updates.append((loss, norm))
+    def add(self, loss, norm, hidden):
+        """Of one update, on the device for now: loss and gradient's norm, both ().
+
+        hidden (rows,): the share of the positions to predict that was hidden in each row.
+        """
+        self.updates.append((loss, norm, hidden))
 
     def fault(self, iteration):
         """What is not finite in the updates added since the last call, up to `iteration`; or ""."""
@@ -108,21 +118,27 @@ class Log:
 
         new = self.updates[self.checked :]
         self.checked = len(self.updates)
-        pairs = torch.stack([torch.stack(pair) for pair in new]).tolist() if new else []
+        pairs = torch.stack([torch.stack(each[:2]) for each in new]).tolist() if new else []
         for at, (loss, norm) in enumerate(pairs, start=iteration - len(new) + 1):
             if not math.isfinite(loss + norm):
                 return f"the loss is {loss}, the gradient's norm {norm} at iteration {at}"
         return ""
 
-    def report_training(self, iteration, rows, values):
-        """The mean loss since the last report, and examples per second; rows: of one update."""
+    def report_training(self, iteration, values, world, taken):
+        """The mean loss since the last report, what was trained on, and examples per second.
+
+        world: processes; taken (): the examples that this one has used up.
+        """
         import torch
 
-        rate = rows * len(self.updates) / (time.perf_counter() - self.since)
-        loss = torch.stack([loss for loss, _ in self.updates]).mean().item()
-        norm = self.updates[-1][1].item()
-        line = {"iter": iteration, "loss": loss, "grad_norm": norm} | values
-        self.write({"type": "train"} | line | {"examples_per_second": rate})
+        losses, norms, hidden = zip(*self.updates, strict=True)
+        hidden = torch.cat(hidden)
+        rate = world * len(hidden) / (time.perf_counter() - self.since)
+        used, self.taken = int(taken) - self.taken, int(taken)
+        loss = torch.stack(losses).mean().item()
+        line = {"iter": iteration, "loss": loss, "grad_norm": norms[-1].item()} | values
+        line |= contexts(hidden, used) | {"examples_per_second": rate}
+        self.write({"type": "train"} | line)
         self.shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
         self.bar.set_postfix(self.shown)
         self.updates, self.checked, self.since = [], 0, time.perf_counter()
@@ -158,6 +174,15 @@ class Log:
 def say(text):
     """A line on the standard error that leaves a progress bar whole."""
     tqdm.write(text, file=sys.stderr)
+
+
+def contexts(hidden, used):
+    """What was trained on: hidden (rows,), the share of each row; used: examples used up."""
+    return {
+        "visits": round(len(hidden) / used, 4) if used else None,
+        "hidden": round(hidden.mean().item(), 4),
+        "tenths": hidden.float().histc(10, 0, 1).int().tolist(),
+    }
 
 
 def origin():
@@ -278,6 +303,9 @@ def in_words(row):
         f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
         for name, score, (low, high) in scores(row)
     ]
+    for name, part in row.get("strata", {}).items():
+        low, high = part["interval"]
+        lines.append(f"{part['accuracy']:.1%} [{low:.1%}, {high:.1%}] of stratum {name}")
     if "tokens_per_step" in row:
         lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
     if row.get("seconds") is not None:

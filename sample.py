@@ -3,6 +3,7 @@
     python sample.py --out_dir=out/sudoku_mini_puma_1              a held-out puzzle of the run
     python sample.py --prompt=1......23....4.5.....2...5.12..3..5. --watch
     python sample.py --out_dir=out/gsm_mini_puma_1 --prompt="Ann has 3 pens ..."
+    python sample.py --out_dir=out/addition_puma_1 --prompt=95+5
     python sample.py --policy=entropy --reveal=1 --temperature=0.5     any sampler
 
 `generate` is what evaluation and studies call, too; a `Sampler` is the list of its settings.
@@ -28,7 +29,7 @@ from losses import chunks
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
-prompt = ""  # a puzzle, row by row, 0 or . = blank; or a question; "" = the first held-out problem
+prompt = ""  # a puzzle, row by row, 0 or . = blank; 12+34; a question; "" = the first held-out one
 watch = False  # show it filling in, in the terminal
 delay = 0.15  # seconds per step of watch
 seed = 1  # of the sampled tokens and of the random policy

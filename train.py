@@ -60,7 +60,7 @@ out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
 init_from = "scratch"  # scratch, resume, continue; FILE.pt of a run, or hf:FOLDER, hf:NAME
 # -- data ------------------------------------------------------------------------------------
-dataset = "sudoku"  # sudoku; text: questions, each followed by a program; instructions
+dataset = "sudoku"  # sudoku; addition; text: questions, each followed by a program; instructions
 train_examples = 200_000  # to generate; of files all are used
 test_examples = 512
 # -- data: text ------------------------------------------------------------------------------
@@ -71,13 +71,18 @@ text_length = 176  # tokens of a generated problem; longer ones are dropped
 box = (2, 3)  # rows and columns of a Sudoku box
 clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
 data_file = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
+# -- data: addition --------------------------------------------------------------------------
+digits = 16  # of each of the two numbers
+digit_order = "highest"  # of a row's digits: highest first, or lowest
+long_chains = False  # training sums have long carry chains as often as short ones
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma (variants: studies/ablations.py), mdm: random masks, ar: next token
+method = "puma"  # puma, mdm: random masks, ar: next token; others: studies/ablations.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals all with confidence above this; None = off
 buffer = 8  # chains held, in batches; they are visited in turn
 chains_from = 0  # the iteration from which there are chains; before it, random masks
+chains_until = 0  # the iteration from which there are random masks again; 0 = never
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model (a pretrained one has its own shape: these are not used) ---------------------------
@@ -128,7 +133,10 @@ LIMITS = """
     1 <= clues <= 1023
     0 <= tau <= 1    # a probability, or None
     1 <= buffer <= 10**6
+    1 <= digits <= 1000
     0 <= chains_from <= 10**9
+    0 <= chains_until <= 10**9
+    chains_from * chains_until == 0    # random masks first or last, not both
     0 <= papl <= 1000
     1 <= dim <= 10**6
     1 <= layers <= 1000
@@ -191,6 +199,7 @@ def main(config):
                 print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
             file = folder / "metrics.jsonl"
             log = Log(file, config, run.start, max_iters, rank, run.changes)
+            log.taken = int(run.stream.queue.taken)
         with backend.lost_processes_as_messages(run.keeper.latest), log.bar:
             result = train(run, log)
     del run  # DDP must go before the process group does, or it may wait for ever
@@ -214,7 +223,7 @@ def set_up(config, folder, lock, world, rank, where):
     averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
     start = saved["iteration"] if saved else 0
-    stream = make_stream(task.train, model.mask_token, where, rank, world, start if changes else 0)
+    stream = make_stream(task.train, model, where, rank, world, start if changes else 0)
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
     objective = kind(model, policies.get(policy), papl)
     parts = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
@@ -282,7 +291,7 @@ def train(run, log):
             stop_unless_finite(run, log, done, saves or keeps)
         if logs:
             values = {"epoch": run.stream.queue.passes(), "lr": lr_at(iteration)}
-            log.report_training(done, batch_size * accumulate * run.world, values)
+            log.report_training(done, values, run.world, run.stream.queue.taken)
         if keeps:
             run.keeper.save_weights(done, block)
         if saves or (logs and backend.any_process(run.keeper.behind)):
@@ -297,8 +306,8 @@ def train(run, log):
 
 
 def update(run, iteration):
-    """One step of the optimizer; the loss, and the gradient's norm before clipping."""
-    losses = []
+    """One step of the optimizer; what record.Log.add takes, the norm before clipping."""
+    losses, hidden = [], []
     for group in run.optimizer.param_groups:
         group["lr"] = lr_at(iteration)
     for micro in range(accumulate):
@@ -307,6 +316,7 @@ def update(run, iteration):
             with run.autocast:
                 loss, score, confidence = run.objective(*batch)  # one forward pass
             (loss / accumulate).backward()
+        hidden.append(batch.hidden.sum(1) / run.stream.effective)
         run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
         losses.append(loss.detach())
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), grad_clip or math.inf)
@@ -314,7 +324,7 @@ def update(run, iteration):
     run.optimizer.zero_grad()
     if ema:
         update_average(run.averaged, run.model, iteration)
-    return torch.stack(losses).mean(), norm
+    return torch.stack(losses).mean(), norm, torch.cat(hidden)
 
 
 def stop_unless_finite(run, log, done, weights):
@@ -414,7 +424,7 @@ def check_pretrained():
         raise ValueError(
             f"init_from {init_from!r}: expected scratch, resume, continue, FILE.pt or hf:FOLDER"
         )
-    if dataset == "sudoku" or method == "ar":
+    if dataset in ("sudoku", "addition") or method == "ar":
         raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
 
 
@@ -494,12 +504,12 @@ def update_average(averaged, model, n):
     torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
 
 
-def make_stream(data, mask_token, where, rank, world, start):
+def make_stream(data, model, where, rank, world, start):
     """Where the training contexts come from (puma.py).
 
     start: the iteration, if it is to go on with changes: chance is then another one.
     """
-    queue = ExampleQueue(data, batch_size, where, seed, rank, world)
+    queue, mask_token = ExampleQueue(data, batch_size, where, seed, rank, world), model.mask_token
     generator = torch.Generator(where).manual_seed(seed * world + rank + CHANCE * start)
     if method == "ar":
         return NextToken(queue, mask_token, generator)
@@ -514,21 +524,27 @@ def make_stream(data, mask_token, where, rank, world, start):
         )
     else:
         chains = chain_class()(queue, mask_token, generator, k_schedule, tau, buffer)
+        if hasattr(chains, "model"):  # a variant that asks it more than once
+            chains.model = model
+    if chains_until:
+        from studies.ablations import RandomLast
+
+        return RandomLast(masks, chains, chains_until)
     return RandomFirst(masks, chains, chains_from) if chains_from else chains
 
 
 def chain_class():
-    """The buffer of PUMA or of a variant. Raises ValueError for another method."""
+    """PUMA's stream or another one. Raises ValueError for another method."""
     if method == "puma":
         return ProgressiveUnmasking
-    from studies.ablations import CHAINS
+    from studies.ablations import STREAMS
 
-    if method not in CHAINS or block_schedule:
-        others = ", ".join(CHAINS)
+    if method not in STREAMS or block_schedule:
+        others = ", ".join(STREAMS)
         raise ValueError(
             f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
         )
-    return CHAINS[method]
+    return STREAMS[method]
 
 
 def stop_on_signal():

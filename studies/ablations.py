@@ -1,15 +1,32 @@
-"""Variants of PUMA that exist only to be compared with it: `train.py --method=puma_<variant>`.
+"""Streams that exist only to be compared with PUMA's: variants of it, and rivals from other papers.
 
-Each changes one thing of puma.ProgressiveUnmasking: what happens after a step (`refill`), before it
-(`advance`) or when K changes (`switch`). All chance comes from self.generator, which a checkpoint
-holds, so that runs resume exactly. Where the choice of contexts sees x only, and never a hidden
-token of x0, the minimiser of the loss stays what it is (Proposition 2 of the paper): that holds for
-all of these.
+`train.py --method=NAME` with a name of STREAMS. The variants, puma_NAME, change one thing of
+puma.ProgressiveUnmasking: what happens after a step (`refill`), before it (`advance`) or when K
+changes (`switch`). All chance comes from self.generator, which a checkpoint holds, so that runs
+resume exactly. Where the choice of contexts sees x only, and never a hidden token of x0, the
+minimiser of the loss stays what it is (Proposition 2 of the paper): that holds for all of these but
+OwnTokens, which says what it has instead.
+
+Other comparisons are settings of train.py: --tau=None chains without fast-forward, --chains_from
+random masks first, --chains_until random masks last, --papl the loss of arXiv 2509.23405.
 """
 
 import torch
 
-from puma import ProgressiveUnmasking, random_masks, random_reveal, uniform
+import policies
+from losses import score_all
+from puma import (
+    Batch,
+    ProgressiveUnmasking,
+    RandomFirst,
+    RandomMasking,
+    choose_random,
+    masks_of_share,
+    random_masks,
+    random_reveal,
+    tokens_at,
+    uniform,
+)
 
 
 class RandomStart(ProgressiveUnmasking):
@@ -22,6 +39,23 @@ class RandomStart(ProgressiveUnmasking):
         batch = super().refill(ended, x0, prompt, hidden, stage)
         start = self.first_state(batch["prompt"], batch["stage"])
         return batch | {"hidden": torch.where(ended[:, None], start, batch["hidden"])}
+
+
+class RandomStage(ProgressiveUnmasking):
+    """A new chain starts at a random stage, in a random state of it, and goes on as any other.
+
+    Every share of hidden tokens then occurs, however soon chains end. On average half of the visits
+    of a chain are left, and as many examples more are used.
+    """
+
+    def refill(self, ended, x0, prompt, hidden, stage):
+        batch = super().refill(ended, x0, prompt, hidden, stage)
+        start = (uniform(len(ended), self.generator) * self.stages).long()
+        state = self.first_state(batch["prompt"], start)
+        return batch | {
+            "hidden": torch.where(ended[:, None], state, batch["hidden"]),
+            "stage": torch.where(ended, start, batch["stage"]),
+        }
 
 
 class LateRefill(ProgressiveUnmasking):
@@ -65,6 +99,25 @@ class Mixed(ProgressiveUnmasking):
         return batch | {"hidden": torch.where(is_random[:, None], masks, batch["hidden"])}
 
 
+class Bounded(ProgressiveUnmasking):
+    """Fast-forward skips one stage at most, so that a chain keeps at least half of its visits.
+
+    From stage n, an ordinary step leads to a random number of tokens of stage n + 1. Fast-forward
+    leads at most to a random number of stage n + 2, and never past the last stage: of the hidden
+    positions only so many, of the highest score, are open to it. Where the model is surer than tau
+    of everything, a chain still has (stages + 1) / 2 visits or more.
+    """
+
+    def advance(self, score, confidence):
+        prompt, hidden, stage = (self.visited(name) for name in ("prompt", "hidden", "stage"))
+        effective, r = (~prompt).sum(1), uniform(len(stage), self.generator)
+        most = tokens_at((stage + 2 + r) / self.stages, effective)
+        last = ((stage + 3) * effective - 1) // self.stages  # stage n + 2 has no more: r is rounded
+        room = torch.minimum(most, last) - (effective - hidden.sum(1))
+        open_to_it = policies.reveal(score, hidden, room)
+        super().advance(score, confidence.masked_fill(~open_to_it, 0))
+
+
 class Explore(ProgressiveUnmasking):
     """With probability EPSILON a row's step reveals at random, whatever the model is sure of.
 
@@ -90,11 +143,132 @@ class Reverse(ProgressiveUnmasking):
         super().advance(-score, torch.zeros_like(confidence))
 
 
+class Adaptive(ProgressiveUnmasking):
+    """Raises the threshold while chains have fewer visits than half of the stages, else lowers it.
+
+    The share of the visited chains that end is one over the mean visits. The threshold is held as
+    `nines` (1,), -log10(1 - tau): 1 for tau = 0.9, and never less than the run's tau. At 8 it is 1
+    to float32: no confidence is above it. Like the ends it depends on visible tokens alone.
+    """
+
+    STATE = (*ProgressiveUnmasking.STATE, "nines")
+    RATE = 0.1  # nines per visit, where twice as many chains end as should
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        if self.tau >= 1:
+            raise ValueError("tau: expected less than 1, from where it rises")
+        self.least = -torch.tensor([1 - self.tau], device=self.x0.device).log10()
+        self.nines = self.least.clone()
+
+    def advance(self, score, confidence):
+        self.tau = 1 - 10**-self.nines
+        super().advance(score, confidence)
+
+    def refill(self, ended, x0, prompt, hidden, stage):
+        too_many = ended.float().mean() * self.stages / 2 - 1
+        nines = (self.nines + self.RATE * too_many).clamp(max=8)
+        self.nines.copy_(nines.maximum(self.least))
+        return super().refill(ended, x0, prompt, hidden, stage)
+
+
+class OwnTokens(ProgressiveUnmasking):
+    """Chains on policy: revealed are the model's own tokens, right or wrong, as when it samples.
+
+    The loss asks for the true tokens at the hidden positions, still. A chain's visible tokens then
+    say nothing of x0 that its prompt does not, so the minimiser is p(x0_i | prompt) in every state:
+    Proposition 2, which is about p(x0_i | x), does not hold. Where the prompt has one answer both
+    are that answer, and chains show what follows a mistake. Elsewhere, as in text, the model would
+    learn to take no notice of its own tokens.
+
+    Asks the model for its tokens in a second pass. The first chains begin with true tokens.
+    """
+
+    STATE = (*ProgressiveUnmasking.STATE, "tokens")
+    model = None  # train.py gives it
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.tokens = self.x0.clone()
+
+    def batch(self, iteration):
+        batch = super().batch(iteration)
+        return batch._replace(x=self.context())
+
+    def context(self):
+        return self.visited("tokens").masked_fill(self.visited("hidden"), self.mask_token)
+
+    @torch.no_grad()
+    def refill(self, ended, x0, prompt, hidden, stage):
+        own = self.model.logits(self.model(self.context())).argmax(-1)
+        revealed = self.visited("hidden") & ~hidden
+        tokens = torch.where(revealed, own, self.visited("tokens"))
+        batch = super().refill(ended, x0, prompt, hidden, stage)
+        return batch | {"tokens": torch.where(ended[:, None], batch["x0"], tokens)}
+
+
+class RandomLast(RandomFirst):
+    """Chains until an iteration, random masks from there on."""
+
+    def batch(self, iteration):
+        self.current = self.chains if iteration < self.until else self.masks
+        return self.current.batch(iteration)
+
+
+class BellMasks(RandomMasking):
+    """Random masks of which few hide almost all or almost nothing (arXiv 2605.13026).
+
+    The share that is hidden is drawn from a bell curve in place of the uniform law: here the
+    sigmoid of a normal variable (two thirds lie in 0.27..0.73), since the abstract, which is what
+    could be read, names none. The loss is not weighted back.
+    """
+
+    def __init__(self, queue, mask_token, generator, *_):
+        super().__init__(queue, mask_token, generator)
+
+    def hide(self, prompt, block):
+        share = torch.randn(len(prompt), generator=self.generator, device=prompt.device).sigmoid()
+        return masks_of_share(prompt, share, self.generator)
+
+
+class SelfAligned(RandomMasking):
+    """Random masks that hide too much, and a pass that reveals what the model is surest of.
+
+    After SAT-Mask ("Efficient Diffusion Language Model Training via Self-Aligned Trajectory
+    Masking": dynamic over-noising, then margin-based partial denoising; its abstract is what could
+    be read). Here the number that stays hidden is uniform in 1..L_eff as with random masks; a
+    random number more, up to all, are hidden at first; true tokens are revealed at those of the
+    largest margin. There is no buffer, each example is used once, and a step costs a second pass.
+    """
+
+    model = None  # train.py gives it
+
+    def __init__(self, queue, mask_token, generator, *_):
+        super().__init__(queue, mask_token, generator)
+
+    @torch.no_grad()
+    def batch(self, iteration):
+        x, x0, hidden, _ = super().batch(iteration)
+        spare = self.effective - hidden.sum(1)
+        count = (uniform(len(x), self.generator) * (spare + 1)).long()
+        visible = ~(hidden | self.prompt)
+        hidden = hidden | choose_random(visible, count, self.generator)
+        x = x0.masked_fill(hidden, self.mask_token)
+        _, margin, _ = score_all(self.model, x, x0, policies.margin)
+        hidden = hidden & ~policies.reveal(margin, hidden, count)
+        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
+
+
 CHAINS = {
     "puma_random_start": RandomStart,
+    "puma_random_stage": RandomStage,
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,
     "puma_mixed": Mixed,
+    "puma_bounded": Bounded,
+    "puma_adaptive": Adaptive,
+    "puma_own_tokens": OwnTokens,
     "puma_explore": Explore,
     "puma_reverse": Reverse,
 }
+STREAMS = CHAINS | {"bell": BellMasks, "sat": SelfAligned}

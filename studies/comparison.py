@@ -46,7 +46,7 @@ ERRORS = "errors at the end"
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
-PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy"
+PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "chains_until", "policy"
 
 
 class Run(NamedTuple):
@@ -66,7 +66,7 @@ def load_run(folder):
     records = read(read_metrics, file)
     configs = [r["config"] for r in records if r["type"] == "config"]
     evaluations = {
-        r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]}
+        r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
         for r in records
         if r["type"] == "eval"
     }
@@ -110,6 +110,12 @@ RESULTS = {  # the forms of what scripts write to a run's folder, as far as figu
         "tokens_per_step": number, "forward_passes": number_or_null,
     }],
 }  # fmt: skip
+
+
+def of_strata(evaluation):
+    """Accuracy by stratum, {"<policy> <stratum>": share}, of a task that has strata."""
+    parts = evaluation.get("strata", {}).items()
+    return {f"{policy} {name}": share for policy, part in parts for name, share in part.items()}
 
 
 def read_result(run, name):

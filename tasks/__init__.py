@@ -22,7 +22,10 @@ import torch
 
 from record import wilson_interval
 
-TASKS = {"sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval"}
+TASKS = {
+    "sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
+    "addition": "tasks.addition",
+}  # fmt: skip
 
 
 def get(name):
@@ -48,13 +51,16 @@ class Task:
 class Problems:
     """A test set: it never puts answers into x, so no mistake in a mask can leak one.
 
-    A task gives __len__ and
+    strata: names of the kinds of problems whose accuracy is wanted apart; each record then says
+    its "stratum". A task gives __len__ and
         [indices (n,)]          array or list -> x (n, L) ids, the mask token wherever hidden, and
                                 hidden (n, L) bool
         judge(tokens, indices)  -> a dictionary for each row of tokens (n, L): "kind" is "correct"
                                 or why not; the rest is what a reader wants to see
         show(tokens, seen)      -> text of one row (L,); seen (L,) bool: show these, None = all
     """
+
+    strata = ()
 
     def belongs(self, record):
         """Whether a record that was read from a file is of one of these problems."""
@@ -70,9 +76,10 @@ class Problems:
     def summary(self, records):
         """The part of a row of results that says how many are solved, and how the others fail."""
         kinds = Counter(record["kind"] for record in records)
-        share = kinds["correct"] / len(records)
-        interval = wilson_interval(kinds["correct"], len(records))
-        return {"accuracy": share, "interval": interval, "kinds": dict(kinds.most_common())}
+        result = accuracy(records) | {"kinds": dict(kinds.most_common())}
+        groups = {name: [r for r in records if r["stratum"] == name] for name in self.strata}
+        strata = {name: accuracy(group) for name, group in groups.items() if group}
+        return result | ({"strata": strata} if strata else {})
 
     def verdict(self, record):
         """One line on a record of `judge`."""
@@ -90,6 +97,15 @@ def printable(text):
     and those that change the direction of a line.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def accuracy(records):
+    """The share of correct ones, and its 95 % interval."""
+    correct = sum(record["kind"] == "correct" for record in records)
+    return {
+        "accuracy": correct / len(records),
+        "interval": wilson_interval(correct, len(records)),
+    }
 
 
 def problems_on(device, test, indices):

@@ -9,8 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
-from record import appearing, hole_in, read_json, read_lines, read_metrics, write, write_lines
+from record import (
+    Log,
+    appearing,
+    contexts,
+    hole_in,
+    read_json,
+    read_lines,
+    read_metrics,
+    write,
+    write_lines,
+)
 
 ROOT = Path(__file__).parent.parent
 KILLED = """
@@ -148,3 +159,26 @@ def test_a_damaged_file_is_named(text, tmp_path):
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(ValueError, match=r"a\.json is damaged"):
         read_json(tmp_path / "a.json", {"a": {}})
+
+
+def test_contexts_of_a_worked_example():
+    hidden = torch.tensor([1.0, 1.0, 0.95, 0.5, 0.1, 0.05, 0.0, 0.4])
+    assert contexts(hidden, used=5) == {
+        "visits": 1.6, "hidden": 0.5, "tenths": [2, 1, 0, 0, 1, 1, 0, 0, 0, 3]
+    }  # fmt: skip
+    assert contexts(hidden, used=0)["visits"] is None  # JSON has no infinity
+
+
+def test_each_report_is_of_what_came_since_the_one_before(tmp_path):
+    log = Log(tmp_path / "metrics.jsonl", {}, 0, 10, 0, {})
+    log.taken = 100  # the first chains
+    for iteration, taken in enumerate([100, 104, 105], start=1):
+        for _ in range(2):
+            loss, hidden = torch.tensor(1.0 * iteration), torch.full((4,), iteration / 4)
+            log.add(loss, loss, hidden)
+        log.report_training(iteration, {}, 1, torch.tensor(taken))
+    log.bar.close()
+    lines = read_lines(tmp_path / "metrics.jsonl")[1:]
+    assert [line["visits"] for line in lines] == [None, 2, 8]
+    assert [line["hidden"] for line in lines] == [0.25, 0.5, 0.75]
+    assert [sum(line["tenths"]) for line in lines] == [8] * 3

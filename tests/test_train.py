@@ -217,6 +217,7 @@ def test_ema_follows_its_definition():
         (["--lrr=1"], "did you mean --lr"),
         (["--chains_from=-1"], "chains_from -1: expected 0 <= chains_from"),
         (["--chains_from=20"], "chains_from 20: expected less than max_iters 20"),
+        (["--chains_from=5", "--chains_until=9"], "chains_from 5, chains_until 9"),
         (["--eval_interval=0"], "eval_interval 0: expected 1 <= eval_interval"),
         (["--papl=-1"], "papl -1.0: expected 0 <= papl"),
         (["--eval_policies=[]"], "eval_policies is empty"),

@@ -1,0 +1,261 @@
+"""Addition: sums of two numbers of D digits, generated; low digits decide what high ones are.
+
+A row holds the digits of both numbers and of their sum, L = D + D + (D + 1), the highest digit
+first or the lowest: token d is the digit d, token 10 the mask. The prompt is the two numbers.
+Column 0 is that of the units, whatever the order in a row.
+
+A *carry chain* begins in a column whose digits add up to 10 or more and goes on through the columns
+above as long as these add up to 9: what they carry cannot be told from fewer columns. Its length is
+the number of its columns: 5 + 5 has a chain of 1, 95 + 5 one of 2, 99 + 1 one of 2. Uniform digits
+seldom have a long one, so test sums come in strata of their longest chain, 0-1, 2-3, 4-7, ..., the
+last up to D, equally filled: accuracy is the mean over these, not that of uniform sums. Within a
+stratum all lengths are equally likely; such a sum is uniform but for one chain of that length in a
+random place.
+
+A sum is a function of its index, so a training set of any size takes no memory, and one that is
+larger than a run needs gives it a new sum each time. The checksum of two numbers says whether they
+are held out, so that no test sum is trained on, however few sums there are.
+"""
+
+import re
+
+import numpy as np
+
+from tasks import Problems, Task
+
+MASK = 10
+ORDERS = "highest", "lowest"
+HELD_OUT = 16  # one in so many sums is
+ATTEMPTS = 1 << 32  # between the seeds of two attempts at a sum; columns are in between
+CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) >= 10)  # (45, 2) pairs of digits
+NO_CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) < 10)  # (55, 2)
+
+
+# -- carries ---------------------------------------------------------------------------------------
+def longest_chain(numbers):
+    """Length of the longest carry chain; numbers (n, 2, D), units first -> (n,)."""
+    longest = length = np.zeros(len(numbers), int)
+    for column in numbers.sum(1).T:  # (n,)
+        goes_on = np.where((column == 9) & (length > 0), length + 1, 0)
+        length = np.where(column > 9, 1, goes_on)
+        longest = np.maximum(longest, length)
+    return longest
+
+
+def strata(digits):
+    """(shortest, longest) chain of each stratum."""
+    starts = [0, *(1 << k for k in range(1, digits) if 1 << k < digits)]
+    return [*zip(starts, [start - 1 for start in starts[1:]] + [digits], strict=True)]
+
+
+def add(numbers):
+    """Digits of the sums; numbers (n, 2, D) -> (n, D + 1), units first."""
+    total = np.zeros((len(numbers), numbers.shape[2] + 1), int)
+    total[:, :-1] = numbers.sum(1)
+    for column in range(total.shape[1] - 1):
+        total[:, column + 1] += total[:, column] // 10
+    return total % 10
+
+
+# -- sums by index ---------------------------------------------------------------------------------
+def scramble(seed):
+    """A random function uint64 -> uint64: the finalizer of splitmix64."""
+    z = seed * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def noise(index, attempt, size):
+    """(n, size) uint64, a function of index (n,) and of the attempt alone."""
+    place = scramble(index.astype(np.uint64))[:, None] + np.uint64(attempt * ATTEMPTS)
+    return scramble(place + np.arange(size, dtype=np.uint64))
+
+
+def held_out(numbers):
+    """Whether sums are for the test alone; numbers (n, 2, D) -> (n,)."""
+    total = np.zeros(len(numbers), np.uint64)
+    for digit in numbers.reshape(len(numbers), -1).T.astype(np.uint64):
+        total = scramble(total + digit + np.uint64(1))
+    return total % np.uint64(HELD_OUT) == 0
+
+
+def candidates(index, attempt, chain, digits):
+    """Uniform numbers, with a chain of at least that length put in a random place.
+
+    index (n,); chain (n,), -1: nothing is put in, 0: no column has a carry -> (n, 2, D).
+    """
+    random = noise(index, attempt, 3 * digits + 1)
+    first, second, pair = (random[:, i * digits : (i + 1) * digits] for i in range(3))
+    first, second = (first % np.uint64(10)).astype(int), (second % np.uint64(10)).astype(int)
+    start = (random[:, -1] % np.maximum(digits - chain + 1, 1).astype(np.uint64)).astype(int)
+    place = np.arange(digits) - start[:, None]  # in the chain
+    second = np.where((place > 0) & (place < chain[:, None]), 9 - first, second)
+    numbers = np.stack([first, second], 1)
+    begins = ((place == 0) & (chain[:, None] > 0))[:, None]
+    numbers = np.where(begins, CARRY[pair % np.uint64(45)].swapaxes(1, 2), numbers)
+    bare = (chain == 0)[:, None, None]
+    return np.where(bare, NO_CARRY[pair % np.uint64(55)].swapaxes(1, 2), numbers)
+
+
+def draw(index, chain, digits, test):
+    """Numbers whose longest chain is `chain` (n,), -1: any; held out or not -> (n, 2, D).
+
+    Each is the first of its candidates that fits.
+    """
+    numbers, missing, attempt = np.zeros((len(index), 2, digits), int), np.arange(len(index)), 0
+    while len(missing):
+        found = candidates(index[missing], attempt, chain[missing], digits)
+        fits = (chain[missing] < 0) | (longest_chain(found) == chain[missing])
+        fits &= held_out(found) == test
+        numbers[missing[fits]] = found[fits]
+        missing, attempt = missing[~fits], attempt + 1
+    return numbers
+
+
+def between(low, high, index):
+    """A whole number low..high for each index (n,)."""
+    span = np.asarray(high - low + 1, np.uint64)
+    return low + (scramble(np.asarray(index, np.uint64)) % span).astype(int)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+def rows_of(numbers, order):
+    """Tokens (n, L) of numbers (n, 2, D)."""
+    parts = numbers[:, 0], numbers[:, 1], add(numbers)
+    return np.concatenate([part[:, :: direction(order)] for part in parts], 1)
+
+
+def direction(order):
+    """The step from one column to the next in a row."""
+    return -1 if order == "highest" else 1
+
+
+def prompts(n, digits):
+    return np.tile(np.arange(3 * digits + 1) < 2 * digits, (n, 1))
+
+
+def in_digits(digits):
+    """Digits, units first, as a number is written."""
+    return "".join(map(str, digits[::-1]))
+
+
+def parse(text, digits):
+    """The numbers written as 123+456, (2, D), units first. Raises ValueError."""
+    match = re.fullmatch(r"\s*([0-9]+)\s*\+\s*([0-9]+)\s*=?\s*", text)
+    if not match or max(map(len, match.groups())) > digits:
+        raise ValueError(f"prompt {text!r}: expected two numbers of {digits} digits at most, 12+34")
+    return np.array([[int(d) for d in number.zfill(digits)[::-1]] for number in match.groups()])
+
+
+# -- the task --------------------------------------------------------------------------------------
+class Examples:
+    """Training sums: `examples[indices (n,)]` -> x0 (n, L), prompt (n, L).
+
+    long_chains: the longest chain of a sum has any length from 0 to D as often as another.
+    """
+
+    def __init__(self, count, digits, order, long_chains):
+        self.count, self.digits, self.order, self.long_chains = count, digits, order, long_chains
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, indices):
+        chain = np.full(len(indices), -1)
+        if self.long_chains:
+            chain = between(0, self.digits, indices)
+        numbers = draw(indices, chain, self.digits, test=False)
+        return rows_of(numbers, self.order), prompts(len(indices), self.digits)
+
+
+class Sums(Problems):
+    """Numbers (n, 2, D), units first, to be added."""
+
+    def __init__(self, numbers, order):
+        self.numbers, self.order, self.digits = numbers, order, numbers.shape[2]
+        self.bounds = strata(self.digits)
+        self.strata = [f"{shortest}-{longest}" for shortest, longest in self.bounds]
+
+    @classmethod
+    def of_strata(cls, count, digits, order):
+        """Held-out sums: of the strata in turn, so that these are equally filled."""
+        index = np.arange(count)
+        shortest, longest = np.array(strata(digits))[index % len(strata(digits))].T
+        return cls(draw(index, between(shortest, longest, index), digits, test=True), order)
+
+    def __len__(self):
+        return len(self.numbers)
+
+    def __getitem__(self, indices):
+        rows = rows_of(self.numbers[indices], self.order)
+        hidden = ~prompts(len(rows), self.digits)
+        return np.where(hidden, MASK, rows), hidden
+
+    def judge(self, tokens, indices):
+        numbers = self.numbers[indices]
+        answers = np.asarray(tokens)[:, 2 * self.digits :][:, :: direction(self.order)]
+        correct = (answers == add(numbers)).all(1)
+        return [
+            {"kind": "correct" if ok else "wrong", "sum": f"{in_digits(a)}+{in_digits(b)}"}
+            | {"answer": in_digits(answer), "chain": int(chain), "stratum": self.stratum(chain)}
+            for ok, (a, b), answer, chain in zip(
+                correct, numbers, answers, longest_chain(numbers), strict=True
+            )
+        ]
+
+    def stratum(self, chain):
+        return next(
+            name for name, bound in zip(self.strata, self.bounds, strict=True) if chain <= bound[1]
+        )
+
+    def show(self, tokens, seen=None):
+        tokens = np.asarray(tokens)
+        text = np.array([*"0123456789_"])[tokens if seen is None else np.where(seen, tokens, MASK)]
+        parts = np.split(text, [self.digits, 2 * self.digits])
+        first, second, answer = ("".join(part[:: -direction(self.order)]) for part in parts)
+        return f"{first} + {second} = {answer}"
+
+    def verdict(self, record):
+        return f"{record['kind']}, longest carry chain {record['chain']}"
+
+
+class Addition(Task):
+    """Sums to train on, and held-out ones, whose loss is measured as well."""
+
+    def __init__(self, digits, order, train, test, long_chains):
+        if digits < 2 or order not in ORDERS:
+            raise ValueError(
+                f"digits {digits}, digit_order {order!r}: expected 2 or more, {ORDERS}"
+            )
+        self.digits, self.order = digits, order
+        self.length, self.vocab_size, self.mask = 3 * digits + 1, MASK + 1, MASK
+        self.train = Examples(train, digits, order, long_chains)
+        self.test = Sums.of_strata(test, digits, order)
+        self.validation = HeldOut(self.test)
+
+    def prompts(self, texts):
+        """Sums that a user writes, like 123+456."""
+        return Sums(np.stack([parse(text, self.digits) for text in texts]), self.order)
+
+
+class HeldOut:
+    """Test sums with their answers, as examples."""
+
+    def __init__(self, sums):
+        self.sums = sums
+
+    def __len__(self):
+        return len(self.sums)
+
+    def __getitem__(self, indices):
+        rows = rows_of(self.sums.numbers[indices], self.sums.order)
+        return rows, prompts(len(rows), self.sums.digits)
+
+
+def load(config):
+    """The sums that the configuration of a run asks for (keys as in train.py)."""
+    return Addition(
+        config["digits"], config["digit_order"], config["train_examples"],
+        config["test_examples"], config["long_chains"],
+    )  # fmt: skip

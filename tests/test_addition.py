@@ -1,0 +1,223 @@
+"""Sums against Python's integers, carry chains against a slow count."""
+
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import evaluate, metrics, run_script, train
+
+import tasks
+from studies.comparison import curve, load_run
+from tasks import addition
+from tasks.addition import Addition, Sums, longest_chain, parse, strata
+
+ADDITION = ["--dataset=addition", "--digits=4", "--train_examples=5000", "--test_examples=32"]
+EVERYTHING = np.arange(2000)
+
+
+def digits_of(number, size):
+    return [number // 10**i % 10 for i in range(size)]
+
+
+def numbers_of(*pairs, size=4):
+    return np.array([[digits_of(a, size), digits_of(b, size)] for a, b in pairs])
+
+
+def slow_chain(a, b, size):
+    """The most columns in a row that carry because of the lowest one of them, and only then."""
+
+    def carries(low, high):
+        """Whether the digits low..high by themselves add up to one digit more."""
+        whole = 10 ** (high - low + 1)
+        return a // 10**low % whole + b // 10**low % whole >= whole
+
+    def length(low):
+        columns = range(low, size)
+        because = (carries(low, high) and not carries(low + 1, high) for high in columns)
+        return sum(1 for _ in itertools.takewhile(bool, because))
+
+    return max(map(length, range(size)))
+
+
+def read(row, digits, order):
+    """The three numbers that a row of tokens spells."""
+    parts = np.split(np.asarray(row), [digits, 2 * digits])
+    return [int("".join(map(str, part[:: 1 if order == "highest" else -1]))) for part in parts]
+
+
+@pytest.fixture(scope="module")
+def task():
+    return Addition(8, "highest", train=2000, test=300, long_chains=False)
+
+
+@pytest.mark.parametrize("order", addition.ORDERS)
+@pytest.mark.parametrize("digits", [2, 5, 32])
+def test_rows_spell_true_sums_behind_a_prompt_of_two_numbers(order, digits):
+    task = Addition(digits, order, 200, 50, long_chains=digits == 5)
+    for examples in (task.train, task.validation):
+        x0, prompt = examples[np.arange(50)]
+        assert x0.shape == prompt.shape == (50, task.length) and task.length == 3 * digits + 1
+        assert (prompt == (np.arange(task.length) < 2 * digits)).all()
+        for row in x0:
+            a, b, total = read(row, digits, order)
+            assert a + b == total
+    assert task.mask == 10 == task.vocab_size - 1 and x0.max() == 9 and x0.min() == 0
+
+
+@pytest.mark.parametrize(
+    "a, b, length",
+    [
+        (1234, 4321, 0), (4444, 5555, 0), (5, 5, 1), (9, 9, 1), (55, 55, 1), (95, 5, 2), (99, 1, 2),
+        (9999, 1, 4), (4445, 5555, 4), (990, 10, 2), (1999, 1001, 3), (5905, 105, 1), (909, 191, 2),
+        (9995, 5, 4), (9055, 945, 4), (8055, 945, 3),
+    ],
+)  # fmt: skip
+def test_carry_chains_of_worked_examples(a, b, length):
+    assert longest_chain(numbers_of((a, b))).tolist() == [length] == [slow_chain(a, b, 4)]
+
+
+def test_carry_chains_agree_with_a_slow_count():
+    random = np.random.default_rng(0)
+    numbers = random.integers(0, 10, (3000, 2, 9))
+    numbers[::2, 1] = np.where(random.random((1500, 9)) < 0.7, 9 - numbers[::2, 0], 9)
+    values = (numbers * 10 ** np.arange(9)).sum(2)
+    assert longest_chain(numbers).tolist() == [slow_chain(a, b, 9) for a, b in values.tolist()]
+    assert longest_chain(numbers).max() == 9
+
+
+def test_strata_cover_all_lengths_once():
+    assert strata(16) == [(0, 1), (2, 3), (4, 7), (8, 16)]
+    assert strata(32)[-2:] == [(8, 15), (16, 32)] and strata(2) == [(0, 2)]
+    for digits in range(2, 40):
+        lengths = [n for low, high in strata(digits) for n in range(low, high + 1)]
+        assert lengths == list(range(digits + 1))
+
+
+def test_test_sums_fill_the_strata_equally_and_every_length_of_one_alike():
+    sums = Sums.of_strata(4000, 16, "highest")
+    lengths = longest_chain(sums.numbers)
+    found = Counter(record["stratum"] for record in sums.judge(np.zeros((4000, 49)), range(4000)))
+    assert found == dict.fromkeys(["0-1", "2-3", "4-7", "8-16"], 1000)
+    for low, high in strata(16):
+        inside = lengths[(lengths >= low) & (lengths <= high)]
+        expected = 1000 / (high - low + 1)
+        assert abs(np.bincount(inside - low) - expected).max() < 5 * expected**0.5
+
+
+def test_training_sums_are_uniform():
+    numbers = addition.draw(np.arange(40_000), np.full(40_000, -1), 8, test=False)
+    for column in numbers.reshape(40_000, 16).T:
+        assert abs(np.bincount(column, minlength=10) - 4000).max() < 5 * 60  # sd 60
+    pairs = np.bincount(numbers[:, 0, 3] * 10 + numbers[:, 1, 3], minlength=100)
+    assert abs(pairs - 400).max() < 5 * 20
+    mean = (longest_chain(numbers) >= 3).mean()
+    random = np.random.default_rng(0).integers(0, 10, (40_000, 2, 8))
+    assert mean == pytest.approx((longest_chain(random) >= 3).mean(), abs=0.01)
+
+
+def test_long_chains_make_every_length_as_frequent():
+    x0, _ = Addition(8, "lowest", 4500, 1, long_chains=True).train[np.arange(4500)]
+    lengths = longest_chain(np.stack([x0[:, :8], x0[:, 8:16]], 1))
+    assert abs(np.bincount(lengths, minlength=9) - 500).max() < 5 * 500**0.5
+
+
+def test_a_sum_depends_on_its_index_alone(task):
+    x0, _ = task.train[EVERYTHING]
+    again, _ = Addition(8, "highest", 10**12, 1, False).train[EVERYTHING[::-7]]
+    assert (again == x0[::-7]).all()
+    assert len(set(map(tuple, x0.tolist()))) == 2000
+    assert len(Addition(8, "highest", 10**12, 1, False).train) == 10**12
+    other = Addition(8, "highest", 2000, 300, False)
+    assert (other.test.numbers == task.test.numbers).all()
+
+
+def test_no_test_sum_is_trained_on_however_few_there_are():
+    """There are 10,000 sums of two digits, and all that are not held out are drawn."""
+    task = Addition(2, "highest", 100_000, 2000, long_chains=False)
+    seen = set(map(tuple, task.train[np.arange(100_000)][0].tolist()))
+    tested = set(map(tuple, task.validation[np.arange(2000)][0].tolist()))
+    assert len(seen) > 9000 and len(tested) > 400 and not seen & tested
+
+
+@pytest.mark.parametrize("order", addition.ORDERS)
+def test_problems_hide_the_sum_and_judge_every_digit(order):
+    test = Sums(numbers_of((9999, 1), (1234, 4321)), order)
+    x, hidden = test[[0, 1]]
+    assert (x[hidden] == 10).all() and hidden.sum(1).tolist() == [5, 5]
+    x[hidden] = [
+        int(d) for total in ("10000", "05555") for d in total[:: 1 if order == "highest" else -1]
+    ]
+    records = test.judge(x, [0, 1])
+    assert [r["kind"] for r in records] == ["correct"] * 2
+    assert records[0] | {"kind": ""} == {
+        "kind": "", "sum": "9999+0001", "answer": "10000", "chain": 4, "stratum": "2-4"
+    }  # fmt: skip
+    assert test.show(x[0]) == "9999 + 0001 = 10000"
+    assert test.show(x[1], ~hidden[1]) == "1234 + 4321 = _____"
+    for place in range(8, 13):
+        wrong = x.copy()
+        wrong[1, place] = (wrong[1, place] + 1) % 10
+        assert [r["kind"] for r in test.judge(wrong, [0, 1])] == ["correct", "wrong"]
+
+
+def test_summary_by_stratum(task):
+    x0, _ = task.validation[np.arange(300)]
+    x0 = x0.copy()
+    x0[1:20:3, -1] = 10  # 300 sums of 3 strata in turn: 7 of the second
+    row = task.test.summary(task.test.judge(x0, np.arange(300)))
+    assert row["kinds"] == {"correct": 293, "wrong": 7} and row["accuracy"] == 293 / 300
+    assert {name: part["accuracy"] for name, part in row["strata"].items()} == {
+        "0-1": 1, "2-3": 0.93, "4-8": 1
+    }  # fmt: skip
+    low, high = row["strata"]["2-3"]["interval"]
+    assert low == pytest.approx(0.8625, abs=1e-4) and high == pytest.approx(0.9657, abs=1e-4)
+
+
+def test_prompts_are_read_as_written():
+    assert parse("123+45", 4).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
+    assert parse(" 9 + 0001 = ", 4).tolist() == [[9, 0, 0, 0], [1, 0, 0, 0]]
+    for text in ("12", "1+2+3", "-1+2", "12345+1", "a+b", "1.5+2", "\u0661+2", ""):
+        with pytest.raises(ValueError, match="two numbers of 4 digits at most"):
+            parse(text, 4)
+
+
+@pytest.mark.parametrize("settings", [(1, "highest"), (4, "middle")])
+def test_impossible_sums_are_refused(settings):
+    with pytest.raises(ValueError, match="expected 2 or more"):
+        Addition(*settings, 10, 10, False)
+
+
+def test_training_reports_strata_and_what_it_saw(tmp_path):
+    train(tmp_path, *ADDITION, "--k_schedule=[(0,4)]", "--tau=None", "--max_iters=40")
+    *_, line, last = metrics(tmp_path)
+    assert set(last["strata"]["top_k"]) == {"0-1", "2-4"}
+    shares = last["strata"]["top_k"].values()
+    assert np.mean([*shares]) == pytest.approx(last["accuracy"]["top_k"])
+    assert curve(load_run(tmp_path), "top_k 2-4")[-1] == (40, last["strata"]["top_k"]["2-4"])
+    assert line["type"] == "train" and sum(line["tenths"]) == 16
+    lines = [line for line in metrics(tmp_path) if line["type"] == "train"]
+    used = [16 / line["visits"] if line["visits"] else 0 for line in lines]
+    assert 40 * 16 / sum(used) == pytest.approx(3, rel=0.1)  # 13 tokens, 4 at once: 3 stages
+    printed = run_script("sample.py", f"--out_dir={tmp_path}", "--device=cpu", "--prompt=123+456")
+    assert printed.startswith("0123 + 0456 = ") and "longest carry chain 0" in printed
+    printed = evaluate(tmp_path, "--reveal=5")
+    assert "of stratum 0-1" in printed and "of stratum 2-4" in printed
+    records = map(json.loads, (tmp_path / "eval.jsonl").read_text().splitlines())
+    assert Counter(record["stratum"] for record in records) == {"0-1": 16, "2-4": 16}
+
+
+def test_a_small_model_begins_to_add(tmp_path):
+    """Without adding: ln 10 nats for each of the two lower digits, ln 2 for the first: 1.77."""
+    flags = ["--method=mdm", "--digits=2", "--max_iters=400", "--lr=1e-2", "--muon", "--theta=10"]
+    flags += ["--batch_size=64", "--eval_interval=400", "--log_interval=50"]
+    train(tmp_path, *ADDITION, *flags)
+    assert metrics(tmp_path)[-2]["loss"] < 1.2
+
+
+def test_load_takes_the_settings():
+    config = {"digits": 3, "digit_order": "lowest", "train_examples": 7, "test_examples": 5}
+    task = tasks.get("addition").load(config | {"long_chains": True})
+    assert (task.digits, task.order, len(task.train), len(task.test)) == (3, "lowest", 7, 5)
+    assert task.train.long_chains
