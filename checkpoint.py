@@ -12,6 +12,7 @@ and how much data they generate (`train_examples`).
 """
 
 import functools
+import inspect
 import itertools
 import math
 import mmap
@@ -116,6 +117,8 @@ def check_form(state):
     for name, kind in dict(iteration=int, block=int, config=dict, model_args=dict).items():
         if type(state.get(name)) is not kind:
             raise ValueError(f"{name} is {state.get(name)!r:.60}, expected {kind.__name__}")
+    if state["iteration"] < 0 or state["block"] < 0:
+        raise ValueError("iteration and block must not be negative")
     found = {name: state[name] for name in ("model", "ema") if name in state}
     if not found:
         raise ValueError("it has no weights")
@@ -127,7 +130,8 @@ def check_form(state):
 
 
 def check_sizes(model_args, weights):
-    """Raise ValueError unless a model of these arguments is about as large as the weights."""
+    """Raise ValueError or TypeError unless such a model is about as large as its weights."""
+    inspect.signature(Transformer).bind(**model_args)
     sizes = [model_args[name] for name in ("vocab_size", "dim", "layers", "heads", "mlp", "length")]
     if not all(type(size) is int and 0 < size < 1 << 24 for size in sizes):
         raise ValueError(f"sizes must be whole numbers: {model_args}")
@@ -135,8 +139,8 @@ def check_sizes(model_args, weights):
         raise ValueError(f"mask_token {model_args['mask_token']} is not in the vocabulary")
     if not all(0 < model_args.get(name, 1.0) < math.inf for name in ("theta", "eps")):
         raise ValueError(f"theta and eps must be positive: {model_args}")
-    if not all(weight.is_floating_point() for weight in weights):
-        raise ValueError("weights must be real numbers")
+    if not all(weight.dtype is torch.float32 for weight in weights):
+        raise ValueError("weights must be float32")
     there = {size for weight in weights for size in weight.shape}
     if model_args["layers"] > len(weights) or not there.issuperset(
         model_args[name] for name in ("vocab_size", "dim", "mlp")
@@ -396,14 +400,22 @@ def changes(saved, config, world, device):
     return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
 
 
+def load_whole(path):
+    """The state in a checkpoint, which holds more than weights. Raises ValueError where not."""
+    state = load(path)
+    whole = {"model", "optimizer", "ranks", "device", "data"}
+    if missing := whole - state.keys():
+        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds weights alone")
+    if type(state["ranks"]) is not list:
+        raise ValueError(f"{path} is not a checkpoint of this program: ranks is no list")
+    return state
+
+
 def check_resumable(saved, config, changed, anywhere):
     """Raise ValueError where a run cannot go on from the saved one with what has changed.
 
     anywhere: most may change, and it goes on nearly as the saved run would have.
     """
-    whole = {"model", "optimizer", "ranks", "device", "data"}
-    if missing := whole - saved.keys():
-        raise ValueError(f"a file without {', '.join(missing)}: resume from a checkpoint.pt")
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
     refused = [key for key in changed if not anywhere or key in MUST_KEEP]

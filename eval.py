@@ -17,6 +17,7 @@ nelbo.json, with standard errors: the bound per example, per token (all but the 
 token without padding.
 """
 
+import contextlib
 import itertools
 import time
 import zlib
@@ -68,34 +69,37 @@ CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
 
 
 def main(settings):
-    with errors_as_messages():
-        samplers = grid(*(settings[field] for field in Sampler._fields))
-        world, rank, where = backend.start(device)
-        autocast = backend.autocast(where, dtype)
-        if reference:
-            if rank == 0:
-                judge_references()
-            backend.stop()
-            return
-        longest = length if problems in CODE else 0
-        saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
-        with backend.first_process_first(rank):
-            source = load_data(saved.config) if nelbo else problem_set(saved)
-        conditions = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
-        conditions |= {"seed": seed, "dtype": dtype, "device": where.type, "batch_size": batch_size}
-        if nelbo and (saved.model.causal or 0 < saved.block < source.length):
-            raise ValueError("--nelbo needs a bidirectional model without blocks")
-        if not nelbo:
-            samplers = in_use(samplers, saved.model)
-            results = open_results(conditions, rank, world)
-            for sampler in samplers:
-                results.refuse_others(results.records(sampler), source.belongs)
-    with autocast:
-        if nelbo:
-            measure_nelbo(saved.model, source, conditions, rank, world)
-        else:
-            measure_samplers(saved, source, samplers, results, rank, world)
-    backend.stop()
+    with contextlib.ExitStack() as until_the_end:
+        with errors_as_messages():
+            samplers = grid(*(settings[field] for field in Sampler._fields))
+            world, rank, where = backend.start(device)
+            autocast = backend.autocast(where, dtype)
+            if reference:
+                if rank == 0:
+                    judge_references()
+                backend.stop()
+                return
+            longest = length if problems in CODE else 0
+            saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
+            with backend.first_process_first(rank):
+                source = load_data(saved.config) if nelbo else problem_set(saved)
+            conditions = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
+            conditions |= dict(seed=seed, dtype=dtype, device=where.type, batch_size=batch_size)
+            if nelbo and (saved.model.causal or 0 < saved.block < source.length):
+                raise ValueError("--nelbo needs a bidirectional model without blocks")
+            if not nelbo:
+                samplers = in_use(samplers, saved.model)
+                if rank == 0:
+                    until_the_end.enter_context(record.Lock(out_dir, "eval.lock"))
+                results = open_results(conditions, rank, world)
+                for sampler in samplers:
+                    results.refuse_others(results.records(sampler), source.belongs)
+        with autocast:
+            if nelbo:
+                measure_nelbo(saved.model, source, conditions, rank, world)
+            else:
+                measure_samplers(saved, source, samplers, results, rank, world)
+        backend.stop()
 
 
 def open_results(conditions, rank, world):

@@ -41,8 +41,8 @@ class Lock:
     Raises ValueError that names the process that holds it, OSError if the folder cannot be written.
     """
 
-    def __init__(self, folder):
-        self.folder, self.path = Path(folder), Path(folder, "lock")
+    def __init__(self, folder, name="lock"):
+        self.folder, self.path = Path(folder), Path(folder, name)
 
     def __enter__(self):
         self.is_new = not self.folder.exists()

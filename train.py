@@ -254,7 +254,7 @@ def find_saved(config, folder, world, rank, where):
         config["init_from"] = "scratch"
     if config["init_from"] not in ("resume", "continue"):
         return None, {}
-    saved = checkpoint.load(path)
+    saved = checkpoint.load_whole(path)
     config["init_from"] = saved["config"].get("init_from", "scratch")
     changes = checkpoint.changes(saved, config, world, where)
     checkpoint.check_resumable(saved, config, changes, anywhere=init_from == "continue")

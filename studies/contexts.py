@@ -52,7 +52,7 @@ def main():
     with errors_as_messages():
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
-        saved = checkpoint.load_model(files[0])
+        saved, *_ = [checkpoint.load_model(file) for file in files]  # before hours of work
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(

@@ -75,7 +75,9 @@ FORMS = {
         change_weight(lambda w: w[:, :5].contiguous()),
         "size mismatch for lm_head.weight",
     ),
-    "integers": (change_weight(lambda w: w.long()), "must be real numbers"),
+    "integers": (change_weight(lambda w: w.long()), "weights must be float32"),
+    "half": (change_weight(lambda w: w.half()), "weights must be float32"),
+    "negative": (lambda state: state.update(iteration=-1), "must not be negative"),
     "expanded": (change_weight(lambda w: w[:1, :1].expand(99999, 99999)), "not of their own"),
     "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
@@ -101,9 +103,13 @@ def test_a_checkpoint_of_another_form_is_one_line(name, trained, tmp_path):
 
 RESUMED = {
     "optimizer": (lambda state: state.update(optimizer={}), "parts of another form"),
+    "no ranks": (lambda state: state.update(ranks=3), "ranks is no list"),
     "ranks": (lambda state: state.update(ranks=[{}]), "parts of another form"),
     "stream": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of another form"),
-    "nothing but weights": (lambda state: state.pop("optimizer"), "without optimizer"),
+    "nothing but weights": (
+        lambda state: state.pop("optimizer"),
+        "has no optimizer: it holds weights alone",
+    ),
     "moments": (
         lambda state: state["optimizer"]["state"][0].update(exp_avg=torch.zeros(3)),
         "parts of another form",

@@ -219,3 +219,10 @@ def test_a_causal_model_has_one_sampler_for_each_temperature(tmp_path):
     evaluate(tmp_path, *GRID, "--temperature=[0,1]")
     found = [(row["policy"], row["temperature"], row["tokens_per_step"]) for row in rows(tmp_path)]
     assert found == [("left_to_right", 0, 1), ("left_to_right", 1, 1)]
+
+
+def test_a_folder_that_is_being_evaluated_is_refused(run):
+    with record.Lock(run, "eval.lock"), pytest.raises(SystemExit, match="in use by process"):
+        evaluate(run)
+    evaluate(run)
+    assert rows(run) and not (run / "eval.lock").exists()
