@@ -437,13 +437,15 @@ RECORD = {"id": text, "index": whole, "kind": text, "tokens": whole, "steps": wh
 
 def read_metrics(path):
     """The lines of metrics.jsonl. Raises ValueError that names one that no run writes there."""
-    rows, last = read_lines(path, {"type": text}), 0  # the iteration of the line before
+    rows, last, seen = read_lines(path, {"type": text}), 0, set()
     for place, row in enumerate(rows, start=1):
         form = LINES.get(row["type"])
         refuse(path, place, fault(row, form) if form else f"unknown type {row['type']!a:.60}")
-        if row.get("iter", last) < last:
-            refuse(path, place, f"iteration {row['iter']} after {last}, as if two runs wrote")
-        last = row.get("iter", 0)  # a resumed run may go back
+        if "iter" in row:
+            if row["iter"] < last or (row["type"], row["iter"]) in seen:
+                refuse(path, place, f"iteration {row['iter']} after {last}, as if two runs wrote")
+            last = row["iter"]
+            seen.add((row["type"], last))
     return rows
 
 
