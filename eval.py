@@ -94,7 +94,7 @@ def main(settings):
                 results = open_results(conditions, rank, world)
                 for sampler in samplers:
                     results.refuse_others(results.records(sampler), source.belongs)
-        with autocast:
+        with autocast, errors_as_messages():  # a disk may be full by then
             if nelbo:
                 measure_nelbo(saved.model, source, conditions, rank, world)
             else:
