@@ -19,7 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 PREPARATION = datetime.timedelta(hours=3)  # the first process may have much data to make
 
-TRANSPORT = "gloo", "nccl", "timed out", "connection"  # words of its errors
+TRANSPORT = "gloo", "nccl", "timed out", "connection", "broken pipe"  # words of its errors
+PATIENT = []  # the process group that waits long, once there is one
 
 
 def start(device="", patience=600):
@@ -49,6 +50,7 @@ def start(device="", patience=600):
     if world > 1:
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
+        PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
     return world, rank, device
 
 
@@ -100,17 +102,16 @@ def compiles(device, wish, iterations):
 @contextlib.contextmanager
 def first_process_first(rank):
     """Rank 0 runs the body alone (it writes the files), then the others do (they read them)."""
-    patient = dist.new_group(backend="gloo", timeout=PREPARATION) if dist.is_initialized() else None
     if rank > 0:
-        dist.barrier(patient)
+        dist.barrier(*PATIENT)
     yield
-    if rank == 0 and patient:
-        dist.barrier(patient)
+    if rank == 0 and PATIENT:
+        dist.barrier(*PATIENT)
 
 
-def any_process(flag):
-    """Whether the flag is set on any process: all of them stop at the same iteration."""
-    return total([flag])[0] > 0
+def any_process(flag, patient=False):
+    """Whether the flag is set on any process, known to all; patient: some may come late."""
+    return total([bool(flag)], *(PATIENT if patient else ()))[0] > 0
 
 
 @contextlib.contextmanager
@@ -121,12 +122,13 @@ def lost_processes_as_messages(state):
     """
     try:
         yield
-    except RuntimeError as error:  # of no kind of its own with gloo
+    except RuntimeError as error:  # gloo's are of no kind of their own
         reason = str(error).splitlines()[0]
-        if not dist.is_initialized() or not any(word in reason.lower() for word in TRANSPORT):
+        known = isinstance(error, dist.DistError) or any(w in reason.lower() for w in TRANSPORT)
+        if not dist.is_initialized() or not known:
             raise
         what = f"another process was lost ({reason:.200}); {state()}"
-        raise SystemExit(f"{what}; --init_from=continue goes on with those that are left") from None
+        raise SystemExit(what) from None
 
 
 def distributed(module):
@@ -143,11 +145,11 @@ def synchronised(module, last):
     return module.no_sync() if wrapped and not last else contextlib.nullcontext()
 
 
-def total(values):
+def total(values, group=None):
     """The sum over all processes of a list of numbers."""
     summed = torch.tensor(values, dtype=torch.float64)
     if dist.is_initialized():
-        dist.all_reduce(summed)
+        dist.all_reduce(summed, group=group)
     return summed.tolist()
 
 

@@ -28,7 +28,7 @@ import torch
 
 import backend
 from model import Transformer
-from record import appearing, say
+from record import appearing, identity, say
 
 # What a resumed run may have otherwise than the saved one (and all settings of evaluation).
 MAY_CHANGE = (
@@ -42,7 +42,7 @@ MUST_KEEP = (
 )  # fmt: skip
 
 
-DAMAGED = "use a copy of it, or start anew"
+DAMAGED = "use a copy of it, or start anew"  # what to do
 
 
 def save(state, path):
@@ -58,7 +58,9 @@ def save(state, path):
     except (OSError, RuntimeError) as error:  # torch hides the first behind the second
         while error.__context__ is not None and not isinstance(error, OSError):
             error = error.__context__
-        raise OSError(f"cannot write {path}: {getattr(error, 'strerror', error)}") from None
+        if not isinstance(error, OSError):
+            raise
+        raise OSError(f"cannot write {path}: {error.strerror}") from None
 
 
 def load(path):
@@ -123,7 +125,7 @@ def check_form(state):
     if not found:
         raise ValueError("it has no weights")
     if not is_finite(found):
-        raise ValueError("weights are not finite, or not of their own storage")
+        raise ValueError("weights are not finite, or one number stands for many")
     if not state["config"].get("lora_rank"):  # adapters are compared with their base model
         for weights in found.values():
             check_sizes(state["model_args"], weights.values())
@@ -288,7 +290,8 @@ class Keeper:
     TRIES = 30  # to write the last one, a second apart
 
     def __init__(self, folder, lock, config, model_args, parts, stream, data, device, rank):
-        self.folder, self.lock, self.config, self.model_args = folder, lock, config, model_args
+        self.folder, self.path = folder, folder / "checkpoint.pt"
+        self.lock, self.config, self.model_args = lock, config, model_args
         self.parts, self.stream, self.data = parts, stream, data
         self.device, self.rank = device, rank
         self.saved, self.behind = 0, False
@@ -303,34 +306,39 @@ class Keeper:
             state = {name: part.state_dict() for name, part in self.parts.items()}
             state |= {"ranks": ranks, "device": self.device.type, "data": self.data}
             self.lock.renew()
-            save(state | self.about(iteration, block), self.folder / "checkpoint.pt")
-        self.saved = iteration
+            save(state | self.about(iteration, block), self.path)
+            self.lock.ours = identity(self.path)
 
     def keep_checkpoint(self, iteration, block):
         """save_checkpoint; where that fails, say why and leave it to a later call."""
+        failed = ""
         try:
             self.save_checkpoint(iteration, block)
-            self.behind = False
         except ValueError as error:
             raise SystemExit(f"{error}; the weights of iteration {iteration} are lost") from None
         except OSError as error:
-            if not self.behind:
-                say(f"{error}; {self.latest()}, the run goes on and tries again")
-            self.behind = True
+            failed = str(error)
+        if failed and not self.behind:
+            say(f"{failed}; {self.latest()}, the run goes on and tries again")
+        self.behind = backend.any_process(failed, patient=True)  # the first one may write for long
+        if not self.behind:
+            self.saved = iteration
 
     def finish(self, iteration, block):
         """The last checkpoint of a run. Raises SystemExit where it cannot be written in time."""
         for _ in range(self.TRIES):
-            if not backend.any_process(self.behind):
+            if not self.behind:
                 return
             time.sleep(1)
             self.keep_checkpoint(iteration, block)
-        if backend.any_process(self.behind):
+        if self.behind:
             raise SystemExit(f"the weights of iteration {iteration} are lost; {self.latest()}")
 
     def latest(self):
         """Words on what is left where a run ends early."""
-        return f"{self.folder / 'checkpoint.pt'} of iteration {self.saved} is whole"
+        if not self.path.exists():
+            return f"{self.path} is gone"
+        return f"{self.path} of iteration {self.saved} is whole"
 
     def save_weights(self, iteration, block):
         """weights/<iteration>.pt: the averaged weights alone."""
@@ -351,7 +359,7 @@ class Keeper:
         return about | {"model_args": self.model_args}
 
     def restore(self, saved, changes):
-        """Put everything back as the checkpoint has it; its iteration.
+        """Put everything back as the checkpoint has it.
 
         Where there are changes, chains and data order are shared out anew instead, with new
         randomness. Raises ValueError if the training data are others, or parts do not fit.
@@ -363,19 +371,22 @@ class Keeper:
                 if name == "optimizer":
                     load_optimizer(part, saved[name])
                 else:
-                    part.load_state_dict(saved.get(name, saved["model"]))  # averages may be new
+                    is_new = name == "ema" and "ema" in changes and name not in saved
+                    part.load_state_dict(saved["model" if is_new else name])
             streams = [rank["stream"] for rank in saved["ranks"]]
-            if changes:
-                self.stream.share_out(streams)
-            else:
+            if not changes:
                 self.stream.load_state_dict(streams[self.rank])
                 set_random_states(saved["ranks"][self.rank])
         except (LookupError, TypeError, AttributeError, RuntimeError) as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
-            path = self.folder / "checkpoint.pt"
-            raise ValueError(f"{path} has parts of another form ({reason}): {DAMAGED}") from None
+            raise ValueError(
+                f"{self.path} has parts of another form ({reason}): {DAMAGED}"
+            ) from None
+        if changes:
+            self.stream.share_out(streams)
         self.saved = saved["iteration"]
-        return self.saved
+        if self.lock:
+            self.lock.ours = identity(self.path)
 
 
 def load_optimizer(optimizer, state):
@@ -392,7 +403,7 @@ def load_optimizer(optimizer, state):
                 raise IndexError(f"{name} is not finite")
 
 
-def changes(saved, config, world, device):
+def differences(saved, config, world, device):
     """{setting: (saved, now)} of what differs for training; processes and device are two more."""
     names = [key for key in config if key not in MAY_CHANGE and not key.startswith("eval_")]
     now = {key: config[key] for key in names} | {"processes": world, "device": device.type}
@@ -406,27 +417,27 @@ def load_whole(path):
     whole = {"model", "optimizer", "ranks", "device", "data"}
     if missing := whole - state.keys():
         raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds weights alone")
-    if type(state["ranks"]) is not list:
-        raise ValueError(f"{path} is not a checkpoint of this program: ranks is no list")
+    if type(state["ranks"]) is not list or type(state["config"].get("init_from", "")) is not str:
+        raise ValueError(f"{path} is not a checkpoint of this program: ranks or init_from")
     return state
 
 
-def check_resumable(saved, config, changed, anywhere):
+def check_resumable(saved, config, changes, anywhere):
     """Raise ValueError where a run cannot go on from the saved one with what has changed.
 
     anywhere: most may change, and it goes on nearly as the saved run would have.
     """
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
-    refused = [key for key in changed if not anywhere or key in MUST_KEEP]
-    if "ar" in changed.get("method", ()):
+    refused = [key for key in changes if not anywhere or key in MUST_KEEP]
+    if "ar" in changes.get("method", ()):
         refused.append("method")
     if refused:
         remedy = "" if anywhere else "; --init_from=continue goes on with changes"
         raise ValueError(
-            f"a saved run must keep its configuration: {in_words(changed, refused)}{remedy}"
+            f"a saved run must keep its configuration: {in_words(changes, refused)}{remedy}"
         )
 
 
-def in_words(changed, names):
-    return ", ".join(f"{name} {changed[name][0]} -> {changed[name][1]}" for name in names)
+def in_words(changes, names):
+    return ", ".join(f"{name} {changes[name][0]} -> {changes[name][1]}" for name in names)

@@ -25,6 +25,7 @@ import inspect
 import io
 import itertools
 import math
+import re
 import sys
 import sysconfig
 import textwrap
@@ -114,6 +115,23 @@ def holds(rule, values):
         return bool(eval(rule, {"__builtins__": {}}, values))
     except (TypeError, ArithmeticError):
         return False
+
+
+def check_saved(script, values):
+    """Raise ValueError where values {name: value} that were saved are none that the script takes.
+
+    Settings that the script has not, or that are missing, do not matter.
+    """
+    source = (Path(__file__).parent / script).read_text(encoding="utf-8")
+    keys = read_keys(source)
+    limits = re.search('^LIMITS = """(.*?)"""', source, re.DOTALL | re.MULTILINE)[1]
+    known = {name: value for name, value in values.items() if name in keys}
+    try:
+        for name, value in known.items():
+            checked(f"the saved {name}", keys[name], value)
+    except ConfigError as error:
+        raise ValueError(str(error)) from None
+    check_limits(limits, {name: key.default for name, key in keys.items()} | known)
 
 
 def configure(settings, argv=None, fields=None, lists=False):

@@ -31,7 +31,7 @@ import backend
 import checkpoint
 import record
 import tasks
-from configurator import configure, errors_as_messages
+from configurator import check_saved, configure, errors_as_messages
 from losses import masked_nll, row_mean, states
 from puma import random_masks
 from sample import Sampler, generate
@@ -70,7 +70,7 @@ CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
 
 def main(settings):
     with contextlib.ExitStack() as until_the_end:
-        with errors_as_messages():
+        with errors_as_messages(), backend.lost_processes_as_messages(lambda: "see what it said"):
             samplers = grid(*(settings[field] for field in Sampler._fields))
             world, rank, where = backend.start(device)
             autocast = backend.autocast(where, dtype)
@@ -94,7 +94,7 @@ def main(settings):
                 results = open_results(conditions, rank, world)
                 for sampler in samplers:
                     results.refuse_others(results.records(sampler), source.belongs)
-        with autocast:
+        with autocast, errors_as_messages():  # a disk may be full by then
             if nelbo:
                 measure_nelbo(saved.model, source, conditions, rank, world)
             else:
@@ -142,6 +142,8 @@ def in_use(samplers, model):
 
 
 def load_data(config):
+    """The data of a saved run. Raises ValueError for a configuration that no run can have."""
+    check_saved("train.py", config)
     return tasks.get(config["dataset"]).load(config)
 
 

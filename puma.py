@@ -120,7 +120,7 @@ class RandomMasking:
     def share_out(self, states):
         """Go on from streams of other processes, a state_dict each; chains give back examples."""
         states = [state.get("chains", state) for state in states]
-        chains = chains_of(states)
+        chains = chains_of(states, self.queue.x0.shape[1])
         self.queue.share_out([state["queue"] for state in states], chains["number"].numpy())
 
 
@@ -241,7 +241,7 @@ class Buffer:
         return state | {"queue": self.queue.state_dict()}
 
     def load_state_dict(self, state):
-        """Raises ValueError where the saved buffer has another shape."""
+        """Raises ValueError where the saved buffer has another shape, or chains that cannot be."""
         for name in self.STATE:
             if getattr(self, name).shape != state[name].shape:
                 raise ValueError(
@@ -250,8 +250,20 @@ class Buffer:
                 )
             getattr(self, name).copy_(state[name])
         self.stages = state["stages"]
+        self.check_chains()
         self.generator.set_state(state["generator"].cpu())
         self.queue.load_state_dict(state["queue"])
+
+    def check_chains(self):
+        """Raise ValueError unless they are chains of our data, in states that they can be in."""
+        numbers = self.number.flatten().cpu().numpy()
+        inside = (numbers >= 0) & (numbers < len(self.queue.data))
+        x0, prompt = self.queue.data[numbers * inside]
+        same = (torch.as_tensor(x0) == self.x0.flatten(0, 1).cpu()).all()
+        same &= (torch.as_tensor(prompt) == self.prompt.flatten(0, 1).cpu()).all()
+        in_turn = 0 <= int(self.turn) < len(self.x0)
+        if not (inside.all() and same and in_turn) or (self.hidden & self.prompt).any():
+            raise ValueError("the saved chains are not of these training examples")
 
     def share_out(self, states):
         """Go on from the chains of other processes, a state_dict each: this one has its share.
@@ -260,7 +272,8 @@ class Buffer:
         than chains, new ones begin.
         """
         states = [state.get("chains", state) for state in states]
-        chains, rank, world = chains_of(states), self.queue.rank, self.queue.world
+        chains = chains_of(states, self.x0.shape[-1])
+        rank, world = self.queue.rank, self.queue.world
         room = self.number.numel() * world
         surplus = chains["number"][room:].numpy()
         self.queue.share_out([state["queue"] for state in states], surplus)
@@ -325,11 +338,12 @@ class ProgressiveUnmasking(Buffer):
         return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))
 
 
-def chains_of(states):
+def chains_of(states, length):
     """The chains of several streams (their state_dicts), {name: (n, ...)}; of random masks none."""
-    names = "x0", "prompt", "hidden", "number"
     if "number" not in states[0]:
-        return dict.fromkeys(names, torch.zeros(0, dtype=torch.long))
+        none = torch.zeros(0, length, dtype=torch.long)
+        return dict(x0=none, prompt=none.bool(), hidden=none.bool(), number=none[:, 0])
+    names = "x0", "prompt", "hidden", "number"
     return {name: torch.cat([s[name].flatten(0, 1) for s in states]) for name in names}
 
 

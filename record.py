@@ -8,8 +8,9 @@ metrics.jsonl, one JSON object per line:
     {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
 `iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
-use for several updates). grad_norm is taken before clipping; accuracy and val_loss are those of the
-averaged weights. strata: {policy: {stratum: share}}, of a task that has them.
+use for several updates; a continued run with a smaller buffer gives examples back, so that it may
+fall). grad_norm is taken before clipping; accuracy and val_loss are those of the averaged weights.
+strata: {policy: {stratum: share}}, of a task that has them.
 
 Three numbers say what a run is trained on, since the line before (of the first process): `visits`,
 the rows trained for each example used up, null where none was; `hidden`, the mean share of a row's
@@ -39,10 +40,11 @@ class Lock:
     """Keeps a folder to one run: `with Lock(folder)`, until the process ends, however it ends.
 
     Raises ValueError that names the process that holds it, OSError if the folder cannot be written.
+    `ours`: the identity of the checkpoint that this run wrote last.
     """
 
     def __init__(self, folder, name="lock"):
-        self.folder, self.path = Path(folder), Path(folder, name)
+        self.folder, self.path, self.ours = Path(folder), Path(folder, name), None
 
     def __enter__(self):
         self.is_new = not self.folder.exists()
@@ -57,14 +59,18 @@ class Lock:
                 self.folder.rmdir()  # if nothing came of it
 
     def take(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.file = open(self.path, "a+")  # noqa: SIM115 (open means held)
         try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK  # no link, no pipe
+            self.file = open(os.open(self.path, flags, 0o666), "r+")  # noqa: SIM115 (open = held)
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.file.seek(0)
-            holder = self.file.read().strip() or "another process"
-            raise ValueError(f"{self.folder} is in use by {holder}: give another out_dir") from None
+            holder = self.file.read(200).strip() or "another process"
+            wait = "wait for its end, or give another out_dir"
+            raise ValueError(f"{self.folder} is in use by {holder}: {wait}") from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", error)
+            raise OSError(f"cannot write {self.path}: {why}; give another out_dir") from None
         if not self.held():  # another run gave it back, and took the file away, meanwhile
             self.take()
         self.file.truncate(0)
@@ -77,32 +83,47 @@ class Lock:
         return self.path.exists() and os.path.samestat(here, self.path.stat())
 
     def renew(self):
-        if not self.held():
-            self.take()
+        """Take it again if need be. Raises ValueError where another run has been there since."""
+        if self.held():
+            return
+        self.take()
+        there = identity(self.folder / "checkpoint.pt")
+        if there not in (None, self.ours):
+            raise ValueError(f"{self.path.parent} has been used by another run")
+
+
+def identity(path):
+    """What tells a file from another one that takes its name; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 class Log:
     """What a run reports while it trains, on its first process: metrics.jsonl and a progress bar.
 
-    A run resumed at iteration `start` first drops the lines beyond it. changes: what it has changed
+    lock: on the run's folder; None on the other processes. A run resumed at iteration `start` first
+    drops the lines beyond it. changes: what it has changed
     by then, {setting: (before, now)}. evaluated: whether the file holds an evaluation at `start`
     already. Where the file cannot be written, lines wait for the next one.
     Raises ValueError for a damaged file.
     """
 
-    def __init__(self, path, config, start, total, rank, changes):
-        self.path, self.rank, self.evaluated = path, rank, True
+    def __init__(self, lock, config, start, total, changes):
+        self.lock, self.evaluated = lock, True
         self.updates, self.checked, self.shown = [], 0, {}
         self.taken, self.lines, self.size, self.failed = 0, [], -1, False
-        if rank == 0:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            kept = read_until(path, start) if start else []
+        if lock:
+            self.path = lock.folder / "metrics.jsonl"
+            kept = read_until(self.path, start) if start else []
             self.lines = [json.dumps(line) + "\n" for line in kept]
             more = {"changes": changes} if changes else {}
             self.write({"type": "config", "config": config} | more | origin())
             at_start = [line for line in kept if line["type"] == "eval" and line["iter"] == start]
             self.evaluated = bool(at_start)
-        self.bar = tqdm(total=total, initial=start, disable=rank > 0, unit="it", smoothing=0.05)
+        self.bar = tqdm(total=total, initial=start, disable=not lock, unit="it", smoothing=0.05)
         self.since = time.perf_counter()
 
     def add(self, loss, norm, hidden):
@@ -151,17 +172,23 @@ class Log:
         self.since += seconds
 
     def write(self, line):
-        if self.rank > 0:
-            return
-        self.lines.append(json.dumps(line) + "\n")
+        if self.lock:
+            self.lines.append(json.dumps(line, allow_nan=False) + "\n")
+            self.flush()
+
+    def flush(self):
+        """Bring the file up to date, or say why not."""
         try:
             if self.path.exists() and self.path.stat().st_size == self.size:
                 with open(self.path, "a", encoding="utf-8") as file:
                     file.write(self.lines[-1])
             else:  # a new file, or what is there is not what was written
+                self.lock.renew()
                 write(self.path, "".join(self.lines))
             self.size = self.path.stat().st_size
             self.failed = False
+        except ValueError as error:  # of the lock
+            raise SystemExit(f"{error}: this one ends") from None
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.truncate(self.path, self.size)  # no half of a line
@@ -169,6 +196,13 @@ class Log:
             if not self.failed:
                 say(f"cannot write {self.path}: {error.strerror}; its lines wait for the next one")
             self.failed = True
+
+    def close(self):
+        """At the end of a run. Raises SystemExit where the file still cannot be written."""
+        if self.failed:
+            self.flush()
+        if self.failed:
+            raise SystemExit(f"{self.path} could not be written: the run's record is lost")
 
 
 def say(text):
@@ -465,13 +499,15 @@ RECORD = {"id": text, "index": whole, "kind": text, "tokens": whole, "steps": wh
 
 def read_metrics(path):
     """The lines of metrics.jsonl. Raises ValueError that names one that no run writes there."""
-    rows, last = read_lines(path, {"type": text}), 0  # the iteration of the line before
+    rows, last, seen = read_lines(path, {"type": text}), 0, set()
     for place, row in enumerate(rows, start=1):
         form = LINES.get(row["type"])
         refuse(path, place, fault(row, form) if form else f"unknown type {row['type']!a:.60}")
-        if row.get("iter", last) < last:
-            refuse(path, place, f"iteration {row['iter']} after {last}, as if two runs wrote")
-        last = row.get("iter", 0)  # a resumed run may go back
+        if "iter" in row:
+            if row["iter"] < last or (row["type"], row["iter"]) in seen:
+                refuse(path, place, f"iteration {row['iter']} after {last}, as if two runs wrote")
+            last = row["iter"]
+            seen.add((row["type"], last))
     return rows
 
 
@@ -494,8 +530,8 @@ def hole_in(rows, kind, end=0):
     for row in rows:
         if row["type"] == "config":  # a resumed run may have another interval
             said = row["config"].get(key)
-            most, every = every, said if whole(said) else math.inf
-            most += every
+            before_it, every = every, said if whole(said) else math.inf
+            most = max(most, before_it + every)
         elif row["type"] == kind:
             if row["iter"] - before > most:
                 return before, row["iter"]

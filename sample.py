@@ -24,7 +24,7 @@ import backend
 import checkpoint
 import policies
 import tasks
-from configurator import check_limits, configure, errors_as_messages
+from configurator import check_limits, check_saved, configure, errors_as_messages
 from losses import chunks
 
 # -- what ----------------------------------------------------------------------------------------
@@ -225,6 +225,7 @@ def main(sampler):
         _, _, where = backend.start(device)
         autocast = backend.autocast(where, dtype)
         saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
+        check_saved("train.py", saved.config)
         task = tasks.get(saved.config["dataset"]).load(saved.config)
         test = task.prompts([prompt]) if prompt else task.test
         x, hidden = tasks.problems_on(where, test, [0])

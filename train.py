@@ -38,7 +38,7 @@ import checkpoint
 import policies
 import tasks
 from configurator import configure, errors_as_messages
-from eval import evaluate
+from eval import evaluate, validation_loss
 from example_queue import ExampleQueue, fingerprint
 from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
@@ -58,7 +58,7 @@ from sample import Sampler
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
-init_from = "scratch"  # scratch, resume, continue; FILE.pt of a run, or hf:FOLDER, hf:NAME
+init_from = "scratch"  # scratch, resume, continue; FILE.pt, hf:FOLDER, hf:NAME; continue:hf:NAME
 # -- data ------------------------------------------------------------------------------------
 dataset = "sudoku"  # sudoku; addition; text: questions, each followed by a program; instructions
 train_examples = 200_000  # to generate; of files all are used
@@ -132,7 +132,7 @@ LIMITS = """
     1 <= box <= 32
     1 <= clues <= 1023
     0 <= tau <= 1    # a probability, or None
-    1 <= buffer <= 10**6
+    1 <= buffer <= 10**4
     1 <= digits <= 1000
     0 <= chains_from <= 10**9
     0 <= chains_until <= 10**9
@@ -189,7 +189,7 @@ class Run(NamedTuple):
 
 def main(config):
     with contextlib.ExitStack() as until_the_end:
-        with errors_as_messages(), backend.lost_processes_as_messages(lambda: "no step was made"):
+        with errors_as_messages(), backend.lost_processes_as_messages(lambda: "see what it said"):
             check()
             machine = _, rank, _ = backend.start(device, patience)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
@@ -197,11 +197,11 @@ def main(config):
             run = set_up(config, folder, lock, *machine)
             if rank == 0:
                 print(f"{sum(p.numel() for p in run.model.parameters()) / 1e6:.2f}M parameters")
-            file = folder / "metrics.jsonl"
-            log = Log(file, config, run.start, max_iters, rank, run.changes)
-            log.taken = int(run.stream.queue.taken)
-        with backend.lost_processes_as_messages(run.keeper.latest), log.bar:
+            log = Log(lock, config, run.start, max_iters, run.changes)
+            log.taken, keeper = int(run.stream.queue.taken), run.keeper
+        with backend.lost_processes_as_messages(lambda: what_is_left(keeper)), log.bar:
             result = train(run, log)
+        log.close()
     del run  # DDP must go before the process group does, or it may wait for ever
     backend.stop()
     if rank == 0:
@@ -248,20 +248,25 @@ def find_saved(config, folder, world, rank, where):
     The configuration gets the start of the saved run, since adapters need their base again.
     """
     path = folder / "checkpoint.pt"
-    if init_from == "continue" and not path.exists():
+    if going_on() == "continue" and not path.exists():
+        config["init_from"] = init_from.removeprefix("continue").removeprefix(":") or "scratch"
         if rank == 0:
-            print(f"no {path} yet: a new run starts")
-        config["init_from"] = "scratch"
-    if config["init_from"] not in ("resume", "continue"):
+            print(f"no {path} yet: a new run starts, from {config['init_from']}")
+        return None, {}
+    if not going_on():
         return None, {}
     saved = checkpoint.load_whole(path)
     config["init_from"] = saved["config"].get("init_from", "scratch")
-    changes = checkpoint.changes(saved, config, world, where)
-    checkpoint.check_resumable(saved, config, changes, anywhere=init_from == "continue")
+    changes = checkpoint.differences(saved, config, world, where)
+    checkpoint.check_resumable(saved, config, changes, anywhere=going_on() == "continue")
     if changes and rank == 0:
         words = checkpoint.in_words(changes, changes)
         print(f"going on at iteration {saved['iteration']} with changes: {words}")
     return saved, changes
+
+
+def what_is_left(keeper):
+    return f"{keeper.latest()}; --init_from=continue goes on with the processes that are left"
 
 
 def begin_files(keeper, folder, rank):
@@ -287,14 +292,15 @@ def train(run, log):
         stopping = backend.any_process(stop.is_set())
         logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
         saves = stopping or evaluates_at(done) or done % checkpoint_interval == 0
+        saves = saves or (logs and run.keeper.behind)
         if logs or keeps or saves:
-            stop_unless_finite(run, log, done, saves or keeps)
+            stop_unless_sound(run, log, done, saves or keeps)
         if logs:
             values = {"epoch": run.stream.queue.passes(), "lr": lr_at(iteration)}
             log.report_training(done, values, run.world, run.stream.queue.taken)
         if keeps:
             run.keeper.save_weights(done, block)
-        if saves or (logs and backend.any_process(run.keeper.behind)):
+        if saves:
             run.keeper.keep_checkpoint(done, block)  # a run may be killed in an evaluation
         if stopping or done == max_iters:
             run.keeper.finish(done, block)
@@ -327,15 +333,30 @@ def update(run, iteration):
     return torch.stack(losses).mean(), norm, torch.cat(hidden)
 
 
-def stop_unless_finite(run, log, done, weights):
-    """Raise SystemExit on every process if a loss, a norm or, where asked, a weight is not."""
+def stop_unless_sound(run, log, done, weights):
+    """Raise SystemExit on every process if a loss or a gradient's norm is not finite.
+
+    weights: so it is if a weight is not, or the loss that the weights have now: what is to be saved
+    is of no use if the next step fails.
+    """
     fault = log.fault(done)
-    if not fault and weights and not run.keeper.is_finite():
-        fault = f"weights are not finite at iteration {done}"
+    if not fault and weights and not (run.keeper.is_finite() and predicts(run, done)):
+        fault = f"the weights or their loss are not finite at iteration {done}"
     if backend.any_process(bool(fault)):
         fault = fault or f"a loss of another process is not finite by iteration {done}"
         remedy = "start with a smaller --lr, or go on from there with --init_from=continue --lr=..."
         raise SystemExit(f"{fault}; {run.keeper.latest()}: {remedy}")
+
+
+def predicts(run, done):
+    """Whether model and average have a finite loss, on a few held-out examples."""
+    data, block = run.task.validation, block_at(done - 1)
+    with run.autocast:
+        losses = [
+            validation_loss(data, model, block, 8, 8, 0, 1)[0]
+            for model in (run.model, run.averaged)
+        ]
+    return all(map(math.isfinite, losses))
 
 
 def evaluation(run, done):
@@ -351,6 +372,8 @@ def evaluation(run, done):
 def report(run, log, done):
     begin = time.perf_counter()
     result = evaluation(run, done)
+    if not math.isfinite(result["val_loss"]):
+        raise SystemExit(f"the validation loss is {result['val_loss']} at iteration {done}")
     log.report_evaluation(done, result, time.perf_counter() - begin)
     return result
 
@@ -365,10 +388,12 @@ def check():
     if dataset == "instructions" and not data_dir:
         raise ValueError("data_dir is empty: expected what data/dream_coder/prepare.py wrote")
     check_method()
-    going_on = init_from in ("resume", "continue")
-    if not going_on and init_from != "scratch" and not init_from.endswith(".pt"):
-        check_pretrained()
-    elif lora_rank and not going_on:
+    start = init_from.removeprefix("continue:")
+    if start == "continue" and lora_rank:
+        raise ValueError(f"lora_rank {lora_rank}: expected init_from continue:hf:FOLDER, or resume")
+    if start not in ("resume", "continue", "scratch") and not start.endswith(".pt"):
+        check_pretrained(start)
+    elif lora_rank and not going_on():
         raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER, or --lora_rank=0")
     if lora_rank and (ema or keep_every):
         raise ValueError(f"lora_rank {lora_rank}: expected --ema=0 --keep_every=0")
@@ -376,7 +401,7 @@ def check():
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     for name in eval_policies:
         policies.get(name, "eval_policies")
-    if not init_from.startswith("hf:"):
+    if not start.startswith("hf:"):
         check_memory()
 
 
@@ -419,8 +444,14 @@ def check_memory():
         )
 
 
-def check_pretrained():
-    if not init_from.startswith("hf:"):
+def going_on():
+    """resume or continue, if that is asked for."""
+    word = init_from.partition(":")[0]
+    return word if word in ("resume", "continue") else ""
+
+
+def check_pretrained(start):
+    if not start.startswith("hf:"):
         raise ValueError(
             f"init_from {init_from!r}: expected scratch, resume, continue, FILE.pt or hf:FOLDER"
         )

@@ -52,7 +52,8 @@ def main():
     with errors_as_messages():
         _, _, where = backend.start(device)
         files = checkpoint.weights(out_dir)
-        saved, *_ = [checkpoint.load_model(file) for file in files]  # before hours of work
+        for file in reversed(files):  # all are read before hours of work begin
+            saved = checkpoint.load_model(file)
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(

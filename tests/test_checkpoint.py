@@ -78,7 +78,10 @@ FORMS = {
     "integers": (change_weight(lambda w: w.long()), "weights must be float32"),
     "half": (change_weight(lambda w: w.half()), "weights must be float32"),
     "negative": (lambda state: state.update(iteration=-1), "must not be negative"),
-    "expanded": (change_weight(lambda w: w[:1, :1].expand(99999, 99999)), "not of their own"),
+    "expanded": (
+        change_weight(lambda w: w[:1, :1].expand(99999, 99999)),
+        "one number stands for many",
+    ),
     "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
     "a million layers": (lambda state: state["model_args"].update(layers=10**6), "not those of"),
@@ -101,9 +104,27 @@ def test_a_checkpoint_of_another_form_is_one_line(name, trained, tmp_path):
         evaluate(tmp_path)
 
 
+SAVED = {
+    "box": ([3, "x"], "the saved box: expected"),
+    "dataset": ("texts", "dataset"),
+    "test_examples": (-4, "test_examples -4: expected 1 <= test_examples"),
+    "train_examples": ("many", "the saved train_examples: expected an int"),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_saved_configuration_that_no_run_has_is_one_line(name, trained, tmp_path):
+    value, message = SAVED[name]
+    state = torch.load(trained / "checkpoint.pt", weights_only=True)
+    state["config"][name] = value
+    torch.save(state, tmp_path / "checkpoint.pt")
+    with pytest.raises(SystemExit, match=message):
+        evaluate(tmp_path)
+
+
 RESUMED = {
     "optimizer": (lambda state: state.update(optimizer={}), "parts of another form"),
-    "no ranks": (lambda state: state.update(ranks=3), "ranks is no list"),
+    "no ranks": (lambda state: state.update(ranks=3), "ranks or init_from"),
     "ranks": (lambda state: state.update(ranks=[{}]), "parts of another form"),
     "stream": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of another form"),
     "nothing but weights": (
@@ -216,14 +237,18 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    log = Log(tmp_path / "metrics.jsonl", {}, 0, 3, 0, {})
-    log.write({"iter": 1})
-    whole = (tmp_path / "metrics.jsonl").read_text()
-    with monkeypatch.context() as patch:
-        patch.setattr("builtins.open", full)
-        log.write({"iter": 2})
-    assert (tmp_path / "metrics.jsonl").read_text() == whole
-    log.write({"iter": 3})
+    with Lock(tmp_path) as lock:
+        log = Log(lock, {}, 0, 3, {})
+        log.write({"iter": 1})
+        whole = (tmp_path / "metrics.jsonl").read_text()
+        with monkeypatch.context() as patch:
+            patch.setattr("builtins.open", full)
+            log.write({"iter": 2})
+            with pytest.raises(SystemExit, match="the run's record is lost"):
+                log.close()
+        assert (tmp_path / "metrics.jsonl").read_text() == whole
+        log.write({"iter": 3})
+        log.close()
     assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
     assert "its lines wait for the next one" in capsys.readouterr().err
 
@@ -290,6 +315,7 @@ def test_other_processes_continue_with_other_settings(method, tmp_path):
         if before:
             assert f"going on at iteration {before['iteration']} with changes: " in said
             last = metrics(tmp_path)[-1]
+            assert not same(saved["model"], weights[-1])
         weights.append(saved["model"])
     configs = [line for line in metrics(tmp_path) if line["type"] == "config"]
     assert "changes" not in configs[0]
@@ -301,11 +327,74 @@ def test_other_processes_continue_with_other_settings(method, tmp_path):
 
 
 def test_weights_averages_and_moments_are_kept(tmp_path):
+    """One more update at rate 0: the model stays, moments and average go on from what they were."""
     train(tmp_path, "--max_iters=6", processes=2)
     before = load(tmp_path / "checkpoint.pt")
-    train(tmp_path, "--max_iters=6", "--init_from=continue", "--batch_size=8")
+    flags = ["--init_from=continue", "--batch_size=8", "--lr=0", "--min_lr=0"]
+    train(tmp_path, "--max_iters=7", *flags)
     after = load(tmp_path / "checkpoint.pt")
-    assert same(before["model"], after["model"]) and same(before["ema"], after["ema"])
+    assert after["iteration"] == 7 and same(before["model"], after["model"])
+    decay = (1 + 6) / (10 + 6)
+    for name, average in before["ema"].items():
+        expected = decay * average + (1 - decay) * before["model"][name]
+        torch.testing.assert_close(after["ema"][name], expected)
+    for number, moments in before["optimizer"]["state"].items():
+        square = after["optimizer"]["state"][number]["exp_avg_sq"]
+        assert (square >= 0.99 * moments["exp_avg_sq"] - 1e-9).all()  # beta2; a new square is added
+
+
+def test_a_rate_that_explodes_leaves_a_checkpoint_to_go_on_from(trained, tmp_path):
+    """Weights that are finite, but whose loss is not, do not replace it."""
+    shutil.copytree(trained, tmp_path / "run")
+    flags = ["--init_from=continue", "--checkpoint_interval=1"]
+    with pytest.raises(SystemExit, match="of iteration 20 is whole"):
+        train(tmp_path / "run", *flags, "--max_iters=1000", "--compile=False", "--lr=1e30")
+    train(tmp_path / "run", *flags, "--max_iters=24", "--lr=1e-4")
+    assert load(tmp_path / "run/checkpoint.pt")["iteration"] == 24
+
+
+def test_a_folder_that_another_run_has_used_is_not_written(tmp_path, monkeypatch):
+    def take_over():
+        (tmp_path / "run").rename(tmp_path / "away")
+        monkeypatch.undo()
+        train(tmp_path / "run", "--max_iters=3", "--seed=7")
+
+    monkeypatch.setattr(torch, "save", failing({2}, take_over))
+    with pytest.raises(SystemExit, match="has been used by another run"):
+        train(tmp_path / "run", *SAVES)
+    assert load(tmp_path / "run/checkpoint.pt")["config"]["seed"] == 7
+    assert metrics(tmp_path / "run")[0]["config"]["seed"] == 7
+
+
+def test_a_lock_that_leads_elsewhere_is_not_followed(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "run").mkdir()
+    for make in (
+        lambda path: path.symlink_to(tmp_path / "precious"),
+        lambda path: path.mkdir(),
+        os.mkfifo,
+    ):
+        make(tmp_path / "run/lock")
+        with pytest.raises(SystemExit, match=r"cannot write .*lock: .*; give another out_dir"):
+            train(tmp_path / "run", "--max_iters=1")
+        shutil.move(tmp_path / "run/lock", tmp_path / f"moved{time.monotonic_ns()}")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_a_record_that_cannot_be_written_at_all_is_an_error(tmp_path):
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(SystemExit, match="the run's record is lost"):
+        train(tmp_path, "--max_iters=2")
+
+
+def test_a_start_can_be_given_for_the_case_that_there_is_no_checkpoint(trained, tmp_path):
+    start = f"--init_from=continue:{trained}/checkpoint.pt"
+    train(tmp_path, start, "--max_iters=0", "--eval_interval=100")
+    assert same(load(tmp_path / "checkpoint.pt")["model"], load(trained / "checkpoint.pt")["ema"])
+    train(tmp_path, start, "--max_iters=2", "--eval_interval=100")
+    assert load(tmp_path / "checkpoint.pt")["iteration"] == 2
+    with pytest.raises(SystemExit, match="lora_rank 4: expected init_from continue:hf:FOLDER"):
+        train(tmp_path / "new", "--init_from=continue", "--lora_rank=4", "--ema=0")
 
 
 @pytest.mark.parametrize("flag", ["--seed=2", "--dim=64", "--muon=True", "--method=ar"])

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from record import (
+    Lock,
     Log,
     appearing,
     contexts,
@@ -170,14 +171,13 @@ def test_contexts_of_a_worked_example():
 
 
 def test_each_report_is_of_what_came_since_the_one_before(tmp_path):
-    log = Log(tmp_path / "metrics.jsonl", {}, 0, 10, 0, {})
-    log.taken = 100  # the first chains
-    for iteration, taken in enumerate([100, 104, 105], start=1):
-        for _ in range(2):
-            loss, hidden = torch.tensor(1.0 * iteration), torch.full((4,), iteration / 4)
-            log.add(loss, loss, hidden)
-        log.report_training(iteration, {}, 1, torch.tensor(taken))
-    log.bar.close()
+    with Lock(tmp_path) as lock, (log := Log(lock, {}, 0, 10, {})).bar:
+        log.taken = 100  # the first chains
+        for iteration, taken in enumerate([100, 104, 105], start=1):
+            for _ in range(2):
+                loss, hidden = torch.tensor(1.0 * iteration), torch.full((4,), iteration / 4)
+                log.add(loss, loss, hidden)
+            log.report_training(iteration, {}, 1, torch.tensor(taken))
     lines = read_lines(tmp_path / "metrics.jsonl")[1:]
     assert [line["visits"] for line in lines] == [None, 2, 8]
     assert [line["hidden"] for line in lines] == [0.25, 0.5, 0.75]

@@ -118,6 +118,26 @@ def test_random_masks_go_on_with_the_examples_of_chains():
     assert sorted(first) == sorted(n for s in old for n in chains_in(s).flatten().tolist())
 
 
+@pytest.mark.parametrize("method", ["puma", "later", "blocks"])
+def test_chains_begin_where_there_were_random_masks(method):
+    (old,) = make_streams("mdm", 1, 8, 0)
+    run([old], range(5), used := Counter())
+    new = make_streams(method, 2, 8, 2)
+    for stream in new:
+        stream.share_out([old.state_dict()])
+    numbers = [n for stream in new for n in chains_in(stream).flatten().tolist()]
+    assert len(set(numbers)) == 32 and not set(numbers) & set(used)
+
+
+def test_chains_of_other_data_are_refused():
+    (stream,) = make_streams("puma", 1, 8, 3)
+    for name, value in ("number", 10**9), ("x0", 3), ("turn", 77), ("prompt", True):
+        state = stream.state_dict()
+        state[name] = torch.full_like(state[name], value)
+        with pytest.raises(ValueError, match="not of these training examples"):
+            make_streams("puma", 1, 8, 3)[0].load_state_dict(state)
+
+
 def test_the_shared_out_order_resumes_exactly():
     (old,) = make_streams("puma", 1, 8, 3)
     run([old], range(7), Counter())

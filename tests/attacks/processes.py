@@ -122,6 +122,8 @@ def after_signal(words, number):
 def ranks(lab, rng):
     flags = (*LONG, "--max_iters=100", "--checkpoint_interval=10", "--eval_interval=100",
              "--out_dir={out}/new")  # fmt: skip
+    if "\npatience = " in (lab.tree / "train.py").read_text():
+        flags += ("--patience=15",)  # seconds, not minutes
     source = lab.folder / "two"
     source.mkdir()
     for each in start_ranks(lab, source, flags):

@@ -321,7 +321,7 @@ def data_files(lab, rng):
     other = np.array([0, 2, 1, 3, 4], np.uint8)[pair]
     other[0, 0, 4] = 0  # another puzzle, not the same one renamed
     contents = {
-        "good": (npy(np.concatenate([pair, other])), "accept"),
+        "no checksum": (npy(np.concatenate([pair, other])), "refuse"),
         "empty file": (b"", "refuse"), "no array": (b"hello", "refuse"),
         "a zip archive": (zipped(pair), "refuse"), "objects": (objects(pair), "refuse"),
         "half": (npy(pair)[:140], "refuse"), "no rows": (npy(pair[:0]), "refuse"),
