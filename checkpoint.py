@@ -40,8 +40,6 @@ MUST_KEEP = (
     "seed", "dataset", "dim", "layers", "heads", "kv_heads", "mlp", "theta", "tied", "muon",
     "lora_rank", "lora_alpha",
 )  # fmt: skip
-
-
 DAMAGED = "use a copy of it, or start anew"  # what to do
 
 
