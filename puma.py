@@ -357,11 +357,11 @@ def check_schedule(pairs, name="k_schedule"):
         len(whole) != len(pairs)
         or starts[:1] != [0]
         or starts != sorted(set(starts))
-        or min(value for _, value in whole) < 1
+        or not all(start <= 10**9 and 1 <= value <= 10**9 for start, value in whole)
     ):
         raise ValueError(
             f"{name} {pairs}: expected (iteration, value) pairs of whole numbers; iterations start "
-            "at 0 and rise, values are at least 1"
+            "at 0 and rise, values are at least 1, and both at most 10^9"
         )
     return pairs
 

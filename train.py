@@ -157,7 +157,7 @@ LIMITS = """
     0 <= weight_decay <= 1000
     0 <= betas < 1
     0 <= grad_clip    # 0 = off
-    0 <= ema < 1    # 0 = off
+    0 <= ema <= 1    # 0 = off
     1 <= eval_interval <= 10**9
     1 <= eval_reveal <= 10**6
     0 <= eval_tau <= 1    # a probability, or None
