@@ -7,7 +7,7 @@
 # 0.4M parameters, nine minutes of one core, no download. The answer is certain, yet its high digits
 # wait for the carries of the low ones: arXiv 2605.29123 says that PUMA does harm here. One seed of
 # each, 1,024 sums: `visits` of PUMA (metrics.jsonl) falls from 7 to 1.0, since it gets surer than
-# 0.9 of every position; it solves 98.1 % after 2,000 updates, 96.5 % at the end, random masks 100 %.
+# 0.9 of all positions; it solves 98.1 % after 2,000 updates, 96.5 % at the end, random masks 100 %.
 name = "addition"
 device = "cpu"
 dtype = "float32"  # in bfloat16, one seed, random masks lose a part of what they have learned
