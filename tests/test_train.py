@@ -233,7 +233,7 @@ def test_ema_follows_its_definition():
         (["--dtype=float16"], "dtype 'float16'"),
         (["--eval_tau=high"], "expected a float or None"),
         (["--seed=-1"], "seed -1: expected 0 <= seed"),
-        (["--ema=-1"], "ema -1.0: expected 0 <= ema < 1"),
+        (["--ema=-1"], "ema -1.0: expected 0 <= ema <= 1"),
         (["--kv_heads=0"], "kv_heads 0"),
         (["--min_lr=1"], "min_lr 1.0, lr 0.001: expected 0 <= min_lr <= lr"),
         (["--box=(2,3,4)"], "expected a tuple of 2 int"),
