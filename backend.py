@@ -61,7 +61,7 @@ def best_device():
 
 
 def memory(device=""):
-    """Bytes that a run on the device can have; inf where it is no CPU: that says so at once."""
+    """Bytes that a run on the device can have; inf on others, which report it themselves."""
     on_cpu = (device or best_device()).startswith("cpu")
     if not (on_cpu and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})):
         return math.inf

@@ -119,9 +119,8 @@ class RandomMasking:
 
     def share_out(self, states):
         """Go on from streams of other processes, a state_dict each; chains give back examples."""
-        states = [state.get("chains", state) for state in states]
-        chains = chains_of(states, self.queue.x0.shape[1])
-        self.queue.share_out([state["queue"] for state in states], chains["number"].numpy())
+        queues, chains = take_apart(states, self.queue.x0.shape[1])
+        self.queue.share_out(queues, chains["number"].numpy())
 
 
 class NextToken(RandomMasking):
@@ -271,12 +270,11 @@ class Buffer:
         Chains that find no room give their examples back to the queue; where there is more room
         than chains, new ones begin.
         """
-        states = [state.get("chains", state) for state in states]
-        chains = chains_of(states, self.x0.shape[-1])
+        queues, chains = take_apart(states, self.x0.shape[-1])
         rank, world = self.queue.rank, self.queue.world
         room = self.number.numel() * world
         surplus = chains["number"][room:].numpy()
-        self.queue.share_out([state["queue"] for state in states], surplus)
+        self.queue.share_out(queues, surplus)
         mine = {name: value[:room][rank::world] for name, value in chains.items()}
         old = torch.arange(self.number.numel(), device=self.number.device) < len(mine["number"])
         old = old.view_as(self.number)
@@ -338,13 +336,18 @@ class ProgressiveUnmasking(Buffer):
         return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))
 
 
-def chains_of(states, length):
-    """The chains of several streams (their state_dicts), {name: (n, ...)}; of random masks none."""
+def take_apart(states, length):
+    """The queues in the state_dicts of several streams, and their chains, {name: (n, ...)}.
+
+    Random masks have no chains: n is 0.
+    """
+    states = [state.get("chains", state) for state in states]
+    queues = [state["queue"] for state in states]
     if "number" not in states[0]:
         none = torch.zeros(0, length, dtype=torch.long)
-        return dict(x0=none, prompt=none.bool(), hidden=none.bool(), number=none[:, 0])
+        return queues, dict(x0=none, prompt=none.bool(), hidden=none.bool(), number=none[:, 0])
     names = "x0", "prompt", "hidden", "number"
-    return {name: torch.cat([s[name].flatten(0, 1) for s in states]) for name in names}
+    return queues, {n: torch.cat([state[n].flatten(0, 1) for state in states]) for n in names}
 
 
 # -- schedules -------------------------------------------------------------------------------------

@@ -105,10 +105,9 @@ class Log:
     """What a run reports while it trains, on its first process: metrics.jsonl and a progress bar.
 
     lock: on the run's folder; None on the other processes. A run resumed at iteration `start` first
-    drops the lines beyond it. changes: what it has changed
-    by then, {setting: (before, now)}. evaluated: whether the file holds an evaluation at `start`
-    already. Where the file cannot be written, lines wait for the next one.
-    Raises ValueError for a damaged file.
+    drops the lines beyond it. changes: the settings that it resumes with, {name: (before, now)}.
+    evaluated: whether the file holds an evaluation at `start` already. Where the file cannot be
+    written, lines wait for the next one. Raises ValueError for a damaged file.
     """
 
     def __init__(self, lock, config, start, total, changes):

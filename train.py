@@ -248,17 +248,17 @@ def find_saved(config, folder, world, rank, where):
     The configuration gets the start of the saved run, since adapters need their base again.
     """
     path = folder / "checkpoint.pt"
-    if going_on() == "continue" and not path.exists():
-        config["init_from"] = init_from.removeprefix("continue").removeprefix(":") or "scratch"
+    word, config["init_from"] = asked_for()
+    if word == "continue" and not path.exists():
         if rank == 0:
             print(f"no {path} yet: a new run starts, from {config['init_from']}")
         return None, {}
-    if not going_on():
+    if not word:
         return None, {}
     saved = checkpoint.load_whole(path)
     config["init_from"] = saved["config"].get("init_from", "scratch")
     changes = checkpoint.differences(saved, config, world, where)
-    checkpoint.check_resumable(saved, config, changes, anywhere=going_on() == "continue")
+    checkpoint.check_resumable(saved, config, changes, anywhere=word == "continue")
     if changes and rank == 0:
         words = checkpoint.in_words(changes, changes)
         print(f"going on at iteration {saved['iteration']} with changes: {words}")
@@ -336,8 +336,8 @@ def update(run, iteration):
 def stop_unless_sound(run, log, done, weights):
     """Raise SystemExit on every process if a loss or a gradient's norm is not finite.
 
-    weights: so it is if a weight is not, or the loss that the weights have now: what is to be saved
-    is of no use if the next step fails.
+    weights: also if a weight is not finite, or the loss that the weights have now. What is to be
+    saved would be of no use: the next step fails.
     """
     fault = log.fault(done)
     if not fault and weights and not (run.keeper.is_finite() and predicts(run, done)):
@@ -388,12 +388,12 @@ def check():
     if dataset == "instructions" and not data_dir:
         raise ValueError("data_dir is empty: expected what data/dream_coder/prepare.py wrote")
     check_method()
-    start = init_from.removeprefix("continue:")
-    if start == "continue" and lora_rank:
+    word, start = asked_for()
+    if init_from == "continue" and lora_rank:
         raise ValueError(f"lora_rank {lora_rank}: expected init_from continue:hf:FOLDER, or resume")
-    if start not in ("resume", "continue", "scratch") and not start.endswith(".pt"):
+    if start != "scratch" and not start.endswith(".pt"):
         check_pretrained(start)
-    elif lora_rank and not going_on():
+    elif lora_rank and not word:
         raise ValueError(f"lora_rank {lora_rank}: expected init_from hf:FOLDER, or --lora_rank=0")
     if lora_rank and (ema or keep_every):
         raise ValueError(f"lora_rank {lora_rank}: expected --ema=0 --keep_every=0")
@@ -444,10 +444,12 @@ def check_memory():
         )
 
 
-def going_on():
-    """resume or continue, if that is asked for."""
-    word = init_from.partition(":")[0]
-    return word if word in ("resume", "continue") else ""
+def asked_for():
+    """What init_from says: resume, continue or "", and what a new run starts from."""
+    word, colon, start = init_from.partition(":")
+    if word == "continue" or init_from == "resume":
+        return word, start if colon else "scratch"
+    return "", init_from
 
 
 def check_pretrained(start):

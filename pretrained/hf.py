@@ -142,14 +142,9 @@ def read_config(folder):
     return config
 
 
-def whole(value):
+def whole_or_null(value):
     """a whole number or null"""
     return value is None or record.whole(value)
-
-
-def number(value):
-    """a number or null"""
-    return record.number_or_null(value)
 
 
 def flag(value):
@@ -173,9 +168,11 @@ def anything(value):
 
 
 CONFIG = (  # what config.json may have under the keys that are read
-    dict.fromkeys(SHAPE.values(), whole)
-    | dict.fromkeys(("rms_norm_eps", "rope_theta"), number)
-    | dict.fromkeys(("max_position_embeddings", "mask_token_id", "pad_token_id", "head_dim"), whole)
+    dict.fromkeys(SHAPE.values(), whole_or_null)
+    | dict.fromkeys(("rms_norm_eps", "rope_theta"), record.number_or_null)
+    | dict.fromkeys(
+        ("max_position_embeddings", "mask_token_id", "pad_token_id", "head_dim"), whole_or_null
+    )
     | dict.fromkeys(("tie_word_embeddings", "is_causal", "is_shifted"), flag)
     | {"layer_types": texts, "rope_parameters": mapping, "rope_scaling": mapping}
 )
