@@ -4,12 +4,13 @@ metrics.jsonl, one JSON object per line:
 
     {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first, at each resume
     {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "visits", "hidden", "tenths",
-     "examples_per_second"}
+     "seconds", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
 `iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
 use for several updates; a continued run with a smaller buffer gives examples back, so that it may
 fall). grad_norm is taken before clipping; accuracy and val_loss are those of the averaged weights.
+`seconds` are those of training since iteration 0, without evaluations.
 strata: {policy: {stratum: share}}, of a task that has them.
 
 Three numbers say what a run is trained on, since the line before (of the first process): `visits`,
@@ -113,11 +114,13 @@ class Log:
     def __init__(self, lock, config, start, total, changes):
         self.lock, self.evaluated = lock, True
         self.updates, self.checked, self.shown = [], 0, {}
-        self.taken, self.lines, self.size, self.failed = 0, [], -1, False
+        self.taken, self.seconds, self.lines, self.size, self.failed = 0, 0.0, [], -1, False
         if lock:
             self.path = lock.folder / "metrics.jsonl"
             kept = read_until(self.path, start) if start else []
             self.lines = [json.dumps(line) + "\n" for line in kept]
+            known = (row["seconds"] for row in reversed(kept) if number(row.get("seconds")))
+            self.seconds = next(known, 0.0)
             more = {"changes": changes} if changes else {}
             self.write({"type": "config", "config": config} | more | origin())
             at_start = [line for line in kept if line["type"] == "eval" and line["iter"] == start]
@@ -153,11 +156,14 @@ class Log:
 
         losses, norms, hidden = zip(*self.updates, strict=True)
         hidden = torch.cat(hidden)
-        rate = world * len(hidden) / (time.perf_counter() - self.since)
+        seconds = time.perf_counter() - self.since
+        self.seconds += seconds
+        rate = world * len(hidden) / seconds
         used, self.taken = int(taken) - self.taken, int(taken)
         loss = torch.stack(losses).mean().item()
         line = {"iter": iteration, "loss": loss, "grad_norm": norms[-1].item()} | values
-        line |= contexts(hidden, used) | {"examples_per_second": rate}
+        line |= contexts(hidden, used)
+        line |= {"seconds": round(self.seconds, 3), "examples_per_second": rate}
         self.write({"type": "train"} | line)
         self.shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
         self.bar.set_postfix(self.shown)
@@ -489,7 +495,7 @@ def interval(value):
 
 LINES = {  # of metrics.jsonl, by their type
     "config": {"config": {"method": text, "seed": whole}},
-    "train": {"iter": whole, "loss": number},
+    "train": {"iter": whole, "loss": number},  # older ones have no seconds, visits, hidden
     "eval": {"iter": whole, "accuracy": {str: share}, "val_loss": number},
 }
 ROW = {"id": text, "sampler": text, "kinds": {str: whole}, "tokens_per_step": number}

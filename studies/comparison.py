@@ -36,6 +36,7 @@ evaluation that reaches the accuracy, interpolated linearly from the evaluation 
 means that a seed's first evaluation is already there, so the crossing lies before it. Ratios are
 reference / other, above 1 in favour of the other: the geometric mean over pairs of runs with the
 same seed, with the interval of Student's t on the logarithms; "-" where a pair has no ratio.
+Points are percentage points of accuracy, the mean of the pairs' differences.
 """
 
 IGNORED = (
@@ -49,10 +50,14 @@ GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "chains_until", "policy"
 
 
+AXES = {"iter": "iterations", "epoch": "epochs", "seconds": "seconds of training"}
+
+
 class Run(NamedTuple):
     folder: str
     config: dict
     evaluations: dict  # iteration -> {policy: accuracy}, and val_loss
+    training: list  # its lines of type train
 
 
 # -- reading ---------------------------------------------------------------
@@ -77,7 +82,8 @@ def load_run(folder):
     config = configs[-1]
     if str(config.get("init_from")).endswith(".pt"):  # the path has the seed in it
         config["init_from"] = "another run"
-    return Run(str(folder), config, evaluations)
+    training = [r for r in records if r["type"] == "train"]
+    return Run(str(folder), config, evaluations, training)
 
 
 def read(reader, file, *args):
@@ -156,12 +162,32 @@ def default_metric(runs):
     return next(iter(next(iter(runs[0].evaluations.values()))))
 
 
-def curve(run, metric):
-    """[(iteration, accuracy)] in the order of the iterations."""
+def curve(run, metric, axis="iter"):
+    """[(iteration, accuracy)] in the order of the iterations; or epochs, seconds, as the axis."""
     points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
     if not points:
         known = sorted({policy for acc in run.evaluations.values() for policy in acc})
         raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
+    return [(place(run, i, axis), accuracy) for i, accuracy in points]
+
+
+def place(run, iteration, axis):
+    """Where an iteration is on an axis of AXES: what the training line before it says."""
+    if axis == "iter":
+        return iteration
+    lines = [line for line in run.training if line["iter"] <= iteration]
+    if not lines and not iteration:
+        return 0
+    if not lines or not number(lines[-1].get(axis)):
+        raise SystemExit(f"{run.folder}: metrics.jsonl does not say {axis} at {iteration}")
+    return lines[-1][axis]
+
+
+def training_curve(run, key):
+    """[(iteration, value)] of a number in the lines of type train."""
+    points = [(line["iter"], line[key]) for line in run.training if number(line.get(key))]
+    if not points:
+        raise SystemExit(f"{run.folder}: metrics.jsonl has no {key}")
     return points
 
 
@@ -293,13 +319,13 @@ def pairs_at(runs, metric, method, variable, value):
 # -- tables ----------------------------------------------------------------
 
 
-def target_headings(targets):
-    return [f"iterations to {target:g}" for target in targets]
+def target_headings(targets, axis="iter"):
+    return [f"{AXES[axis]} to {target:g}" for target in targets]
 
 
-def comparisons(groups, metric, targets):
+def comparisons(groups, metric, targets, axis="iter"):
     """Markdown tables with a row for each group: what it reached, and the reference over it."""
-    curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
+    curves = {label: curves_by_seed(runs, metric, axis) for label, runs in groups.items()}
     reference = reference_of(groups)
     reached, compared = [], []
     for label, by_seed in curves.items():
@@ -308,11 +334,14 @@ def comparisons(groups, metric, targets):
         reached.append([with_seed_count(label, by_seed), *cells])
         if label != reference:
             pairs = seed_pairs(by_seed, curves[reference])
-            cells = map(ratio_cell, ratios_of(pairs, targets))
+            cells = *map(ratio_cell, ratios_of(pairs, targets)), difference_cell(pairs)
             compared.append([f"{label}, pairs: {len(pairs)}", *cells])
-    heads = target_headings(targets)
-    tables = [table([f"{metric} accuracy", "at the end", "at iteration", *heads], reached)]
-    return tables + ([table([f"{reference} over", *heads, ERRORS], compared)] if compared else [])
+    heads = target_headings(targets, axis)
+    tables = [table([f"{metric} accuracy", "at the end", f"at {axis}", *heads], reached)]
+    if compared:
+        heads = [f"{reference} over", *heads, ERRORS, f"points at the end, less {reference}"]
+        tables.append(table(heads, compared))
+    return tables
 
 
 def reference_of(groups):
@@ -321,8 +350,8 @@ def reference_of(groups):
     return mdm[0] if mdm else list(groups)[-1]
 
 
-def curves_by_seed(runs, metric):
-    return {run.config.get("seed"): curve(run, metric) for run in runs}
+def curves_by_seed(runs, metric, axis="iter"):
+    return {run.config.get("seed"): curve(run, metric, axis) for run in runs}
 
 
 def seed_pairs(ours, theirs):
@@ -346,7 +375,7 @@ def reach_cell(group, target):
     if missing:
         return f"not reached by {missing} of {len(group)} seeds"
     bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + mean_cell(reached, ".0f")
+    return bound + mean_cell(reached, ".0f" if min(reached) >= 10 else ".3f")  # epochs are few
 
 
 def accuracy_cell(group):
@@ -355,7 +384,13 @@ def accuracy_cell(group):
 
 def end_cell(group):
     ends = [points[-1][0] for points in group]
-    return " to ".join(str(end) for end in sorted({min(ends), max(ends)}))
+    return " to ".join(f"{end:g}" for end in sorted({min(ends), max(ends)}))
+
+
+def difference_cell(pairs):
+    """Points of accuracy that a curve ends above the reference, in the mean of the pairs."""
+    gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]
+    return mean_cell(gained, "+.1f") if gained else "-"
 
 
 def mean_cell(values, spec):

@@ -3,8 +3,10 @@
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --out=curves.png
     python -m studies.plot --runs="out/clues*" --figure=ratio --against=clues --targets="[0.9]"
     python -m studies.plot --runs="out/puma_*" --figure=distance
+    python -m studies.plot --runs="out/puma_*,out/mdm_*" --axis=seconds
 
-A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t.
+A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t;
+curves have thin lines for the seeds.
 Tables go to the terminal, in markdown; comparison.py says what they compare.
 """
 
@@ -13,10 +15,12 @@ import glob
 import math
 import sys
 from pathlib import Path
+from statistics import mean
 
 from configurator import configure
 from record import number, whole
 from studies.comparison import (
+    AXES,
     ERRORS,
     NOTE,
     band,
@@ -25,6 +29,7 @@ from studies.comparison import (
     default_metric,
     group_runs,
     load_run,
+    place,
     ratio_table,
     ratios,
     read_result,
@@ -33,12 +38,14 @@ from studies.comparison import (
     shared_samplers,
     student_interval,
     target_headings,
+    training_curve,
     trajectories,
     with_seed_count,
 )
 
 runs = ""  # folders of runs, or patterns of folders, with commas between
-figure = "curves"  # curves, final, ratio; or nelbo, policies, distance, order, contexts
+figure = "curves"  # or final, ratio, visits, nelbo, policies, distance, order, contexts, states
+axis = "iter"  # of curves and their tables: iter, epoch (passes over the data), seconds
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the variable of the figure ratio: a key of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
@@ -73,12 +80,22 @@ def panels(file, titles=("",), rows=1, size=(6, 4)):
 
 
 def draw_band(axes, curves, label):
-    """The mean of the seeds' curves and its interval, as far as the shortest curve goes."""
+    """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
+
+    Each seed's curve is a thin line.
+    """
     x, middle, half = band(curves)
-    axes.plot(x, middle, label=label)
+    (line,) = axes.plot(x, middle, label=label)
     low = [m - h for m, h in zip(middle, half, strict=True)]
     high = [m + h for m, h in zip(middle, half, strict=True)]
-    axes.fill_between(x, low, high, alpha=0.2, linewidth=0)
+    axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
+    if len(curves) > 1:
+        draw_thin(axes, curves, line.get_color())
+
+
+def draw_thin(axes, curves, color):
+    for points in curves:
+        axes.plot(*zip(*points, strict=True), color=color, alpha=0.5, linewidth=0.5)
 
 
 def draw_points(axes, points, label):
@@ -91,13 +108,37 @@ def draw_points(axes, points, label):
 
 
 def learning_curves(runs, file, metric):
-    """Accuracy (or val_loss) against iterations."""
+    """Accuracy (or val_loss) against iterations, epochs or seconds.
+
+    Each seed has its own seconds at an iteration: the mean is drawn at the mean of these.
+    """
     with panels(file) as (axes,):
         for label, members in group_runs(runs).items():
-            curves = [curve(run, metric) for run in members]
-            draw_band(axes, curves, with_seed_count(label, members))
-        axes.set(xlabel="iteration", ylabel=meaning(metric))
+            name = with_seed_count(label, members)
+            if axis == "iter":
+                draw_band(axes, [curve(run, metric) for run in members], name)
+                continue
+            iterations, middle, _ = band([curve(run, metric) for run in members])
+            x = [mean(place(run, i, axis) for run in members) for i in iterations]
+            (line,) = axes.plot(x, middle, label=name)
+            draw_thin(axes, [curve(run, metric, axis) for run in members], line.get_color())
+        axes.set(xlabel=AXES[axis], ylabel=meaning(metric))
         axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if metric != LOSS else {})
+
+
+def visits(runs, file, metric):
+    """What runs are trained on: visits of an example, share hidden; the loss under random masks."""
+    keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
+    with panels(file, [*keys.values(), meaning(LOSS)], size=(4.5, 3.5)) as all_axes:
+        for label, members in group_runs(runs).items():
+            name = with_seed_count(label, members)
+            for key, axes in zip(keys, all_axes, strict=False):
+                draw_band(axes, [training_curve(run, key) for run in members], name)
+            draw_band(all_axes[-1], [curve(run, LOSS) for run in members], name)
+        all_axes[0].set(ylim=(0, None))
+        all_axes[1].set(ylim=(0, 1.01))
+        for axes in all_axes:
+            axes.set(xlabel="iteration", xlim=(0, None))
 
 
 def final_accuracy(runs, file, metric):
@@ -241,7 +282,7 @@ def draw_contexts(all_axes, seeds, label):
 
 
 FIGURES = {  # from metrics.jsonl
-    "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against,
+    "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
 }  # fmt: skip
 RESULTS = {  # from result files
     "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
@@ -253,6 +294,8 @@ def check(figure, metric, against):
     """Raise SystemExit for settings that no figure can have."""
     if figure not in FIGURES | RESULTS:
         raise SystemExit(f"figure {figure!r}: expected {', '.join([*FIGURES, *RESULTS])}")
+    if axis not in AXES:
+        raise SystemExit(f"axis {axis!r}: expected {', '.join(AXES)}")
     if figure == "ratio" and not against:
         raise SystemExit("--figure=ratio needs --against, a key of train.py")
     if figure == "ratio" and metric == LOSS:
@@ -295,7 +338,7 @@ def draw_ratios(loaded, file, metric):
 
 def draw_accuracies(loaded, file, metric):
     if metric != LOSS:
-        tables = comparisons(group_runs(loaded), metric, targets)
+        tables = comparisons(group_runs(loaded), metric, targets, axis)
         print("\n\n".join(tables), NOTE, sep="\n", end="")
     FIGURES[figure](loaded, file, metric)
 

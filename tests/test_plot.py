@@ -24,7 +24,7 @@ def write(tmp_path):
         config = {"method": "puma", "seed": 1, "out_dir": name, "lr": 0.1} | config
         records = [{"type": "config", "config": config, "versions": {}, "commit": "c"}]
         for i, accuracy in points:
-            records.append({"type": "train", "iter": i, "loss": 1.0})
+            records.append({"type": "train", "iter": i, "loss": 1.0, "seconds": i / 8})
             scores = {"top_k": accuracy, "margin": accuracy / 2}
             records.append({"type": "eval", "iter": i, "accuracy": scores, "val_loss": 1.0})
         (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
@@ -106,12 +106,13 @@ PUMA, MDM = "method=puma (2 seeds)", "method=mdm (2 seeds)"
 
 def test_tables_have_crossings_and_ratios_by_seed(four):
     reached, ratios = tables(four, [0.5])
-    assert reached["top_k accuracy"] == ["at the end", "at iteration", "iterations to 0.5"]
+    assert reached["top_k accuracy"] == ["at the end", "at iter", "iterations to 0.5"]
     assert reached[PUMA][2] == f"150 [{150 - 12.706 * 50:.0f}, {150 + 12.706 * 50:.0f}]"
     assert reached[MDM][2].startswith("500 [")
     wide = 12.706 * math.log(2) / 2
     low, high = (math.exp(math.log(8) / 2 + sign * wide) for sign in (-1, 1))
-    assert ratios["method=mdm over"] == ["iterations to 0.5", "errors at the end"]
+    points = "points at the end, less method=mdm"
+    assert ratios["method=mdm over"] == ["iterations to 0.5", "errors at the end", points]
     assert ratios["method=puma, pairs: 2"][0] == f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"
     assert list(ratios) == ["method=mdm over", "---", "method=puma, pairs: 2"]
 
@@ -125,7 +126,11 @@ def test_every_group_has_a_row(write, four):
     slow = comparison.load_run(write("slow", [(0, 0.0), (400, 0.4)], method="ar", seed=2))
     reached, ratios = tables([*four, slow], [0.2])
     assert reached["method=ar (1 seed)"] == ["0.4000", "400", "200"]
-    assert ratios["method=ar, pairs: 1"] == ["1.60", "0.67"]  # 320 / 200, (1 - .6) / (1 - .4)
+    assert ratios["method=ar, pairs: 1"] == [
+        "1.60",
+        "0.67",
+        "-20.0",
+    ]  # 320 / 200, (1 - .6) / (1 - .4)
     assert len(reached) == 5 and len(ratios) == 4
 
 
@@ -133,7 +138,7 @@ def test_final_accuracy_and_ratio_of_errors(four):
     reached, ratios = tables([four[0], four[3]._replace(config=four[2].config)])
     assert reached["method=puma (1 seed)"][:2] == ["0.8000", "160"]
     assert reached["method=mdm (1 seed)"][:2] == ["0.6000", "960"]
-    assert ratios["method=puma, pairs: 1"][-1] == "2.00"
+    assert ratios["method=puma, pairs: 1"][-2:] == ["2.00", "+20.0"]
 
 
 def test_what_is_not_reached_is_said(four):
@@ -155,7 +160,7 @@ def test_no_ratio_without_shared_seeds_or_with_zero_error(write, four):
     perfect = comparison.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
     reached, ratios = tables([perfect, four[2]], [0.5])
     assert [row[2] for row in reached.values()][2:] == ["50", "200"]
-    assert ratios["method=puma, pairs: 0"] == ["-", "-"]
+    assert ratios["method=puma, pairs: 0"] == ["-", "-", "-"]
     _, ratios = tables([perfect, four[3]], [0.5])
     assert ratios["method=puma, pairs: 1"][1] == "-"
 
@@ -230,6 +235,35 @@ def test_the_command_prints_the_table_and_writes_the_figure(tmp_path, four):
     assert (done.stderr, done.returncode) == (f"wrote {file}\n", 0)
     assert "| iterations to 0.25 |" in done.stdout and "| iterations to 0.9 |" not in done.stdout
     assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_and_crossings_against_seconds(write, tmp_path, four):
+    runs = load([write("fast", [(0, 0.0), (160, 0.8)]), four[2].folder])  # a second is 8 updates
+    reached, ratios = map(
+        cells, comparison.comparisons(comparison.group_runs(runs), "top_k", [0.4], "seconds")
+    )
+    assert reached["method=puma (1 seed)"] == ["0.8000", "20", "10"]  # 0.4 at iteration 80
+    assert reached["top_k accuracy"][2] == "seconds of training to 0.4"
+    assert ratios["method=puma, pairs: 1"] == ["2.00", "1.00", "+0.0"]
+    with pytest.raises(SystemExit, match="does not say epoch at 0"):
+        comparison.curve(runs[0], "top_k", "epoch")
+    command = [sys.executable, "-m", "studies.plot", f"--runs={tmp_path}/puma-*"]
+    command += ["--axis=seconds", f"--out={tmp_path}/a.png"]
+    assert subprocess.run(command, capture_output=True, cwd=ROOT).returncode == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_visits_are_drawn_where_a_run_says_them(write, tmp_path, refused):
+    folder = write("run", [(100, 0.1), (200, 0.2)])
+    flags = f"--runs={folder}", "--figure=visits", f"--out={tmp_path}/a.png"
+    assert "metrics.jsonl has no visits" in refused(run_script, "studies/plot.py", *flags)
+    file = folder / "metrics.jsonl"
+    text = file.read_text().replace('"loss": 1.0', '"loss": 1.0, "visits": 2.5, "hidden": 0.5')
+    file.write_text(text)
+    assert comparison.training_curve(load([folder])[0], "visits") == [(100, 2.5), (200, 2.5)]
+    command = [sys.executable, "-m", "studies.plot", *flags]
+    assert subprocess.run(command, capture_output=True, cwd=ROOT).returncode == 0
+    assert (tmp_path / "a.png").exists()
 
 
 def load(folders):
@@ -376,7 +410,10 @@ def test_torch_is_not_loaded():
         ([], "no runs: give folders"),
         (["--runs=OUT/none"], "no run matches '.*none'"),
         (["--runs=OUT/puma-*,OUT/m_*"], "no run matches '.*m_.'"),
-        (["--runs=OUT/puma-1", "--figure=curve"], "'curve': expected curves, final, ratio, nelbo"),
+        (
+            ["--runs=OUT/puma-1", "--figure=curve"],
+            "'curve': expected curves, final, ratio, visits, nelbo",
+        ),
         (["--runs=OUT/puma-1", "--figure=distance"], "trajectories.json: no such file"),
         (["--runs=OUT/puma-1", "--figure=order"], "trajectories.json has no steps"),
         (["--runs=OUT/puma-1", "--figure=nelbo"], "nelbo.json is damaged"),
@@ -393,6 +430,7 @@ def test_torch_is_not_loaded():
             ["--runs=OUT/puma-1", "--targets=[0.5, 80]"],
             r"targets \[0.5, 80.0\]: expected 0 < targets <= 1",
         ),
+        (["--runs=OUT/puma-1", "--axis=time"], "axis 'time': expected iter, epoch, seconds"),
         (["--runs=OUT/puma-1", "--targets=['half']"], "targets=.*: expected a list of float"),
         (["--runs=OUT/puma-1", "--out=OUT/curves.txt"], "curves.txt"),
     ],

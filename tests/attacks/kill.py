@@ -209,6 +209,7 @@ def lines(folder):
     """The record without times, configurations, and versions."""
     found = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for each in found:
+        each.pop("seconds", None)
         each.pop("examples_per_second", None)
     return [each for each in found if each["type"] != "config"]
 

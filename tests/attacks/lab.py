@@ -196,6 +196,7 @@ def record(folder, ended):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     kept = [line for line in lines if line["type"] != "config"]
     for line in kept:
+        line.pop("seconds", None)
         line.pop("examples_per_second", None)
     return kept, weights(folder)
 
