@@ -4,8 +4,8 @@
 #     python train.py config/addition.py --method=mdm             # random masks, the same budget
 #     python train.py config/addition.py --tau=None               # PUMA without fast-forward
 #
-# 0.1M parameters, three minutes of one core, no download. The answer is certain, yet its high digits
-# wait for the carries of the low ones: arXiv 2605.29123 says that PUMA does harm here. What it does,
+# 0.1M parameters, three minutes of one core, no download. The answer is certain, yet high digits
+# wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. What it does,
 # and why, is in results/when.md; `visits` in metrics.jsonl shows it.
 name = "addition"
 device = "cpu"

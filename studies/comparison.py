@@ -21,6 +21,7 @@ from record import (
     share,
     table,
     text,
+    whole,
 )
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
@@ -108,6 +109,12 @@ RESULTS = {  # the forms of what scripts write to a run's folder, as far as figu
         "rows": [{
             "iteration": number, "contexts": text, "one_away": number, "loss_far": number,
             "by_hidden": [triple],
+        }],
+    },
+    "states.json": {
+        "rows": [{
+            "iteration": number, "states": text, "tenth": whole, "met": whole, "right": share,
+            "next": share, "sure_right": number_or_null, "confidence": number_or_null,
         }],
     },
     "eval.json": [{

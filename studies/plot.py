@@ -281,12 +281,44 @@ def draw_contexts(all_axes, seeds, label):
         draw_band(axes, [[(row["iteration"], row[key]) for row in rows] for rows in seeds], label)
 
 
+BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)}  # tenths
+
+
+def states(runs, file):
+    """What is known in the states of the sampler, by what is hidden, and calibration at tau."""
+    last = "too sure: confidence less share right, above tau"
+    titles = [f"right, of the next token: {band}" for band in BANDS]
+    with panels(file, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
+        for label, members in group_runs(runs).items():
+            name = with_seed_count(label, members)
+            results = [read_result(run, "states.json")["rows"] for run in members]
+            seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
+            for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
+                draw_band(axes, [along(rows, tenths, "next") for rows in seeds], name)
+            draw_band(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], name)
+        for axes in all_axes:
+            axes.set(xlabel="iteration")
+
+
+def along(rows, tenths, key):
+    """[(iteration, mean of the key over states of these tenths)]; excess: see `states`."""
+    found = {}
+    for row in rows:
+        if row["tenth"] in tenths and (key != "excess" or row["confidence"] is not None):
+            value = row["confidence"] - row["sure_right"] if key == "excess" else row[key]
+            found.setdefault(row["iteration"], []).append((value, row["met"]))
+    return [
+        (iteration, sum(v * n for v, n in pairs) / sum(n for _, n in pairs))
+        for iteration, pairs in found.items()
+    ]
+
+
 FIGURES = {  # from metrics.jsonl
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
 }  # fmt: skip
 RESULTS = {  # from result files
     "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
-    "order": reveal_order, "contexts": contexts,
+    "order": reveal_order, "contexts": contexts, "states": states,
 }  # fmt: skip
 
 

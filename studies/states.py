@@ -1,0 +1,149 @@
+"""What a run knows in the states that its sampler meets, along its training; what it forgets, when.
+
+    python -m studies.states --out_dir=out/addition_puma_1       a run made with --keep_every=N
+
+For each kept weight file, held-out examples are walked through from fully masked to the end as the
+run's sampler does it (eval_reveal tokens a step, or all above eval_tau), in the order of the run's
+policy, but with the true tokens: the states that it meets as long as it makes no mistake (`own`).
+Beside each, a state of the same example with as many hidden positions, at random (`random`). States
+are counted by the share of positions, prompts apart, that is hidden: 10 to 20 % is `tenth` 1.
+Writes out_dir/states.json, an object per weights, kind of state and tenth with
+
+    met          how many: of `own`, how often the sampler meets such a state
+    trained      how many the run was trained on since the weights before (metrics.jsonl)
+    right        share of the hidden positions whose likeliest token is the true one, mean of states
+    next         the same of the tokens that are revealed next
+    sure         share of the hidden positions that are surer than the run's tau, or 0.9
+    sure_right   the share of these that are right; null without any
+    confidence   their mean confidence: calibrated if equal to sure_right
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+import backend
+import checkpoint
+import policies
+import tasks
+from configurator import configure, errors_as_messages
+from losses import score_all
+from puma import choose_random
+from record import origin, read_metrics, table, write_json
+
+out_dir = "out/addition_puma_1"  # a run made with --keep_every
+examples = 256  # held-out ones, the same for all runs on the same data
+batch_size = 256
+seed = 1
+device = ""  # cpu, cuda, mps; "" = the best there is
+
+LIMITS = """
+    1 <= examples <= 10**7
+    1 <= batch_size <= 10**6
+    0 <= seed < 2**32
+"""
+KINDS = "own", "random"
+
+
+def main():
+    with errors_as_messages():
+        _, _, where = backend.start(device)
+        files = checkpoint.weights(out_dir)
+        for file in reversed(files):  # all are read before minutes of work begin
+            saved = checkpoint.load_model(file)
+        config = saved.config
+        if saved.block:
+            raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such states")
+        lines = [r for r in read_metrics(Path(out_dir, "metrics.jsonl")) if "tenths" in r]
+        task = tasks.get(config["dataset"]).load(config)
+    rows, before = [], 0
+    for file in tqdm(files, "weights"):
+        model, _, iteration, _ = checkpoint.load_model(file, where)
+        since = [line["tenths"] for line in lines if before < line["iter"] <= iteration]
+        trained = np.sum(since, 0).tolist() if since else [None] * 10
+        for row in summary(examine(model, task.validation, config, where)):
+            rows.append({"iteration": iteration} | row | {"trained": trained[row["tenth"]]})
+        before = iteration
+    settings = {"config": config, "examples": examples, "seed": seed}
+    write_json(Path(out_dir, "states.json"), {"origin": settings | origin(), "rows": rows})
+    print(markdown([row for row in rows if row["iteration"] == before]))
+
+
+@torch.no_grad()
+def examine(model, data, config, where):
+    """Of each state, (8, states): kind, tenth, right, next; sums over its hidden positions: their
+    number, how many are sure, are sure and right, and the confidence of the sure ones.
+    """
+    generator, seen = torch.Generator(where).manual_seed(seed), []
+    torch.manual_seed(seed)  # for a random policy
+    n = min(examples, len(data))
+    for start in range(0, n, batch_size):
+        x0, prompt = data[np.arange(start, min(start + batch_size, n))]
+        x0, prompt = torch.as_tensor(x0).long().to(where), torch.as_tensor(prompt).to(where)
+        own = ~prompt
+        while own.any():
+            numbers, after = look(model, x0, own, config)
+            seen.append(labelled(0, own, prompt, numbers))
+            random = choose_random(~prompt, own.sum(1), generator)
+            seen.append(labelled(1, random, prompt, look(model, x0, random, config)[0]))
+            own = after
+    return torch.cat(seen, 1).double().cpu()
+
+
+def look(model, x0, hidden, config):
+    """What the model makes of states (B, L): six numbers of each, (6, B), and the states after."""
+    policy, tau = policies.get(config["policy"]), 0.9 if config["tau"] is None else config["tau"]
+    x = x0.masked_fill(hidden, model.mask_token)
+    nll, score, confidence = score_all(model, x, x0, policy)
+    right = hidden & (nll.neg().exp() == confidence)  # the true token has the largest probability
+    chosen = policies.reveal(score, hidden, torch.full_like(x0[:, 0], config["eval_reveal"]))
+    if config["eval_tau"] is not None:
+        fast = policies.fast_forward(confidence, hidden, config["eval_tau"])
+        chosen = torch.where(fast.any(1, keepdim=True), fast, chosen)
+    sure = hidden & (confidence > tau)
+    numbers = [mean_of(right, hidden), mean_of(right, chosen), hidden.sum(1), sure.sum(1)]
+    numbers += [(sure & right).sum(1), (confidence * sure).sum(1)]
+    return torch.stack([number.double() for number in numbers]), hidden & ~chosen
+
+
+def mean_of(right, where):
+    return (right & where).sum(1) / where.sum(1).clamp(min=1)
+
+
+def labelled(kind, hidden, prompt, numbers):
+    """The numbers below kind and tenth, of the rows that have something hidden."""
+    share = hidden.sum(1) / (~prompt).sum(1).clamp(min=1)
+    tenth = (share * 10).long().clamp(max=9)  # as record.contexts counts
+    labels = torch.stack([torch.full_like(tenth, kind), tenth]).double()
+    return torch.cat([labels, numbers])[:, hidden.any(1)]
+
+
+def summary(states):
+    """The rows of the docstring but `trained`, from what `examine` returns."""
+    rows = []
+    for kind, name in enumerate(KINDS):
+        for tenth in range(10):
+            part = states[:, (states[0] == kind) & (states[1] == tenth)]
+            if part.shape[1]:
+                right, following = part[2:4].mean(1).tolist()
+                hidden, sure, sure_right, confidence = part[4:].sum(1).tolist()
+                rows.append({
+                    "states": name, "tenth": tenth, "met": part.shape[1],
+                    "right": right, "next": following, "sure": sure / hidden,
+                    "sure_right": sure_right / sure if sure else None,
+                    "confidence": confidence / sure if sure else None,
+                })  # fmt: skip
+    return rows
+
+
+def markdown(rows):
+    keys = [key for key in rows[0] if key != "iteration"]
+    cells = [["-" if row[key] is None else row[key] for key in keys] for row in rows]
+    return table(keys, [[f"{v:.4f}" if type(v) is float else str(v) for v in row] for row in cells])
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()

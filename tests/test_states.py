@@ -1,0 +1,82 @@
+"""What a model knows in the states of its sampler, against a loop over one example at a time."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import run_script, train
+
+from model import Transformer
+from studies import states
+from tasks.addition import Addition
+
+FLAGS = ["--dataset=addition", "--digits=3", "--train_examples=500", "--test_examples=16"]
+CONFIG = {"policy": "top_k", "tau": 0.12, "eval_reveal": 2, "eval_tau": None}
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return Transformer(11, 10, 10, dim=8, layers=1, heads=2, mlp=8).eval()
+
+
+def walked(model, x0, prompt):
+    """(tenth, right, next, hidden, sure, sure and right, their confidence) of each own state."""
+    found, hidden = [], [i for i in range(len(x0)) if not prompt[i]]
+    total = len(hidden)
+    while hidden:
+        x = x0.clone()
+        x[hidden] = 10
+        p = model.logits(model(x[None]))[0].softmax(-1)
+        best = sorted(hidden, key=lambda i: -p[i].max())[:2]
+        right = {i for i in hidden if p[i].argmax() == x0[i]}
+        sure = [i for i in hidden if p[i].max() > 0.12]
+        numbers = [len(right) / len(hidden), len(right & {*best}) / len(best), len(hidden)]
+        numbers += [len(sure), len(right & {*sure}), sum(float(p[i].max()) for i in sure)]
+        found.append([min(9, 10 * len(hidden) // total), *numbers])
+        hidden = [i for i in hidden if i not in best]
+    return found
+
+
+@torch.no_grad()
+def test_the_sampler_s_states_against_a_loop(model, monkeypatch):
+    data = Addition(3, "highest", 100, 16, long_chains=False).validation
+    monkeypatch.setattr(states, "examples", 6)
+    monkeypatch.setattr(states, "batch_size", 4)  # 4 and 2
+    seen = states.examine(model, data, CONFIG, torch.device("cpu"))
+    x0, prompt = data[np.arange(6)]
+    expected = [
+        row for n in range(6) for row in walked(model, torch.tensor(x0[n]).long(), prompt[n])
+    ]
+    own = seen[1:, seen[0] == 0].T.tolist()
+    np.testing.assert_allclose(sorted(own), sorted(expected), rtol=1e-5)
+    random = seen[1:, seen[0] == 1]
+    assert random[3].tolist() == seen[1:, seen[0] == 0][3].tolist()  # as many are hidden
+
+
+def test_a_worked_summary():
+    seen = torch.tensor([
+        [0.0, 3, 0.5, 1.0, 4, 2, 1, 1.9],
+        [0.0, 3, 1.0, 0.0, 4, 2, 2, 1.9],
+        [1.0, 9, 0.25, 0.0, 8, 0, 0, 0.0],
+    ]).T.double()  # fmt: skip
+    own, random = states.summary(seen)
+    assert own == {
+        "states": "own", "tenth": 3, "met": 2, "right": 0.75, "next": 0.5, "sure": 0.5,
+        "sure_right": 0.75, "confidence": pytest.approx(0.95),
+    }  # fmt: skip
+    assert random["met"] == 1 and random["sure"] == 0 and random["sure_right"] is None
+
+
+def test_of_a_run_and_its_figure(tmp_path):
+    train(tmp_path / "run", *FLAGS, "--keep_every=10", "--max_iters=20", "--log_interval=5")
+    printed = run_script("studies/states.py", f"--out_dir={tmp_path}/run", "--examples=8")
+    assert printed.startswith("| states | tenth | met |")
+    rows = json.loads((tmp_path / "run/states.json").read_text())["rows"]
+    assert {row["iteration"] for row in rows} == {0, 10, 20}
+    counted = {row["tenth"]: row["trained"] for row in rows if row["iteration"] == 20}
+    assert all(n is not None for n in counted.values())
+    flags = f"--runs={tmp_path}/run", "--figure=states", f"--out={tmp_path}/a.png"
+    run_script("studies/plot.py", *flags)
+    assert (tmp_path / "a.png").exists()
