@@ -18,7 +18,9 @@ CONFIG = {"policy": "top_k", "tau": 0.12, "eval_reveal": 2, "eval_tau": None}
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return Transformer(11, 10, 10, dim=8, layers=1, heads=2, mlp=8).eval()
+    model = Transformer(11, 10, 10, dim=8, layers=1, heads=2, mlp=8).eval()
+    model.lm_head.weight.data *= 5  # so that it is sure of some digits
+    return model
 
 
 def walked(model, x0, prompt):
@@ -51,6 +53,7 @@ def test_the_sampler_s_states_against_a_loop(model, monkeypatch):
     ]
     own = seen[1:, seen[0] == 0].T.tolist()
     np.testing.assert_allclose(sorted(own), sorted(expected), rtol=1e-5)
+    assert 0 < sum(row[5] for row in own) < sum(row[4] for row in own)  # sure, and not always right
     random = seen[1:, seen[0] == 1]
     assert random[3].tolist() == seen[1:, seen[0] == 0][3].tolist()  # as many are hidden
 
