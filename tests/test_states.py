@@ -12,7 +12,8 @@ from studies import states
 from tasks.addition import Addition
 
 FLAGS = ["--dataset=addition", "--digits=3", "--train_examples=500", "--test_examples=16"]
-CONFIG = {"policy": "top_k", "tau": 0.12, "eval_reveal": 2, "eval_tau": None}
+TAU = 0.2
+CONFIG = {"policy": "top_k", "tau": TAU, "eval_reveal": 2, "eval_tau": None}
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def walked(model, x0, prompt):
         p = model.logits(model(x[None]))[0].softmax(-1)
         best = sorted(hidden, key=lambda i: -p[i].max())[:2]
         right = {i for i in hidden if p[i].argmax() == x0[i]}
-        sure = [i for i in hidden if p[i].max() > 0.12]
+        sure = [i for i in hidden if p[i].max() > TAU]
         numbers = [len(right) / len(hidden), len(right & {*best}) / len(best), len(hidden)]
         numbers += [len(sure), len(right & {*sure}), sum(float(p[i].max()) for i in sure)]
         found.append([min(9, 10 * len(hidden) // total), *numbers])
