@@ -11,7 +11,7 @@ from config.sudoku import *  # noqa: F403
 
 name = "sudoku_extreme"
 data_file = "extreme.npy"
-test_examples = 5000  # of 423 thousand, by a hash: some of each stratum of ratings
+test_examples = 5000  # of 423 thousand, by a hash: ratings are as in all of them
 
 batch_size = 64
 max_iters = 120_000  # two epochs of the baseline
