@@ -301,16 +301,18 @@ class Results:
             write(self.folder / "eval.md", self.markdown() + "\n")
 
     def markdown(self):
-        """The rows under these conditions as a table."""
+        """The rows under these conditions as a table, with a column for each stratum."""
+        rows = [row for row in self.rows.values() if self.conditions.items() <= row.items()]
+        strata = [*dict.fromkeys(name for row in rows for name in row.get("strata", {}))]
         lines = []
-        for row in self.rows.values():
-            if self.conditions.items() <= row.items():
-                (_, score, (low, high)), *_ = scores(row)
-                share = f"{score:.1%} [{low:.1%}, {high:.1%}]"
-                lines.append([row["sampler"], share, f"{row['tokens_per_step']:.2f}"])
-                lines[-1] += [str(row["forward_passes"]), str(row["seconds"])]
-        head = ["sampler", "solved [95 %]", "tokens per step", "forward passes", "seconds"]
-        return table(head, lines)
+        for row in rows:
+            (_, score, (low, high)), *_ = scores(row)
+            parts = [f"{row['strata'][name]['accuracy']:.1%}" for name in strata]
+            lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *parts])
+            lines[-1] += [f"{row['tokens_per_step']:.2f}"]
+            lines[-1] += [str(row["forward_passes"]), str(row["seconds"])]
+        cost = ["tokens per step", "forward passes", "seconds"]
+        return table(["sampler", "solved [95 %]", *strata, *cost], lines)
 
 
 def read_results(path):

@@ -25,6 +25,9 @@ DATA_SEED = 0  # the same puzzles for runs of every seed
 SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SYMBOL_BYTES = np.frombuffer(SYMBOLS.encode(), np.uint8)
 FOLDER = Path(__file__).parent / "data" / "sudoku"  # of generated puzzles
+# Strata of ratings, and the least of each: decades, but 10 to 99, where most of the hard puzzles of
+# Sudoku-Extreme are, in two.
+STRATA = {"0": 0, "1-9": 1, "10-29": 10, "30-99": 30, "100+": 100}
 
 
 # -- rules -----------------------------------------------------------------------------------
@@ -168,8 +171,8 @@ def held_out_file(path):
     return Path(path).with_suffix(f".test{Path(path).suffix}")
 
 
-def held_out_pairs(path, box, about):
-    """The puzzles of that file, None if the prepared one, which says `about`, was made without.
+def read_held_out(path, box, about):
+    """As `read_prepared` of that file; None if the prepared one, which says `about`, has none.
 
     Raises ValueError if the two were not prepared together.
     """
@@ -179,7 +182,7 @@ def held_out_pairs(path, box, about):
     pairs, found = read_prepared(other, box) if other.exists() else (None, {"array": None})
     if found["array"] != about.get("test"):
         raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
-    return pairs
+    return pairs, found
 
 
 # -- the task --------------------------------------------------------------------------------
@@ -205,11 +208,18 @@ class Examples:
 
 
 class Puzzles(Problems):
-    """Puzzles (N, L), digits with 0 = blank, to be solved; their solutions are not needed."""
+    """Puzzles (N, L), digits with 0 = blank, to be solved; their solutions are not needed.
 
-    def __init__(self, puzzles, box):
+    ratings (N,): the guesses that a solver needed, which decide the stratum; (0,): not known.
+    """
+
+    def __init__(self, puzzles, box, ratings=()):
         validate(puzzles, box)
         self.puzzles, self.box = np.asarray(puzzles), tuple(box)
+        self.ratings = np.asarray(ratings, int)
+        place = np.searchsorted([*STRATA.values()], self.ratings, "right") - 1
+        self.stratum = np.array([*STRATA], object)[place]
+        self.strata = [name for name in STRATA if name in self.stratum]
 
     def __len__(self):
         return len(self.puzzles)
@@ -221,9 +231,14 @@ class Puzzles(Problems):
     def judge(self, tokens, indices):
         puzzles, grids = self.puzzles[indices], np.asarray(tokens).astype(np.int64) + 1
         correct = solves(grids, puzzles, self.box)
+        rated = [{}] * len(grids)
+        if self.strata:
+            known = zip(self.ratings[indices].tolist(), self.stratum[indices], strict=True)
+            rated = [{"rating": rating, "stratum": stratum} for rating, stratum in known]
         return [
             {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
-            for ok, puzzle, grid in zip(correct, puzzles, grids, strict=True)
+            | rating
+            for ok, puzzle, grid, rating in zip(correct, puzzles, grids, rated, strict=True)
         ]
 
     def show(self, tokens, seen=None):
@@ -237,12 +252,13 @@ class Puzzles(Problems):
 class Sudoku(Task):
     """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming.
 
-    `validation`, whose loss is measured, is the test set: its grids are known.
+    `validation`, whose loss is measured, is the test set: its grids are known. ratings: of the test
+    puzzles, as in `Puzzles`.
     """
 
-    def __init__(self, box, train, test):
+    def __init__(self, box, train, test, ratings=()):
         self.box, self.train, self.validation = tuple(box), train, test
-        self.test = Puzzles(test.puzzles(np.arange(len(test))), box)
+        self.test = Puzzles(test.puzzles(np.arange(len(test))), box, ratings)
         self.length = side(box) ** 2
         self.mask = side(box)
         self.vocab_size = side(box) + 1
@@ -252,12 +268,13 @@ class Sudoku(Task):
         return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
 
     def problems(self, name, file):
-        """The puzzles in a file: one per line, or a CSV file with a column `puzzle`."""
+        """The puzzles in a file, as in data/sudoku/readers.py."""
         if name or not file:
             raise ValueError(f"problems {name!r}: Sudoku has none by name, give --file")
         from data.sudoku.readers import read_puzzles  # only needed here
 
-        return Puzzles(read_puzzles(file, self.box), self.box)
+        puzzles, ratings = read_puzzles(file, self.box)
+        return Puzzles(puzzles, self.box, ratings)
 
     @classmethod
     def generated(cls, box, clues, train, test, seed, folder=FOLDER, workers=1):
@@ -280,9 +297,9 @@ class Sudoku(Task):
         """
         pairs, about = read_prepared(path, box)
         keys, rows = distinct(pairs[:, 0], pairs[:, 1])
-        others = held_out_pairs(path, box, about)
-        if others is None:
-            others, held_out = pairs, is_held_out(keys)
+        others, about = read_held_out(path, box, about) or (pairs, about)
+        if others is pairs:
+            held_out = is_held_out(keys)
             other_rows = rows[held_out]
         else:
             other_keys, other_rows = distinct(others[:, 0], others[:, 1])
@@ -292,8 +309,9 @@ class Sudoku(Task):
                 f"test_examples {test}: {path} has {len(rows)} different puzzles, {len(other_rows)}"
                 " held out; ask for fewer, or prepare it with a --test_source"
             )
-        train = np.sort(rows[~held_out])
-        return cls(box, Examples(pairs, train, box), Examples(others, other_rows[:test], box))
+        train, test = np.sort(rows[~held_out]), other_rows[:test]
+        ratings = np.array(about["ratings"])[test] if "ratings" in about else ()
+        return cls(box, Examples(pairs, train, box), Examples(others, test, box), ratings)
 
 
 def load(config):

@@ -18,7 +18,8 @@ import numpy as np
 from tqdm import tqdm
 
 SLAB = 1 << 24  # bytes read at once
-LONGEST = 1 << 24  # bytes of a line of text, of what is said behind an array
+LONGEST = 1 << 24  # bytes of a line of text
+TAIL = 1 << 26  # bytes of what is said behind an array: 15 million ratings of puzzles
 LARGE = 1 << 30  # bytes whose checksum takes so long that progress is shown
 
 
@@ -111,7 +112,7 @@ def open_array(path):
         if min(shape, default=0) < 0 or end > size:
             raise ValueError(f"{path}: {size:,} bytes, but its header says {end:,}")
         file.seek(end)
-        tail = file.read(LONGEST)
+        tail = file.read(TAIL)
     if end == start:
         return np.empty(shape, dtype), tail
     return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C"), tail

@@ -2,6 +2,7 @@
 
     python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
     python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
+    python data/sudoku/prepare.py --source=train.csv --test_source=test.csv --out=extreme.npy
     python data/sudoku/prepare.py --count=1000 --clues=33 --out=puzzles.csv        generated
 
 `python train.py config/sudoku.py --data_file=sudoku.npy` trains on it. The held-out puzzles of
@@ -27,7 +28,7 @@ from record import appearing
 from sudoku import held_out_file, side, to_text
 
 # -- what to read --------------------------------------------------------------------------------
-source = ""  # a .csv with puzzle and solution, or an .npy of solving steps; "" = generate puzzles
+source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles
 test_source = ""  # another one, of held-out puzzles
 max_rating: float | None = None  # of a .csv, take the puzzles rated at most this; None = all
 box = (3, 3)  # rows and columns of a box
@@ -61,20 +62,20 @@ def main():
 
 
 def generated():
-    yield make_puzzles(count, box, clues, seed, cores(), progress=True)
+    yield *make_puzzles(count, box, clues, seed, cores(), progress=True), readers.UNRATED
 
 
 def write(path, stack, batches, test=None):
-    """Write batches (puzzles, solutions) and print what they are; what the writer returns.
+    """Write batches as in readers.read and print what they are; what the writer returns.
 
     The file appears when the stack of contexts ends. Raises ValueError without any batch.
     """
     begin, numbers = time.perf_counter(), []
 
     def counted():
-        for puzzles, solutions in batches:
-            numbers.append((puzzles > 0).sum(1))
-            yield puzzles, solutions
+        for batch in batches:
+            numbers.append((batch[0] > 0).sum(1))
+            yield batch
 
     partial = stack.enter_context(appearing(path))
     checksum = WRITERS[Path(path).suffix](partial, counted(), test)
@@ -90,18 +91,22 @@ def write(path, stack, batches, test=None):
 
 
 def write_npy(path, batches, test):
-    """uint8 (N, 2, L), written batch by batch; its checksum. test: that of the held-out puzzles."""
-    array = GrowingArray(path, np.uint8, (2, side(box) ** 2))
-    for pair in batches:
+    """uint8 (N, 2, L), written batch by batch; its checksum. test: that of the held-out puzzles.
+
+    Where they have no file of their own, they will be some of these: the file says the ratings.
+    """
+    array, ratings = GrowingArray(path, np.uint8, (2, side(box) ** 2)), []
+    for *pair, rated in batches:
         array.append(np.stack(pair, 1))
-    array.seal({"box": [*box], "test": test})
+        ratings += rated.tolist() if test is None else []
+    array.seal({"box": [*box], "test": test} | ({"ratings": ratings} if ratings else {}))
     return array.checksum
 
 
 def write_csv(path, batches, test):
     with open(path, "w", newline="") as file:
         file.write("puzzle,solution\n")
-        for puzzles, solutions in batches:
+        for puzzles, solutions, _ in batches:
             pairs = zip(puzzles, solutions, strict=True)
             file.writelines(f"{to_text(p)},{to_text(s)}\n" for p, s in pairs)
 

@@ -14,9 +14,17 @@ import numpy as np
 import sudoku
 from data import files
 
+EXTREME = "question", "answer", "rating"  # columns of Sudoku-Extreme
+UNRATED = np.empty(0, np.int64)
+MOST = 10**9  # guesses
+
 
 def read(path, box, max_rating=None):
-    """Batches (puzzles, solutions) of a .csv (`read_csv`) or an .npy (`read_steps`)."""
+    """Batches (puzzles, solutions, ratings) of a .csv (`read_csv`) or an .npy (`read_steps`).
+
+    uint8 (<= SLAB, L) twice, and whole numbers (<= SLAB,): the guesses that a solver needed, which
+    Sudoku-Extreme says; (0,) where nothing says them.
+    """
     suffix = Path(path).suffix
     if suffix == ".csv":
         return read_csv(path, box, max_rating)
@@ -29,15 +37,20 @@ def read(path, box, max_rating=None):
 
 # -- puzzles alone ----------------------------------------------------------------------------
 def read_puzzles(path, box):
-    """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
+    """The puzzles of a file, uint8 (N, L), and their ratings (N,), (0,) where there are none.
 
-    Raises FileNotFoundError, or ValueError that names the line.
+    One puzzle per line, or a CSV file with a column `puzzle`, or one of Sudoku-Extreme. Raises
+    FileNotFoundError, or ValueError that names the line.
     """
     rows = [*csv_rows(path)]
-    column = rows[0][1].index("puzzle") if rows and "puzzle" in rows[0][1] else None
-    rows = rows if column is None else rows[1:]
+    header = names_in(rows[0][1]) if rows else []
+    column, extreme = header.index("puzzle") if "puzzle" in header else None, is_extreme(header)
+    rows = rows if column is None and not extreme else rows[1:]
     if not rows:
         raise ValueError(f"{path} has no puzzle: expected one per line")
+    if extreme:
+        puzzles, _, ratings = map(np.concatenate, zip(*read_csv(path, box), strict=True))
+        return puzzles, ratings
     puzzles = []
     for line, row in rows:
         try:
@@ -45,27 +58,27 @@ def read_puzzles(path, box):
             sudoku.validate(puzzles[-1][None], box, name="puzzle".format)
         except (ValueError, IndexError) as error:
             raise ValueError(f"{path}, line {line}: {error}") from None
-    return np.stack(puzzles)
+    return np.stack(puzzles), UNRATED
 
 
 # -- CSV -------------------------------------------------------------------------------------
 def read_csv(path, box, max_rating=None):
-    """Batches (puzzles, solutions), uint8 (<= SLAB, L) each, of a CSV file with a header.
+    """Batches as in `read` of a CSV file with a header. Raises ValueError with row and line.
 
     Columns `puzzle` and `solution`, for `max_rating` also `difficulty` or `rating`; others are
-    ignored. That is "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) and kin.
-    Raises ValueError with row and line.
+    ignored. That is "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) and kin. Or the
+    columns of Sudoku-Extreme; its ratings alone are kept, since those of others are not guesses.
     """
     records, first = csv_records(path, max_rating), 0
     while batch := list(itertools.islice(records, sudoku.SLAB)):
-        lines, *texts = zip(*batch, strict=True)
+        lines, *texts, guesses = zip(*batch, strict=True)
 
         def name(row, lines=lines, first=first):
             return f"{path}, line {lines[row]} (row {first + row})"
 
         puzzles, solutions = (sudoku.decode(text, box, name) for text in texts)
         sudoku.validate(puzzles, box, solutions, name)
-        yield puzzles, solutions
+        yield puzzles, solutions, UNRATED if None in guesses else np.array(guesses)
         first += len(batch)
 
 
@@ -84,16 +97,20 @@ def csv_rows(path, errors="strict"):
 
 
 def csv_records(path, max_rating):
-    """(line number, puzzle, solution) as strings, of the rows rated up to max_rating."""
+    """(line number, puzzle and solution as strings, guesses) of the rows rated up to max_rating.
+
+    guesses: None where the ratings are not their number.
+    """
     rows = csv_rows(path, errors="replace")
-    puzzle, solution, rating = columns(next(rows, (0, []))[1], path)
+    puzzle, solution, rating, are_guesses = columns(next(rows, (0, []))[1], path)
     if max_rating is not None and rating is None:
         raise ValueError(f"{path}: max_rating={max_rating}, but no difficulty or rating column")
     for line, row in rows:
         try:
-            record = line, row[puzzle], row[solution]
+            guesses = int(row[rating]) if are_guesses else None
+            record = line, row[puzzle], row[solution], guesses
             rated = -math.inf if max_rating is None else float(row[rating])
-            if math.isnan(rated):
+            if math.isnan(rated) or not 0 <= (guesses or 0) <= MOST:
                 raise ValueError("no rating")
         except (IndexError, ValueError):
             raise ValueError(
@@ -104,19 +121,33 @@ def csv_records(path, max_rating):
 
 
 def columns(header, path):
-    """Places of puzzle, solution and rating (None if absent) in a CSV header."""
-    names = [name.strip().lower() for name in header]
+    """Places of puzzle, solution and rating (None if absent) in a CSV header.
+
+    And whether the ratings are guesses.
+    """
+    names = names_in(header)
+    if is_extreme(names):
+        return *map(names.index, EXTREME), True
     if "puzzle" not in names or "solution" not in names:
         raise ValueError(
-            f"{path}: the header must name puzzle and solution, it is {files.brief(header)}"
+            f"{path}: the header must name puzzle and solution, or {', '.join(EXTREME)}, "
+            f"it is {files.brief(header)}"
         )
     rating = next((names.index(name) for name in ("difficulty", "rating") if name in names), None)
-    return names.index("puzzle"), names.index("solution"), rating
+    return names.index("puzzle"), names.index("solution"), rating, False
+
+
+def names_in(header):
+    return [name.strip().lower() for name in header]
+
+
+def is_extreme(names):
+    return {*EXTREME} <= {*names}
 
 
 # -- solving steps ---------------------------------------------------------------------------
 def read_steps(path, box):
-    """Batches (puzzles, solutions) of an .npy of solving steps, (N, 1 + 4 L) whole numbers.
+    """Batches as in `read` of an .npy of solving steps, (N, 1 + 4 L) whole numbers.
 
     Each row: the number of clues, then (row, column, value, strategy) of the clues and of the other
     cells in solving order, rows and columns from 0 (or from 1: the first row tells); this is the
@@ -139,7 +170,7 @@ def read_steps(path, box):
             base = int(rows[0, 1:].reshape(-1, 4)[:, :2].min() > 0)
         puzzles, solutions = place(rows, box, base, name)
         sudoku.validate(puzzles, box, solutions, name)
-        yield puzzles, solutions
+        yield puzzles, solutions, UNRATED
 
 
 def place(rows, box, base, name):

@@ -1,0 +1,279 @@
+"""Files in the form of Sudoku-Extreme, from prepare.py to accuracy by rating.
+
+The stand-in is written here: generated puzzles, 9x9, with ratings made up. Oracle: slow loops over
+its rows.
+"""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from conftest import evaluate, metrics, run_script, train
+
+import sudoku
+from data import files
+from data.growing import GrowingArray
+from data.sudoku import generate, readers
+
+BOX = (3, 3)
+HEADER = ["source", "question", "answer", "rating"]
+RATINGS = [0, 1, 9, 10, 29, 30, 99, 100, 465, 3]
+BOUNDS = {"0": (0, 0), "1-9": (1, 9), "10-29": (10, 29), "30-99": (30, 99), "100+": (100, 10**9)}
+SMALL = [
+    "--box=(3,3)", "--batch_size=8", "--k_schedule=[(0,40)]", "--max_iters=4", "--eval_interval=2",
+    "--eval_policies=['top_k','random']", "--test_examples=40", "--lr=1e-2",
+]  # fmt: skip
+
+
+def rows_of(first, end, seed):
+    """Rows of a file: puzzles with one blank, which chance solves now and then."""
+    pairs = generate.make_puzzles(end, BOX, 80, seed)
+    return [
+        ["stand-in", *(sudoku.to_text(grid).replace("0", ".") for grid in pair), str(rating)]
+        for pair, rating in zip(
+            zip(*(part[first:] for part in pairs), strict=True),
+            (RATINGS[row % len(RATINGS)] for row in range(first, end)), strict=True,
+        )
+    ]  # fmt: skip
+
+
+def write_rows(path, rows, header=HEADER):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def stratum(rating):
+    (name,) = [name for name, (low, high) in BOUNDS.items() if low <= rating <= high]
+    return name
+
+
+def prepare(folder, *flags):
+    run_script("data/sudoku/prepare.py", f"--out={folder}/extreme.npy", *flags)
+    return folder / "extreme.npy"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """The folder with train.csv, test.csv and the files that were prepared of them."""
+    folder = tmp_path_factory.mktemp("published")
+    write_rows(folder / "train.csv", rows_of(0, 60, 1))
+    write_rows(folder / "test.csv", rows_of(0, 50, 2))
+    prepare(folder, f"--source={folder}/train.csv", f"--test_source={folder}/test.csv")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(published, tmp_path_factory):
+    """The folder of a run of a few updates on it."""
+    out = tmp_path_factory.mktemp("run")
+    train(out, *SMALL, f"--data_file={published}/extreme.npy")
+    return out
+
+
+def table(path):
+    """{puzzle: (solution, rating)} by the module csv."""
+    with open(path, newline="") as file:
+        rows = [*csv.DictReader(file)]
+    return {r["question"].replace(".", "0"): (r["answer"], int(r["rating"])) for r in rows}
+
+
+# ---- reading and preparing
+
+
+def test_held_out_puzzles_keep_their_ratings(published):
+    task = sudoku.Sudoku.from_file(published / "extreme.npy", BOX, 40)
+    assert (len(task.train), len(task.test)) == (60, 40)
+    expected = table(published / "test.csv")
+    found = {
+        sudoku.to_text(p): r for p, r in zip(task.test.puzzles, task.test.ratings, strict=True)
+    }
+    assert len(found) == 40
+    x0, _ = task.validation[np.arange(40)]
+    for puzzle, solution in zip(task.test.puzzles, x0 + 1, strict=True):
+        text = sudoku.to_text(puzzle)
+        assert expected[text] == (sudoku.to_text(solution), found[text])
+    assert task.test.strata == [*BOUNDS]
+    of_training = table(published / "train.csv")
+    x0, prompt = task.train[np.arange(60)]
+    for puzzle, solution in zip(np.where(prompt, x0 + 1, 0), x0 + 1, strict=True):
+        assert of_training[sudoku.to_text(puzzle)][0] == sudoku.to_text(solution)
+
+
+def test_columns_in_another_order_and_one_file_alone(tmp_path):
+    """Without a test file one puzzle in 32 is held out: with its rating."""
+    rows = [[rating, answer, question, "x"] for _, question, answer, rating in rows_of(0, 200, 3)]
+    path = write_rows(tmp_path / "a.csv", rows, ["Rating", " answer", "question", "more"])
+    task = sudoku.Sudoku.from_file(prepare(tmp_path, f"--source={path}"), BOX, 4)
+    expected = {question.replace(".", "0"): int(rating) for rating, _, question, _ in rows}
+    for puzzle, rating in zip(task.test.puzzles, task.test.ratings, strict=True):
+        assert expected[sudoku.to_text(puzzle)] == rating
+    assert task.test.strata == [
+        name for name in BOUNDS if name in map(stratum, task.test.ratings.tolist())
+    ]
+
+
+@pytest.mark.parametrize(("most", "kept"), [(0, [0]), (9, [0, 1, 9, 3]), (98.5, [*RATINGS[:6], 3])])
+def test_max_rating(tmp_path, most, kept):
+    path = write_rows(tmp_path / "a.csv", rows_of(0, 30, 4))
+    ((puzzles, solutions, ratings),) = readers.read(path, BOX, most)
+    assert ratings.tolist() == kept * 3 and len(puzzles) == len(solutions) == 3 * len(kept)
+    prepare(tmp_path, f"--source={path}", f"--max_rating={most}", f"--test_source={path}")
+    for name in ("extreme.npy", "extreme.test.npy"):
+        assert len(np.load(tmp_path / name)) == 3 * len(kept)
+
+
+def test_ratings_of_other_files_are_not_kept(tmp_path):
+    rows = [row[1:] for row in rows_of(0, 200, 3)]
+    path = write_rows(tmp_path / "a.csv", rows, ["puzzle", "solution", "rating"])
+    made = prepare(tmp_path, f"--source={path}")
+    assert b"ratings" not in made.read_bytes()
+    task = sudoku.Sudoku.from_file(made, BOX, 4)
+    x0, _ = task.validation[np.arange(4)]
+    records = task.test.judge(x0, np.arange(4))
+    assert [{*record} for record in records] == [{"kind", "puzzle", "grid"}] * 4
+    assert "strata" not in task.test.summary(records)
+
+
+# ---- mistakes and damage
+
+
+@pytest.mark.parametrize("header", ["source,question,answer", "question,rating", "q,a,rating"])
+def test_headers_that_are_refused(tmp_path, header):
+    path = write_rows(tmp_path / "a.csv", [row[1:] for row in rows_of(0, 3, 1)], header.split(","))
+    with pytest.raises(
+        ValueError,
+        match=r"a\.csv: the header must name puzzle and solution, or question, answer, rating, it",
+    ):
+        [*readers.read(path, BOX)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        *((3, value, "line 3: not a puzzle, solution and rating") for value in
+          ("", "-1", "1.5", "x", "nan", "9" * 30, "9" * 5000)),
+        (1, "5", r"line 3 \(row 1\): 1 characters, must be 81"),
+        (1, "x" * 81, r"line 3 \(row 1\): 'x' at cell 0 is neither"),
+        (2, "1" * 81, r"line 3 \(row 1\): the solution breaks the rules"),
+        (2, None, r"line 3 \(row 1\): the solution disagrees with the clues"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_refused(tmp_path, column, value, message):
+    rows = rows_of(0, 4, 1)
+    rows[1][column] = rows[2][column] if value is None else value
+    path = write_rows(tmp_path / "a.csv", rows)
+    for read in (lambda: [*readers.read(path, BOX)], lambda: readers.read_puzzles(path, BOX)):
+        with pytest.raises(ValueError, match=rf"a\.csv, {message}") as error:
+            read()
+        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+def test_a_row_that_is_too_short_and_a_file_without_rows(tmp_path):
+    path = write_rows(tmp_path / "a.csv", [rows_of(0, 1, 1)[0][:3]])
+    with pytest.raises(ValueError, match="line 2: not a puzzle, solution and rating"):
+        [*readers.read(path, BOX)]
+    path = write_rows(tmp_path / "b.csv", [])
+    with pytest.raises(ValueError, match=r"b\.csv has no puzzle"):
+        readers.read_puzzles(path, BOX)
+    with pytest.raises(SystemExit, match="no puzzle to write"):
+        prepare(tmp_path, f"--source={path}")
+    assert not (tmp_path / "extreme.npy").exists()
+
+
+def test_damaged_ratings_are_refused(tmp_path, published):
+    for name in ("extreme.npy", "extreme.test.npy"):
+        (tmp_path / name).write_bytes((published / name).read_bytes())
+    path = tmp_path / "extreme.test.npy"
+    whole = path.read_bytes()
+    start = whole.index(b'"ratings"')
+    end = whole.index(b"]", start) + 1
+    damaged = [whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(start, end)]
+    damaged += [whole[:start] + whole[end + 2 :], whole.replace(b"465", b"466", 1), whole[:-9]]
+    for content in damaged:
+        assert content != whole
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"extreme\.test\.npy.* no checksum behind its array"):
+            sudoku.Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
+    path.write_bytes(whole)
+    sudoku.Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
+
+
+def test_millions_of_ratings_are_read(tmp_path):
+    """As many as in train.csv are more than a line of text may have."""
+    array = GrowingArray(tmp_path / "a.npy", np.uint8, (2,))
+    array.append(np.zeros((9, 2), np.uint8))
+    array.seal({"ratings": [100] * 3_900_000})
+    assert (tmp_path / "a.npy").stat().st_size > files.LONGEST
+    assert len(files.open_kept(tmp_path / "a.npy")[1]["ratings"]) == 3_900_000
+
+
+# ---- accuracy by rating
+
+
+def by_loop(records, expected):
+    """{stratum: [solved, of]} of records, by the rows of a file; a puzzle has one solution."""
+    counts = {}
+    for record in records:
+        solution, rating = expected[record["puzzle"]]
+        assert (record["rating"], record["stratum"]) == (rating, stratum(rating))
+        count = counts.setdefault(stratum(rating), [0, 0])
+        count[0] += record["grid"] == solution
+        count[1] += 1
+    return counts
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_judged_by_rating(published):
+    task = sudoku.Sudoku.from_file(published / "extreme.npy", BOX, 40)
+    tokens = task.validation[np.arange(40)][0].copy()
+    tokens[::3, 5] = tokens[::3, 6]
+    records = task.test.judge(tokens[5:], np.arange(5, 40))
+    counts = by_loop(records, table(published / "test.csv"))
+    assert sum(of for _, of in counts.values()) == 35
+    found = task.test.summary(records)["strata"]
+    assert {name: part["accuracy"] for name, part in found.items()} == {
+        name: solved / of for name, (solved, of) in counts.items()
+    }
+    assert [*found] == [*BOUNDS] and 0 < found["1-9"]["accuracy"] < 1
+
+
+def test_a_run_reports_accuracy_by_rating(run, published):
+    evaluations = [line for line in metrics(run) if line["type"] == "eval"]
+    assert len(evaluations) == 2
+    sizes = dict.fromkeys(BOUNDS, 0)
+    for rating in sudoku.Sudoku.from_file(published / "extreme.npy", BOX, 40).test.ratings.tolist():
+        sizes[stratum(rating)] += 1
+    for line in evaluations:
+        assert [*line["strata"]] == ["top_k", "random"]
+        for policy, shares in line["strata"].items():
+            assert [*shares] == [*BOUNDS]
+            solved = sum(share * sizes[name] for name, share in shares.items())
+            assert solved / 40 == pytest.approx(line["accuracy"][policy])
+
+
+@pytest.mark.parametrize("file", [None, "test.csv"])
+def test_eval_tells_ratings_apart(run, published, file):
+    """Of the held-out puzzles of the run, and of a file of that form, all 50 of it."""
+    flags = [f"--file={published / file}"] if file else []
+    printed = evaluate(run, "--reveal=[1,2]", *flags)
+    rows = json.loads((run / "eval.json").read_text())[-2:]
+    assert printed.splitlines()[0] == (
+        "| sampler | solved [95 %] | 0 | 1-9 | 10-29 | 30-99 | 100+ "
+        "| tokens per step | forward passes | seconds |"
+    )
+    assert printed.strip() == (run / "eval.md").read_text().strip()
+    for row, line in zip(rows, printed.splitlines()[2:], strict=True):
+        records = [each for each in lines(run / "eval.jsonl") if each["id"] == row["id"]]
+        counts = by_loop(records, table(published / "test.csv"))
+        assert sum(of for _, of in counts.values()) == (50 if file else 40)
+        for name, (solved, of) in counts.items():
+            assert row["strata"][name]["accuracy"] == solved / of
+        cells = [f"{counts[name][0] / counts[name][1]:.1%}" for name in BOUNDS]
+        assert re.split(r" *\| *", line)[3:8] == cells
+    assert sum(solved for solved, _ in counts.values()) > 0
