@@ -44,6 +44,7 @@ CLUES = (
     | both("clues_16", "--clues=16 --keep_every=250")
     | both("clues_20", "--clues=20 --keep_every=250")
 )
+EACH = "--k_schedule=[(0,3)]"  # about one token of a sum per stage
 STANDARD = "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]"
 
 STUDIES = {
@@ -196,6 +197,25 @@ STUDIES = {
         | both("papl_3", "--papl=3")
         | both("papl_5", "--papl=5"),
         curves_and_ends("papl"),
+    ),
+    "addition": Study(
+        "When does PUMA do harm, why, and what repairs it? Addition, whose high digits wait for "
+        "carries of low ones: chains without fast-forward, bounded, begun at a random stage, half "
+        "of the rows random masks, and PUMA after random masks. What each forgets.",
+        "21 runs, 40 minutes (computed from 2 to 3 minutes a run, measured on one core)",
+        {
+            "mdm": "--method=mdm --keep_every=250",
+            "puma": "--method=puma --keep_every=250",
+            "mixed": f"--method=puma_mixed {EACH} --keep_every=250",
+            "bounded": f"--method=puma_bounded {EACH} --keep_every=250",
+            "tau_off": f"--tau=None {EACH} --keep_every=250",
+            "mdm_first": "--chains_from=2000 --keep_every=250",
+            "stage": f"--method=puma_random_stage {EACH} --keep_every=250",
+        },
+        curves_and_ends("addition")
+        | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits", "states")},
+        scripts=("-m studies.states",),
+        config="config/addition.py",
     ),
     "ar": Study(  # not Sudoku: an autoregressive model does not see the clues that come later
         "Does PUMA gain more from an autoregressive start? Word problems, PUMA and random masks "

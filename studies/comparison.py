@@ -394,6 +394,29 @@ def end_cell(group):
     return " to ".join(f"{end:g}" for end in sorted({min(ends), max(ends)}))
 
 
+def strata_of(run, metric):
+    """The metrics of a sampler: its accuracy, and that of each stratum."""
+    known = run.evaluations[max(run.evaluations)]
+    return [name for name in known if name == metric or name.startswith(f"{metric} ")]
+
+
+def strata_tables(groups, metric):
+    """Markdown tables: % solved at the end in each stratum; points less than the reference has."""
+    metrics = strata_of(next(iter(groups.values()))[0], metric)
+    theirs = groups[reference_of(groups)]
+    solved, less = [], []
+    for label, runs in groups.items():
+        ends = [[100 * curve(run, name)[-1][1] for run in runs] for name in metrics]
+        solved.append([with_seed_count(label, runs), *(mean_cell(end, ".1f") for end in ends)])
+        if runs is not theirs:
+            pairs = [seed_pairs(*(curves_by_seed(g, m) for g in (runs, theirs))) for m in metrics]
+            less.append([f"{label}, pairs: {len(pairs[0])}", *map(difference_cell, pairs)])
+    tables = [table(["% solved at the end", *metrics], solved)]
+    return tables + (
+        [table([f"points, less {reference_of(groups)}", *metrics], less)] if less else []
+    )
+
+
 def difference_cell(pairs):
     """Points of accuracy that a curve ends above the reference, in the mean of the pairs."""
     gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]

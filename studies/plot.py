@@ -36,6 +36,8 @@ from studies.comparison import (
     sampled_accuracy,
     sampler_table,
     shared_samplers,
+    strata_of,
+    strata_tables,
     student_interval,
     target_headings,
     training_curve,
@@ -44,7 +46,9 @@ from studies.comparison import (
 )
 
 runs = ""  # folders of runs, or patterns of folders, with commas between
-figure = "curves"  # or final, ratio, visits, nelbo, policies, distance, order, contexts, states
+figure = (
+    "curves"  # final, ratio, visits, strata; nelbo, policies, distance, order, contexts, states
+)
 axis = "iter"  # of curves and their tables: iter, epoch (passes over the data), seconds
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the variable of the figure ratio: a key of train.py, like clues
@@ -144,6 +148,27 @@ def visits(runs, file, metric):
 def final_accuracy(runs, file, metric):
     """The accuracy at the end of each group: ablations of tau, K, start, refill."""
     value_per_group(runs, file, lambda run: curve(run, metric)[-1][1], f"final {meaning(metric)}")
+
+
+def strata(runs, file, metric):
+    """The accuracy at the end in each stratum of the problems: seeds as dots, and their mean."""
+    groups = group_runs(runs)
+    names = strata_of(runs[0], metric)
+    print("\n\n".join(strata_tables(groups, metric)))
+    with panels(file, size=(7, 4)) as (axes,):
+        for n, (label, members) in enumerate(groups.items()):
+            places = [
+                place + (n - len(groups) / 2) / (len(groups) + 2) for place in range(len(names))
+            ]
+            ends = [[curve(run, name)[-1][1] for run in members] for name in names]
+            (line,) = axes.plot(
+                places, [mean(values) for values in ends], "_", ms=10,
+                label=with_seed_count(label, members),
+            )  # fmt: skip
+            for place, values in zip(places, ends, strict=True):
+                axes.plot([place] * len(values), values, ".", ms=3, color=line.get_color())
+        axes.set_xticks(range(len(names)), names)
+        axes.set(ylabel="solved")
 
 
 def meaning(metric):
@@ -315,6 +340,7 @@ def along(rows, tenths, key):
 
 FIGURES = {  # from metrics.jsonl
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
+    "strata": strata,
 }  # fmt: skip
 RESULTS = {  # from result files
     "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
@@ -355,6 +381,8 @@ def main():
     )
     if figure in RESULTS:
         RESULTS[figure](loaded, file)
+    elif figure == "strata":
+        strata(loaded, file, metric or default_metric(loaded))
     elif figure == "ratio":
         draw_ratios(loaded, file, metric or default_metric(loaded))
     else:

@@ -253,6 +253,29 @@ def test_curves_and_crossings_against_seconds(write, tmp_path, four):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_strata_at_the_end_and_their_differences(write, tmp_path):
+    """Strata in points, a pair of seeds: 0.5 and 0.7 against 0.6 and 0.6."""
+    folders = []
+    for method, shares in {"puma": (0.5, 0.7), "mdm": (0.6, 0.6)}.items():
+        for seed, share in enumerate(shares, start=1):
+            folder = write(f"{method}-{seed}", [(100, 0.1), (200, 0.9)], method=method, seed=seed)
+            file = folder / "metrics.jsonl"
+            strata = f'"strata": {{"top_k": {{"0-1": {share}}}}}, "val_loss"'
+            file.write_text(file.read_text().replace('"val_loss"', strata))
+            folders.append(folder)
+    solved, less = map(
+        cells, comparison.strata_tables(comparison.group_runs(load(folders)), "top_k")
+    )
+    assert solved["% solved at the end"] == ["top_k", "top_k 0-1"]
+    half = 12.706 * 0.1 * math.sqrt(2) * 100 / math.sqrt(2)
+    assert solved[PUMA][1] == f"60.0 [{60 - half:.1f}, {60 + half:.1f}]"
+    assert less["method=puma, pairs: 2"][1] == f"+0.0 [{-half:+.1f}, {half:+.1f}]"
+    run_script(
+        "studies/plot.py", f"--runs={tmp_path}/*", "--figure=strata", f"--out={tmp_path}/a.png"
+    )
+    assert (tmp_path / "a.png").exists()
+
+
 def test_visits_are_drawn_where_a_run_says_them(write, tmp_path, refused):
     folder = write("run", [(100, 0.1), (200, 0.2)])
     flags = f"--runs={folder}", "--figure=visits", f"--out={tmp_path}/a.png"
@@ -412,7 +435,7 @@ def test_torch_is_not_loaded():
         (["--runs=OUT/puma-*,OUT/m_*"], "no run matches '.*m_.'"),
         (
             ["--runs=OUT/puma-1", "--figure=curve"],
-            "'curve': expected curves, final, ratio, visits, nelbo",
+            "'curve': expected curves, final, ratio, visits, strata, nelbo",
         ),
         (["--runs=OUT/puma-1", "--figure=distance"], "trajectories.json: no such file"),
         (["--runs=OUT/puma-1", "--figure=order"], "trajectories.json has no steps"),
