@@ -16,6 +16,8 @@ Writes out_dir/states.json, an object per weights, kind of state and tenth with
     sure         share of the hidden positions that are surer than the run's tau, or 0.9
     sure_right   the share of these that are right; null without any
     confidence   their mean confidence: calibrated if equal to sure_right
+
+and as `start_loss` the loss per token where all is hidden, [[iteration, nats], ...].
 """
 
 from pathlib import Path
@@ -29,7 +31,7 @@ import checkpoint
 import policies
 import tasks
 from configurator import configure, errors_as_messages
-from losses import score_all
+from losses import row_mean, score_all
 from puma import choose_random
 from record import origin, read_metrics, table, write_json
 
@@ -58,16 +60,18 @@ def main():
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such states")
         lines = [r for r in read_metrics(Path(out_dir, "metrics.jsonl")) if "tenths" in r]
         task = tasks.get(config["dataset"]).load(config)
-    rows, before = [], 0
+    rows, start_loss, before = [], [], 0
     for file in tqdm(files, "weights"):
         model, _, iteration, _ = checkpoint.load_model(file, where)
         since = [line["tenths"] for line in lines if before < line["iter"] <= iteration]
         trained = np.sum(since, 0).tolist() if since else [None] * 10
         for row in summary(examine(model, task.validation, config, where)):
             rows.append({"iteration": iteration} | row | {"trained": trained[row["tenth"]]})
+        start_loss.append([iteration, loss_at_start(model, task.validation, where)])
         before = iteration
     settings = {"config": config, "examples": examples, "seed": seed}
-    write_json(Path(out_dir, "states.json"), {"origin": settings | origin(), "rows": rows})
+    result = {"origin": settings | origin(), "rows": rows, "start_loss": start_loss}
+    write_json(Path(out_dir, "states.json"), result)
     print(markdown([row for row in rows if row["iteration"] == before]))
 
 
@@ -78,10 +82,7 @@ def examine(model, data, config, where):
     """
     generator, seen = torch.Generator(where).manual_seed(seed), []
     torch.manual_seed(seed)  # for a random policy
-    n = min(examples, len(data))
-    for start in range(0, n, batch_size):
-        x0, prompt = data[np.arange(start, min(start + batch_size, n))]
-        x0, prompt = torch.as_tensor(x0).long().to(where), torch.as_tensor(prompt).to(where)
+    for x0, prompt in batches(data, where):
         own = ~prompt
         while own.any():
             numbers, after = look(model, x0, own, config)
@@ -90,6 +91,24 @@ def examine(model, data, config, where):
             seen.append(labelled(1, random, prompt, look(model, x0, random, config)[0]))
             own = after
     return torch.cat(seen, 1).double().cpu()
+
+
+def batches(data, where):
+    n = min(examples, len(data))
+    for start in range(0, n, batch_size):
+        x0, prompt = data[np.arange(start, min(start + batch_size, n))]
+        yield torch.as_tensor(x0).long().to(where), torch.as_tensor(prompt).to(where)
+
+
+@torch.no_grad()
+def loss_at_start(model, data, where):
+    """The mean over examples of the loss per token, in nats, where nothing but the prompt shows."""
+    losses, rows = 0.0, 0
+    for x0, prompt in batches(data, where):
+        x = x0.masked_fill(~prompt, model.mask_token)
+        nll, _, _ = score_all(model, x, x0, policies.top_k)
+        losses, rows = losses + len(x0) * row_mean(nll, ~prompt).item(), rows + len(x0)
+    return losses / rows
 
 
 def look(model, x0, hidden, config):

@@ -43,6 +43,17 @@ def walked(model, x0, prompt):
     return found
 
 
+def starts(model, x0, prompt):
+    """The probabilities where nothing but the prompt shows, of each example; it and its prompt."""
+    for x, q in zip(x0, prompt, strict=True):
+        start = torch.tensor(np.where(q, x, 10)).long()
+        yield model.logits(model(start[None]))[0].softmax(-1).numpy(), x, q
+
+
+def hidden(x, prompt):
+    return [(i, int(token)) for i, token in enumerate(x) if not prompt[i]]
+
+
 @torch.no_grad()
 def test_the_sampler_s_states_against_a_loop(model, monkeypatch):
     data = Addition(3, "highest", 100, 16, long_chains=False).validation
@@ -56,6 +67,8 @@ def test_the_sampler_s_states_against_a_loop(model, monkeypatch):
     own = seen[1:, seen[0] == 0].T.tolist()
     np.testing.assert_allclose(sorted(own), sorted(expected), rtol=1e-5)
     assert 0 < sum(row[5] for row in own) < sum(row[4] for row in own)  # sure, and not always right
+    nll = [-np.log(p[i, t]) for p, x, q in starts(model, x0, prompt) for i, t in hidden(x, q)]
+    assert states.loss_at_start(model, data, torch.device("cpu")) == pytest.approx(np.mean(nll))
     random = seen[1:, seen[0] == 1]
     assert random[3].tolist() == seen[1:, seen[0] == 0][3].tolist()  # as many are hidden
 
