@@ -23,35 +23,42 @@ TRANSPORT = "gloo", "nccl", "timed out", "connection", "broken pipe"  # words of
 PATIENT = []  # the process group that waits long, once there is one
 
 
-def start(device="", patience=600):
+def start(device="", patience=600, deterministic=False):
     """(number of processes, own rank, device); joins the process group under torchrun.
 
     patience: seconds that processes wait for each other before they take one for lost.
-
-    On a CPU, turns on deterministic algorithms: repeated computations give identical bits.
-    (Otherwise a compiled step on several threads sums the embedding's gradient in arrival order.)
-    CUDA is left as it is: what this costs there has not been measured.
+    deterministic: repeated computations give identical bits. (Otherwise a compiled step on several
+    threads sums the embedding's gradient in arrival order.) Always so on a CPU, where it costs
+    nothing; what it costs on CUDA has not been measured.
 
     Raises ValueError for a device that is not there.
     """
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     try:
         device = torch.device(device or best_device())
+        if device.type == "cuda":  # first of all: else each process opens the first device, too
+            index = local_rank() if device.index is None else device.index
+            device = torch.device("cuda", index)
+            torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # fails on meta, too, which holds no values
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device}: {error}") from None
-    if device.type == "cpu":
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    if device.type == "cpu" or deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as PyTorch asks on CUDA
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # for debugging
-    if device.type == "cuda":
-        device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-        torch.set_float32_matmul_precision("high")
     if world > 1:
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
         PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
     return world, rank, device
+
+
+def local_rank():
+    """The number of this process among those of its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def best_device():
@@ -100,12 +107,12 @@ def compiles(device, wish, iterations):
 
 
 @contextlib.contextmanager
-def first_process_first(rank):
-    """Rank 0 runs the body alone (it writes the files), then the others do (they read them)."""
-    if rank > 0:
+def first_process_first():
+    """One process of each machine runs the body (it writes files), then the others (they read)."""
+    if local_rank() > 0:
         dist.barrier(*PATIENT)
     yield
-    if rank == 0 and PATIENT:
+    if local_rank() == 0 and PATIENT:
         dist.barrier(*PATIENT)
 
 
@@ -136,7 +143,7 @@ def distributed(module):
     name = "forward_sync_buffers"  # torch 2.13's name for what 2.11 calls broadcast_buffers
     if name not in inspect.signature(DistributedDataParallel).parameters:
         name = "broadcast_buffers"
-    return DistributedDataParallel(module, **{name: False})
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, **{name: False})
 
 
 def synchronised(module, last):

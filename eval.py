@@ -81,7 +81,7 @@ def main(settings):
                 return
             longest = length if problems in CODE else 0
             saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
-            with backend.first_process_first(rank):
+            with backend.first_process_first():
                 source = load_data(saved.config) if nelbo else problem_set(saved)
             conditions = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
             conditions |= dict(seed=seed, dtype=dtype, device=where.type, batch_size=batch_size)

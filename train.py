@@ -121,6 +121,7 @@ keep_every = 0  # also keep the averaged weights at multiples of this, in out_di
 patience = 600  # seconds that processes wait for each other before they take one for lost
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
+deterministic = False  # on CUDA: repeated runs give identical bits, at a cost; on a CPU always so
 gradient_checkpointing = False  # keep less for backward and compute it twice
 compile: bool | None = None  # None = where there is a compiler and the run is long enough
 
@@ -167,6 +168,7 @@ LIMITS = """
     0 <= keep_every <= 10**9    # 0 = off
     1 <= patience <= 10**6
 """
+STOP_EVERY = 10  # updates between the questions whether a process has been asked to stop
 CHANCE = 1_000_003  # between the seeds of a run that goes on with changes, per iteration
 
 
@@ -191,7 +193,7 @@ def main(config):
     with contextlib.ExitStack() as until_the_end:
         with errors_as_messages(), backend.lost_processes_as_messages(lambda: "see what it said"):
             check()
-            machine = _, rank, _ = backend.start(device, patience)
+            machine = _, rank, _ = backend.start(device, patience, deterministic)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
             lock = until_the_end.enter_context(Lock(folder)) if rank == 0 else None
             run = set_up(config, folder, lock, *machine)
@@ -214,7 +216,7 @@ def set_up(config, folder, lock, world, rank, where):
     """Everything before the first iteration, as a Run. Raises ValueError for settings that fail."""
     autocast = backend.autocast(where, dtype)
     saved, changes = find_saved(config, folder, world, rank, where)
-    with backend.first_process_first(rank):
+    with backend.first_process_first():
         task = tasks.get(dataset).load(config)
         torch.manual_seed(seed)
         model, weights, model_args = make_model(task, saved, config["init_from"], where)
@@ -289,7 +291,7 @@ def train(run, log):
         log.add(*update(run, iteration))
         done, block = iteration + 1, block_at(iteration)
         log.bar.update()
-        stopping = backend.any_process(stop.is_set())
+        stopping = asked_to_stop(stop, done, run.world)
         logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
         saves = stopping or evaluates_at(done) or done % checkpoint_interval == 0
         saves = saves or (logs and run.keeper.behind)
@@ -309,6 +311,18 @@ def train(run, log):
         if evaluates_at(done):
             result = report(run, log, done)
     return result or evaluation(run, max_iters)
+
+
+def asked_to_stop(stop, done, world):
+    """Whether a signal has come, to any process: several ask each other every STOP_EVERY updates.
+
+    To ask means that all wait for all.
+    """
+    return (
+        stop.is_set()
+        if world == 1
+        else not done % STOP_EVERY and backend.any_process(stop.is_set())
+    )
 
 
 def update(run, iteration):
