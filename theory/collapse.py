@@ -53,6 +53,16 @@ def sure_of_all(buffer):
     return all(buffer.surer_than_tau(posterior[z]) == set(hidden(z)) for z in starts)
 
 
+def completes(buffer):
+    """Whether at every start the first step's own positions include all not surer than tau."""
+    for _, z, n in buffer.first():
+        rest = set(hidden(z)) - buffer.surer_than_tau(buffer.data.posterior[z])
+        for count in shipped.target_law(0, n[1], buffer.stages):
+            if not all(rest <= set(S) for S in buffer.choose(z, max(1, count))):
+                return False
+    return True
+
+
 def mean_visits(L, K, eps, tau=TAU, V=2):
     """Mean visits per chain under p_eps with uniform noise, nothing given, whatever the policy.
 

@@ -4,10 +4,11 @@ Fast-forward reveals at once all positions surer than tau. As a model gets sure,
 
     share of the visits that are at the start = 1 / mean visits per chain
 
-as a chain is at its start once. Both are exactly 1 as soon as every confidence at the start exceeds
-tau, whatever K and the policy. Then the start is all that is trained on: Proposition 2 pins no
-other prediction. What training does to the others depends on the weights they share with the start,
-and with two weights they go from right to wrong.
+as a chain is at its start once. Both are exactly 1 if every confidence at the start exceeds tau,
+whatever K and the policy; and only if, but for positions that the first step reveals anyway. Then
+the start is all that is trained on: Proposition 2 pins no other prediction. What training does to
+the others depends on the weights they share with the start, and with two weights they go from right
+to wrong.
 
 Exact, in fractions: the laws of the buffer, and what is pinned. Where training runs (collapse.py)
 the margins are floats, but which states a batch holds follows from the stages: half of its rows are
@@ -56,17 +57,17 @@ def one_answer(noise, eps):
     return sharpened(noise, [(0,) * length(noise)], eps)
 
 
-def buffers(noise, eps, tau=TAU):
+def buffers(noise, eps, tau=TAU, policies=POLICIES):
     """One for each policy and K, with nothing given."""
     data = one_answer(noise, eps)
-    return [Buffer(data, policy, K, NOTHING, tau) for policy, K in product(POLICIES, KS)]
+    return [Buffer(data, policy, K, NOTHING, tau) for policy, K in product(policies, KS)]
 
 
 def share_row(noises):
     """In the long run a share 1 / visits is at the start: a chain has one such visit."""
     laws = [
         collapse.law_of_visits(buffer)
-        for noise, eps in product(noises, EPS[::2])
+        for noise, eps in product(noises[-2:], EPS[::2])
         for buffer in buffers(noise, eps)
     ]
     equal = all(visits * share == 1 for visits, share in laws)
@@ -83,24 +84,53 @@ def at_once(noise):
     return (1 - TAU) / (1 - u)
 
 
-def all_at_start(noises, share):
-    """The row for eps = share * `at_once`: are all visits at the start, for every policy and K?"""
-    eps = [at_once(noise) * share for noise in noises]
-    pairs = zip(noises, eps, strict=True)
-    laws = [collapse.law_of_visits(buffer) for pair in pairs for buffer in buffers(*pair)]
-    ones = sum(law == (1, 1) for law in laws)
-    found = f"{ones} of {len(laws)} laws, eps {float(min(eps)):.3f} to {float(max(eps)):.3f}"
-    return f"all visits at the start, eps = {share} eps*", found, ones == len(laws)
+def count_collapsed(noises, share, policies):
+    """(how many of the laws with eps = share * `at_once` have one visit, how many there are)."""
+    cases = [
+        buffer
+        for noise in noises
+        for buffer in buffers(noise, at_once(noise) * share, TAU, policies)
+    ]
+    return sum(collapse.law_of_visits(buffer) == (1, 1) for buffer in cases), len(cases)
 
 
-def not_at_start(noises):
-    """At eps* itself a confidence is tau, and does not exceed it."""
-    _, found, holds = all_at_start(noises, ONE)
-    return "not at eps* = (1 - tau) / (1 - u)", found, not holds and found.startswith("0 ")
+def below_row(noises, share=Fraction(99, 100)):
+    ones, total = count_collapsed(noises, share, POLICIES)
+    return f"all at the start, eps = {share} eps*", f"{ones} of {total} laws", ones == total
+
+
+def above_row(noises):
+    """At eps* itself a confidence is tau, and does not exceed it.
+
+    top_k reveals that position last and `random` maybe, so neither completes a row by its first
+    step. `left_to_right` may, see `anyway_row`.
+    """
+    ones, total = count_collapsed(noises, ONE, ("top_k", "random"))
+    eps = ", ".join(f"{float(at_once(noise)):.3f}" for noise in noises)
+    claim = "not at eps* = (1 - tau) / (1 - u), top_k, random"
+    return claim, f"{ones} of {total} laws, eps* {eps}", ones == 0
+
+
+def anyway_row(noises, one_visit=collapse.completes):
+    """Above eps* a first step may reveal by itself all that are not surer than tau.
+
+    For instance `left_to_right`, where the first token alone is uncertain.
+    """
+    L = length(noises[0])
+    first_unsure = {(a,) + (0,) * (L - 1): ONE / 2 for a in (0, 1)}
+    cases = [
+        buffer
+        for noise, percent in product([first_unsure, *noises], (100, 110))
+        for buffer in buffers(noise, at_once(noise) * percent / 100)
+    ]
+    one = [collapse.law_of_visits(buffer) == (1, 1) for buffer in cases]
+    found = f"{sum(one)} of {len(cases)} laws have one visit"
+    claim = "eps >= eps*: one iff the rest is revealed anyway"
+    return claim, found, one == list(map(one_visit, cases))
 
 
 def given_row(noises):
-    """Two answers, the first token tells which: each start has its own confidences."""
+    """Two answers, the first token tells which: each start has its own confidences (top_k)."""
     answers = [(a,) * length(noises[0]) for a in (0, 1)]
     cases = [
         Buffer(sharpened(noise, answers, eps), "top_k", K, FIRST_GIVEN, TAU)
@@ -113,14 +143,16 @@ def given_row(noises):
 
 
 def visits_row(L, K, noise=None):
-    """Uniform noise: visits fall with eps, and are 1 below 1/5 (`falls`); as the formula says.
+    """Uniform noise: visits fall with eps to 1 (`falls`), and are those of the formula.
 
     They fall: x0 is the answer or noise, by one uniform number for all eps. With smaller eps more
     x0 are the answer, and fewer of its tokens suffice for all the others to be surer than tau.
     """
     visits = [collapse.mean_visits(L, K, eps) for eps in EPS]
     found = ", ".join(f"{float(v):.2f} ({float(e)})" for v, e in zip(visits, EPS, strict=True))
-    holds = falls(visits)
+    off = collapse.mean_visits(L, K, ONE, None)
+    found += f"; tau off {float(off):.2f}"
+    holds = falls([off, *visits])
     if noise:
         cases = [Buffer(one_answer(noise, eps), "top_k", K, NOTHING, TAU) for eps in EPS]
         holds &= visits == [collapse.law_of_visits(buffer)[0] for buffer in cases]
@@ -129,8 +161,9 @@ def visits_row(L, K, noise=None):
 
 
 def falls(visits):
+    """For tau off, then for EPS: never rising, and 1 exactly where the start is surer than tau."""
     falling = all(after <= before for before, after in pairwise(visits))
-    return falling and [v == 1 for v in visits] == [1 - eps / 2 > TAU for eps in EPS]
+    return falling and [v == 1 for v in visits[1:]] == [1 - eps / 2 > TAU for eps in EPS]
 
 
 def off_row(noise, tau=None):
@@ -200,8 +233,9 @@ def pinned_row(noise, policy, as_before=False):
 # -- a model that forgets --------------------------------------------------
 
 # Why it must happen. Let s and l be the margins at the start and later. While batches have both
-# states, gradient descent on separable data raises s without bound, past log(tau / (1 - tau)). From
-# then on batches are starts, each step adds lr sigmoid(-s) phi_start to w, and so
+# states, gradient descent on separable data raises s without bound (by small steps; the runs show
+# it for these), past log(tau / (1 - tau)). From then on batches are starts, each step adds
+# lr sigmoid(-s) phi_start to w, and so
 #     s += 2 lr sigmoid(-s),    l -= (beta - 1) lr sigmoid(-s):    l falls by (beta - 1)/2 per s.
 # As sigmoid(-s) >= exp(-s) / 2, a step adds at least lr to exp(s): s grows without bound, and l is
 # negative once s has grown by 2 l / (beta - 1), after (exp of that s - exp(s)) / lr steps or less.
@@ -295,8 +329,9 @@ def claims(args):
         share_row(noises),
         *(visits_row(args.L, K, noises[0]) for K in KS),
         *(visits_row(64, K) for K in LONG_KS),
-        all_at_start(noises, Fraction(99, 100)),
-        not_at_start(noises),
+        below_row(noises),
+        above_row(noises),
+        anyway_row(noises),
         given_row(noises),
         off_row(noises[-1]),
         *(buffer_row(name, b, report.size(args)) for name, b in settings(rng, args.L).items()),
@@ -341,7 +376,8 @@ CONTROLS = {
     "mixed": forgetting(kind=Mixed),
     "bounded": forgetting(kind=Bounded),
     "table": forgetting(features=TABLE),
-    "unsure": lambda args: [all_at_start(noises_of(args), ONE)],
+    "unsure": lambda args: [below_row(noises_of(args), ONE)],
+    "anyway": lambda args: [anyway_row(noises_of(args), collapse.sure_of_all)],
     "tau-on": lambda args: [off_row(noises_of(args)[-1], TAU)],
     "pinned": lambda args: [pinned_row(noises_of(args)[-1], p, as_before=True) for p in POLICIES],
     "slow-buffer": lambda args: [slow_buffer(args)],
