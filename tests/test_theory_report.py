@@ -1,4 +1,4 @@
-"""The frame of the three scripts: their command lines, the table, the controls, the figure."""
+"""The frame of the scripts: their command lines, the table, the controls, the figure."""
 
 import runpy
 import sys
@@ -25,6 +25,7 @@ def run(monkeypatch, script, *flags):
         ("verify_marginals.py", ["--break=rates", "--worlds=2"]),
         ("verify_minimizer.py", ["--break=leak", "--worlds=2"]),
         ("verify_sample_complexity.py", ["--break=reversed"]),
+        ("verify_collapse.py", ["--break=tau-off"]),
     ],
 )
 def test_a_control_on_the_command_line(monkeypatch, capsys, tmp_path, script, flags):

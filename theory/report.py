@@ -1,4 +1,4 @@
-"""What the three scripts share: the command line, the table of claims, negative controls, figures.
+"""What the scripts share: the command line, the table of claims, negative controls, figures.
 
 A row of the table is (claim, what was found, whether it holds). A negative control breaks one
 thing: {name: function of the arguments that returns the rows of a check, all of which must fail}.
@@ -16,6 +16,7 @@ SIZES = {
     "n": "up to n samples, or chains",
     "rows": "rows per batch",
     "calls": "batches taken from the buffer, or training steps",
+    "steps": "training steps of the small example",
 }
 
 

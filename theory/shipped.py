@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, cached_property
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 from pathlib import Path
 
 import exact
@@ -41,6 +41,14 @@ def target_law(stage, effective, stages):
         if share > 0:
             law[min(k, effective - 1)] += share
     return law
+
+
+def after(n, target, revealed, stages):
+    """(stage, L_eff) once so many tokens are revealed; None if the chain is finished."""
+    stage, effective = n
+    if stage + 1 >= stages or revealed == effective:
+        return None
+    return (revealed * stages // effective if revealed > target else stage + 1), effective
 
 
 @dataclass
@@ -79,18 +87,11 @@ class Buffer:
             for S, g in self.choose(z, count).items():
                 S = tuple(sorted({*S, *fast}))
                 revealed = effective - len(hidden(z)) + len(S)
-                out.append((p * g, S, self.after(n, target, revealed)))
+                out.append((p * g, S, after(n, target, revealed, self.stages)))
         return out
 
     def surer_than_tau(self, posterior):
         return {i for i, p in posterior.items() if self.tau is not None and max(p) > self.tau}
-
-    def after(self, n, target, revealed):
-        """(stage, L_eff) once so many tokens are revealed; None if the chain is finished."""
-        stage, effective = n
-        if stage + 1 >= self.stages or revealed == effective:
-            return None
-        return (revealed * self.stages // effective if revealed > target else stage + 1), effective
 
     @cached_property
     def joints(self):
@@ -108,10 +109,21 @@ class Buffer:
         torch.manual_seed(seed + 1)  # the random policy draws from the global generator
         return run_chains(self.stream(size), objective_of(model, policies.get(self.policy)), calls)
 
-    def stream(self, size):
+    def stream(self, size, kind=puma.ProgressiveUnmasking):
         generator = torch.Generator().manual_seed(size[-1])
         queue = make_queue(self.first(), *size)
-        return puma.ProgressiveUnmasking(queue, MASK, generator, [(0, self.K)], self.tau)
+        return kind(queue, MASK, generator, [(0, self.K)], self.tau)
+
+    def compare(self, size, objective_of=losses.Objective):
+        """(visits, chains, degrees of freedom, p-value) of such a run against `joints`.
+
+        Each visit of a chain is tested on its own; the p-value is after Bonferroni.
+        """
+        seen, chains = self.run(size, objective_of)
+        pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
+        tests = [chi_square(*pair, chains) for pair in pairs]
+        p = min(1.0, len(tests) * min(p for *_, p in tests))
+        return sum(map(Counter.total, seen)), chains, sum(dof for _, dof, _ in tests), p
 
 
 def chain_lengths(L, K=1):

@@ -16,13 +16,13 @@ a lookup table for a model, and the states it hands out are compared with the ex
 import random
 from collections import Counter
 from fractions import Fraction
-from itertools import pairwise, product, zip_longest
+from itertools import pairwise, product
 from math import comb, prod
 
 import exact
 import report
 import shipped
-from chi_square import LEVEL, chi_square
+from chi_square import LEVEL
 from exact import NOTHING, ONE, hidden, instances
 from shipped import Buffer
 
@@ -255,20 +255,15 @@ def buffers(rng):
 
 def buffer_row(claim, buffer, size, objective_of=shipped.losses.Objective):
     """Counts of the shipped buffer against the exact law, and that against inference."""
-    seen, chains = buffer.run(size, objective_of)
-    laws = list(map(exact.marginal, buffer.joints))
-    tests = [chi_square(*pair, chains) for pair in zip_longest(seen, laws, fillvalue={})]
-    p = min(1.0, len(tests) * min(p for *_, p in tests))
-    dof = sum(dof for _, dof, _ in tests)
-    gap, most = buffer.gap(), most_at_once(buffer, laws)
-    visits = sum(map(Counter.total, seen))
+    visits, _, dof, p = buffer.compare(size, objective_of)
+    gap, most = buffer.gap(), most_at_once(buffer)
     found = f"{visits} visits, {dof} dof, p {p:.2g}; |S| <= {most}, TV {float(gap):.4f}"
     return f"buffer, {claim}", found, p > LEVEL and (gap == 0 or most > 1)
 
 
-def most_at_once(buffer, laws):
+def most_at_once(buffer):
     """The largest |S| among the moves after which a chain goes on."""
-    states = {state for law in laws for state in law}
+    states = {state for joint in buffer.joints for state in exact.marginal(joint)}
     moves = (move for state in states for move in buffer.moves(*state))
     return max(len(S) for _, S, after in moves if after is not None)
 

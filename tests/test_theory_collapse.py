@@ -1,0 +1,96 @@
+from argparse import Namespace
+from fractions import Fraction
+from math import exp, log1p
+
+import collapse
+import pytest
+import torch
+import verify_collapse as script
+from shipped import puma
+
+TINY = Namespace(seed=0, worlds=2, L=4, steps=400, rows=256, calls=24)
+
+
+def test_every_claim_holds_on_tiny_sizes():
+    rows, (law, training) = script.claims(TINY)
+    assert all(verdict for *_, verdict in rows), rows
+    for _, eps, share in law.curves.values():
+        assert share == sorted(share, reverse=True) and len(eps) == len(share)
+    _, _, forgot = training.curves["PUMA, tau=0.9"]
+    assert max(forgot) > 0.9 and forgot[-1] < 0.1
+
+
+@pytest.mark.parametrize("name", script.CONTROLS)
+def test_every_negative_control_is_caught(name):
+    rows = script.CONTROLS[name](TINY)
+    assert rows and not any(verdict for *_, verdict in rows), rows
+
+
+def test_visits_of_three_tokens_by_hand():
+    """K = 1, eps = 3/10. Start: confidence 17/20. One token of the answer: 31/40 / (17/20) > 9/10.
+
+    So the second visit is the last if what is visible agrees with the answer; if not, the chain
+    goes on as without tau. Stage 0 aims at 1 or 2 tokens, with equal chances; stage 1 at 2, but one
+    more at least: from 1 token there is a third visit, the last, from 2 the chain is complete. One
+    token disagrees with probability 3/20.
+    """
+    assert collapse.mean_visits(3, 1, Fraction(3, 10)) == 2 + Fraction(1, 2) * Fraction(3, 20)
+    assert collapse.mean_visits(3, 1, Fraction(19, 100)) == 1
+
+
+def test_the_world_of_two_stages_collapses_by_tau_alone():
+    assert collapse.law_of_visits(collapse.world(0.9)) == (1, 1)
+    assert collapse.law_of_visits(collapse.world(None)) == (2, Fraction(1, 2))
+    assert collapse.sure_of_all(collapse.world(0.9))
+    assert not collapse.sure_of_all(collapse.world(None))
+
+
+def test_visits_are_those_of_a_loop_over_chains():
+    """puma.step itself, one chain at a time, with the confidences of uniform noise."""
+    L, eps, n = 6, 0.3, 20_000
+    total = 0
+    generator = torch.Generator().manual_seed(0)
+    answer = torch.rand(n, 1, generator=generator) < 1 - eps
+    agrees = answer | (torch.rand(n, L, generator=generator) < 0.5)
+    hidden = torch.ones(n, L, dtype=torch.bool)
+    stage, effective = torch.zeros(n, dtype=torch.long), torch.full((n,), L)
+    agree = 1 - eps + eps * 0.5 ** torch.arange(L + 1, dtype=torch.float64)
+    while len(hidden):
+        total += len(hidden)
+        shown = (~hidden).sum(1)
+        right = (agrees | hidden).all(1)
+        confidence = torch.where(right, agree[(shown + 1).clamp(max=L)] / agree[shown], 0.5)
+        score = -torch.arange(L).expand(len(hidden), L).double()
+        r = torch.rand(len(hidden), generator=generator)
+        hidden, stage, ended = puma.step(
+            hidden, stage, effective, score, confidence[:, None].expand(-1, L), r, L, 0.9
+        )
+        hidden, stage, effective, agrees = (t[~ended] for t in (hidden, stage, effective, agrees))
+    assert total / n == pytest.approx(float(collapse.mean_visits(L, 1, Fraction(3, 10))), abs=0.03)
+
+
+def descent(steps, tau, beta=4):
+    """Gradient descent of the two weights by hand: margins and loss before each step."""
+    w, share = [0.0, 0.0], 0.5
+    for _ in range(steps):
+        start, later = w[0] + w[1], w[0] - beta * w[1]
+        loss = share * log1p(exp(-start)) + (1 - share) * log1p(exp(-later))
+        yield start, later, loss, share
+        at_start, at_later = share / (1 + exp(start)), (1 - share) / (1 + exp(later))
+        w = [w[0] + at_start + at_later, w[1] + at_start - beta * at_later]
+        if 1 / (1 + exp(-start)) > tau:
+            share = 1
+
+
+@pytest.mark.parametrize("tau", [0.9, None])
+def test_training_is_gradient_descent_by_hand(tau):
+    curve = collapse.train(puma.ProgressiveUnmasking, tau, 100, seed=3)
+    for point, by_hand in zip(curve, descent(100, tau or 1), strict=True):
+        assert point[:4] == pytest.approx(by_hand, abs=1e-12)
+    assert curve[1][:2] == (-0.25, 3.5)  # w = 1/4 phi_start + 1/4 phi_later = (1/2, -3/4)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_half_random_masks_remember_whatever_the_seed(seed):
+    (_, found, holds), _ = script.remembers("", seed, 400, kind=script.Mixed)
+    assert holds, found

@@ -1,0 +1,157 @@
+"""The chain collapses where fast-forward ends it at its first visit: laws, a model that forgets.
+
+`sharpened` is p_eps = (1 - eps) (one answer) + eps (noise): the model that knows it gets sure as
+eps falls. What is taken from the exact law of the buffer are its mean visits per chain and the
+share of its visits that are at the start of a chain, where nothing but the prompt is visible.
+
+A table of logits forgets nothing, so `Shared` has two weights for all its states. Its world is
+(a, a, a), a in {0, 1} with equal chances, the first token given and K = 2: two stages of one token.
+"""
+
+import math
+from fractions import Fraction
+from functools import cache
+from typing import NamedTuple
+
+import exact
+import shipped
+import torch
+import torch.nn as nn
+from exact import MASK, ONE, hidden
+from minimizer import all_steps
+from shipped import Buffer, losses, policies
+
+TAU = Fraction(9, 10)
+
+# -- the law ---------------------------------------------------------------
+
+
+def sharpened(noise, answers, eps, V=2):
+    """p_data: one of the answers, or with probability eps the law `noise` {x0: probability}."""
+    p = {x0: eps * q for x0, q in noise.items()}
+    for x0 in answers:
+        p[x0] += (1 - eps) / len(answers)
+    return exact.Data(p, V)
+
+
+def at_start(z, n):
+    """Whether nothing but the prompt is visible: n = (stage, L_eff)."""
+    return len(hidden(z)) == n[1]
+
+
+def law_of_visits(buffer):
+    """(mean visits per chain, share of all visits that are at the start)."""
+    law = all_steps(buffer.joints)
+    total = sum(law.values())
+    return total, sum(p for (_, z, n), p in law.items() if at_start(z, n)) / total
+
+
+def sure_of_all(buffer):
+    """Whether the confidence of every hidden position exceeds tau at every start."""
+    starts = {z for _, z, _ in buffer.first()}
+    posterior = buffer.data.posterior
+    return all(buffer.surer_than_tau(posterior[z]) == set(hidden(z)) for z in starts)
+
+
+def completes(buffer):
+    """Whether at every start the first step's own positions include all not surer than tau."""
+    for _, z, n in buffer.first():
+        rest = set(hidden(z)) - buffer.surer_than_tau(buffer.data.posterior[z])
+        for count in shipped.target_law(0, n[1], buffer.stages):
+            if not all(rest <= set(S) for S in buffer.choose(z, max(1, count))):
+                return False
+    return True
+
+
+def mean_visits(L, K, eps, tau=TAU, V=2):
+    """Mean visits per chain under p_eps with uniform noise, nothing given, whatever the policy.
+
+    A state matters by its stage, by the number r of its visible tokens, and by whether they agree
+    with the answer, which has probability agree[r]. If so, each hidden one has the confidence
+    agree[r + 1] / agree[r], which rises with r: all exceed tau, and this visit is the last, or
+    none does. If not, each has 1/V and the chain goes on as without fast-forward.
+    """
+    stages = shipped.puma.stages_of(L, K)
+    agree = [1 - eps + eps / V**r for r in range(L + 1)]
+
+    @cache
+    def left(n, r, agrees):
+        if tau is not None and agrees and agree[r + 1] / agree[r] > tau:
+            return ONE
+        visits = ONE
+        for target, p in shipped.target_law(n[0], L, stages).items():
+            revealed = max(r + 1, target)
+            if following := shipped.after(n, target, revealed, stages):
+                stays = agree[revealed] / agree[r] if agrees else 0
+                visits += p * stays * left(following, revealed, True) if stays else 0
+                visits += p * (1 - stays) * left(following, revealed, False) if stays < 1 else 0
+        return visits
+
+    return left((0, L), 0, True)
+
+
+# -- a model that forgets --------------------------------------------------
+
+START, BETA = (1.0, 1.0), 4
+SHARED = START, (1.0, -BETA)
+TABLE = (1.0, 0.0), (0.0, 1.0)  # a weight for each state, as a lookup table has
+LEARNING_RATE, ROWS = 1.0, 64
+
+
+class Shared(nn.Module):
+    """The margin (log-odds) of token a over the other is w . phi, the same at all hidden positions.
+
+    features: phi at the start, and phi once a token is revealed. States x (B, 3) -> margins of
+    token 1 (B,) -> logits (B, 3, 2).
+    """
+
+    def __init__(self, features):
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+        self.features = torch.tensor(features, dtype=torch.float64)
+
+    def forward(self, x):
+        later = (x[:, 1:] != MASK).any(1)
+        return (self.features[later.long()] @ self.w) * (2 * x[:, 0] - 1)
+
+    def logits(self, margin):
+        return torch.stack([-margin / 2, margin / 2], -1)[:, None].expand(-1, 3, -1)
+
+    def margins(self):
+        """Of the true token, at the start and later."""
+        return (self.features @ self.w).tolist()
+
+
+class Point(NamedTuple):
+    """Before a step: the margins of the true tokens, the loss, and what was in the batch."""
+
+    start: float
+    later: float
+    loss: float
+    share: float  # of the rows at the start
+    starts: float  # of the chains alone: Mixed has none in the first half of the rows
+
+
+def world(tau):
+    data = exact.Data({(a,) * 3: ONE / 2 for a in (0, 1)}, 2)
+    return Buffer(data, "left_to_right", 2, {(0,): ONE}, tau)
+
+
+def train(kind, tau, steps, seed, features=SHARED):
+    """[Point] of gradient descent from w = 0, by the shipped loss on a stream of that kind."""
+    buffer, curve = world(tau), []
+    stream = buffer.stream((ROWS, steps, seed), kind)
+    objective = losses.Objective(Shared(features), policies.get(buffer.policy))
+    optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+    for _, _, is_hidden, loss in shipped.training_steps(stream, objective, steps):
+        start = (is_hidden.sum(1) == 2).double()
+        shares = start.mean().item(), start[ROWS // 2 :].mean().item()
+        curve.append(Point(*objective.model.margins(), loss.item(), *shares))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return curve
+
+
+def probability(margin):
+    return 1 / (1 + math.exp(-margin))
