@@ -326,11 +326,15 @@ class ProgressiveUnmasking(Buffer):
     def advance(self, score, confidence):
         """Reveal true tokens, replace the chains that ended, turn to the next batch."""
         x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
-        r = uniform(len(stage), self.generator)
+        r = self.place_in_stage(len(stage))
         hidden, stage, ended = step(
             hidden, stage, (~prompt).sum(1), score, confidence, r, self.stages, self.tau
         )
         self.leave(**self.refill(ended, x0, prompt, hidden, stage))
+
+    def place_in_stage(self, n):
+        """How far into its next stage each of n chains goes, from 0 to 1."""
+        return uniform(n, self.generator)
 
     def stages_at(self, iteration):
         return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))

@@ -99,6 +99,17 @@ class Mixed(ProgressiveUnmasking):
         return batch | {"hidden": torch.where(is_random[:, None], masks, batch["hidden"])}
 
 
+class QuarterMixed(Mixed):
+    SHARE = 0.25
+
+
+class EqualStages(ProgressiveUnmasking):
+    """A stage ends after an equal share of the tokens, not at a random one of the next share."""
+
+    def place_in_stage(self, n):
+        return super().place_in_stage(n) * 0
+
+
 class Bounded(ProgressiveUnmasking):
     """Fast-forward skips one stage at most, so that a chain keeps at least half of its visits.
 
@@ -265,6 +276,8 @@ CHAINS = {
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,
     "puma_mixed": Mixed,
+    "puma_quarter_mixed": QuarterMixed,
+    "puma_equal_stages": EqualStages,
     "puma_bounded": Bounded,
     "puma_adaptive": Adaptive,
     "puma_own_tokens": OwnTokens,
