@@ -237,7 +237,7 @@ def nucleus(logits, top_p):
     share = logits.softmax(-1)
     # Tokens this rare cannot reach 1 - top_p even together: drop them before sorting.
     candidates = (share >= (1 - top_p) / share.shape[-1]).sum(-1).max()
-    share, token = share.topk(int(candidates))
+    share, token = share.topk(int(candidates))  # the host waits for the device, for each chunk
     outside = share.cumsum(-1) - share >= top_p  # what the likelier ones have is enough
     kept = logits.gather(-1, token).masked_fill(outside, -torch.inf)
     return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)
