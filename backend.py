@@ -84,7 +84,11 @@ def precision(device, dtype=""):
 
 
 def autocast(device, dtype=""):
-    """Matrix products in that precision."""
+    """Matrix products in that precision.
+
+    A weight that requires a gradient is cast once, and its cast kept until the block is left, also
+    where no gradients are computed: weights must not change within it. Others are cast at each use.
+    """
     enabled = precision(device, dtype) is torch.bfloat16
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 

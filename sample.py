@@ -108,22 +108,45 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
 
 
 def at_once(model, x, hidden, sampler, batch_size, bar):
-    """Fill in x, hidden (N, L) in place. Finished rows leave, waiting rows take their places."""
+    """Fill in x, hidden (N, L) in place, `batch_size` rows at a time.
+
+    A waiting row takes the place of a finished one at once. When none waits, finished rows stay
+    until a quarter of the places is idle: the model sees few shapes, each of which costs a GPU time
+    for plans of its own. The host waits for the device once per step, for three counts.
+    """
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
-    waiting = hidden.any(1).nonzero()[:, 0]
-    active, passes = waiting[:0], 0
-    while len(active) + len(waiting):
-        free = batch_size - len(active)
-        active, waiting = torch.cat((active, waiting[:free])), waiting[free:]
-        rows, now = x[active], hidden[active]  # (B, L)
-        x[active], chosen = reveal_step(model, sampler, model(rows), rows, now)
+    queue = hidden.any(1).nonzero()[:, 0]
+    rows = queue[:batch_size]  # (B,), those at work
+    taken, passes = len(rows), 0
+    while True:
+        now = hidden[rows]  # (B, L)
+        counts = now.any(1).sum(), now.sum(), hidden.sum()
+        working, left, total = torch.stack(counts).tolist()
+        bar.update(bar.total - total - bar.n)
+        if not left:
+            return revealed_at, passes
+        size = places(working, len(rows))
+        if size < len(rows):
+            rows = rows[now.any(1).int().argsort(descending=True, stable=True)[:size]]
+            now = hidden[rows]
+        tokens = x[rows]
+        x[rows], chosen = reveal_step(model, sampler, model(tokens), tokens, now, left)
         passes += 1
-        age[active] += 1
-        revealed_at[active] = torch.where(chosen, age[active, None], revealed_at[active])
-        hidden[active] = now & ~chosen
-        active = active[hidden[active].any(1)]
-        bar.update(chosen.sum().item())
-    return revealed_at, passes
+        age[rows] += 1
+        revealed_at[rows] = torch.where(chosen, age[rows, None], revealed_at[rows])
+        hidden[rows] = now & ~chosen
+        finished = ~hidden[rows].any(1)
+        next_one = taken + finished.cumsum(0) - 1  # a place in the queue for each finished row
+        found = finished & (next_one < len(queue))
+        rows = torch.where(found, queue[next_one.clamp(max=len(queue) - 1)], rows)
+        taken = taken + finished.sum()
+
+
+def places(working, size):
+    """How many of `size` places remain for `working` rows: as many, or less by quarters."""
+    while working <= size * 3 // 4:
+        size = size * 3 // 4
+    return size
 
 
 def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
@@ -138,19 +161,22 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     work = hidden.any(1).nonzero()[:, 0]
     for rows in work.split(batch_size) if len(work) else ():
         cache, age = Cache(model, x.shape[1], size), torch.zeros_like(x[rows, :1])
-        columns = hidden[rows].any(0).nonzero()[:, 0]
-        given, last = (columns[[0, -1]] // size * size).tolist()  # first and last block to fill in
+        counts = hidden[rows].sum(0).tolist()  # of each column
+        starts = [column // size * size for column, count in enumerate(counts) if count]
+        given, last = starts[0], starts[-1]  # first and last block to fill in
         if given:
             cache.keep(x[rows, :given])
         for start in range(given, last + 1, size):
             block = slice(start, start + size)
             tokens, now, at = x[rows, block], hidden[rows, block], revealed_at[rows, block]
-            while now.any():
+            left = sum(counts[block])
+            while left:
                 h = cache.states(tokens)
-                tokens, chosen = reveal_step(model, sampler, h, tokens, now, start)
+                tokens, chosen = reveal_step(model, sampler, h, tokens, now, left, start)
                 age += chosen.any(1, keepdim=True)
                 at, now = torch.where(chosen, age, at), now & ~chosen
-                bar.update(chosen.sum().item())
+                before, left = left, now.sum().item()  # the host waits for the device here alone
+                bar.update(before - left)
             x[rows, block], revealed_at[rows, block] = tokens, at
             if start < last:  # nothing follows the last: no need to keep it
                 cache.keep(tokens)
@@ -158,17 +184,24 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     return revealed_at, passes
 
 
-def reveal_step(model, sampler, h, x, hidden, start=0):
+def reveal_step(model, sampler, h, x, hidden, left, start=0):
     """One step at positions from `start` on: x with new tokens, and where they are, (B, n) each.
 
-    h (B, n, dim) are the states that score x (B, n); hidden (B, n).
+    h (B, n, dim) are the states that score x (B, n); hidden (B, n), of which `left` are True.
     """
     certain, tau = policies.threshold(sampler.tau, sampler.tau_entropy)
-    where = hidden.nonzero(as_tuple=True)
+    where = indices(hidden, left)
     flat = predict(model, h[where], where[1] + start, sampler, certain)  # (hidden positions,) each
     token, certainty, score = (f.new_zeros(x.shape).index_put_(where, f) for f in flat)  # (B, n)
     chosen = choose(score, certainty, hidden, sampler.reveal, tau)
     return torch.where(chosen, token, x), chosen
+
+
+def indices(hidden, count):
+    """hidden.nonzero(as_tuple=True) of a (B, n) with `count` True: no wait for the device."""
+    number = torch.arange(1, count + 1, device=hidden.device)
+    flat = torch.searchsorted(hidden.flatten().cumsum(0), number)
+    return flat // hidden.shape[1], flat % hidden.shape[1]
 
 
 def predict(model, h, position, sampler, certain):
@@ -204,7 +237,7 @@ def nucleus(logits, top_p):
     share = logits.softmax(-1)
     # Tokens this rare cannot reach 1 - top_p even together: drop them before sorting.
     candidates = (share >= (1 - top_p) / share.shape[-1]).sum(-1).max()
-    share, token = share.topk(int(candidates))
+    share, token = share.topk(int(candidates))  # the host waits for the device, for each chunk
     outside = share.cumsum(-1) - share >= top_p  # what the likelier ones have is enough
     kept = logits.gather(-1, token).masked_fill(outside, -torch.inf)
     return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)

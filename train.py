@@ -221,8 +221,9 @@ def set_up(config, folder, lock, world, rank, where):
         torch.manual_seed(seed)
         model, weights, model_args = make_model(task, saved, config["init_from"], where)
     model.model.gradient_checkpointing = gradient_checkpointing
-    # Without EMA a shallow copy: the model's own weights, but never compiled.
-    averaged = copy.deepcopy(model).requires_grad_(False) if ema else copy.copy(model)
+    # Without EMA a shallow copy: the model's own weights, but never compiled. Both require
+    # gradients, although none are computed: autocast keeps the casts of such weights alone.
+    averaged = copy.deepcopy(model) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
     start = saved["iteration"] if saved else 0
     stream = make_stream(task.train, model, where, rank, world, start if changes else 0)

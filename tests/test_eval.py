@@ -4,9 +4,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import evaluate, train
+from conftest import evaluate, run_script, train
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import checkpoint
+import eval
 import record
 import sample
 import sudoku
@@ -226,3 +228,66 @@ def test_a_folder_that_is_being_evaluated_is_refused(run):
         evaluate(run)
     evaluate(run)
     assert rows(run) and not (run / "eval.lock").exists()
+
+
+class Casts(TorchDispatchMode):
+    """How often each weight of a model is converted."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.of = {p.data_ptr(): 0 for p in model.parameters()}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in self.of:
+            self.of[args[0].data_ptr()] += 1
+        return function(*args, **kwargs or {})
+
+    def counts(self, model):
+        """Of what products of matrices take: matrices and biases, but the embedding."""
+        linear = [layer for layer in model.modules() if isinstance(layer, torch.nn.Linear)]
+        return [self.of[p.data_ptr()] for layer in linear for p in layer.parameters()]
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9999])
+def test_an_evaluation_in_training_casts_each_weight_once(ema, tmp_path, monkeypatch):
+    """And it finds to the bit what it finds when each use casts its weight again."""
+    evaluation, calls = eval.evaluate, []
+
+    def counted(task, model, *settings):
+        with Casts(model) as casts:
+            result = evaluation(task, model, *settings)
+        with (
+            torch.autocast("cpu", torch.bfloat16, cache_enabled=False),
+            Casts(model) as again,
+        ):
+            assert evaluation(task, model, *settings) == result
+        assert {*casts.counts(model)} == {1} and sum(casts.of.values()) == 2 * 10 + 1
+        assert min(again.counts(model)) > 10
+        x = torch.randint(5, (8, 16))
+        with torch.no_grad():
+            found = model.logits(model(x))
+            with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+                assert model.logits(model(x)).equal(found)
+            with torch.autocast("cpu", enabled=False):
+                assert model.logits(model(x)).ne(found).any()
+        calls.append(found)
+        return result
+
+    monkeypatch.setattr(eval, "evaluate", counted)
+    train(tmp_path, "--dtype=bfloat16", "--max_iters=4", "--eval_interval=2", f"--ema={ema}")
+    assert len(calls) == 2 and not calls[0].equal(calls[1])  # the second has the new weights
+
+
+def test_a_grid_of_samplers_casts_each_weight_once(run, monkeypatch):
+    generate, casts = sample.generate, []
+
+    def counted(model, *settings, **others):
+        casts[:] = casts or [Casts(model)]
+        with casts[0]:
+            found = generate(model, *settings, **others)
+        assert {*casts[0].counts(model)} == {1}
+        return found
+
+    monkeypatch.setattr(sample, "generate", counted)
+    run_script("eval.py", f"--out_dir={run}", "--device=cpu", "--dtype=bfloat16", *GRID)
+    assert len(rows(run)) == 4

@@ -1,14 +1,16 @@
+import itertools
 import math
 import re
 
 import pytest
 import torch
 from conftest import run_script
-from toys import Table
+from torch.utils._python_dispatch import TorchDispatchMode
+from toys import MASK, L, Table, make_model, make_problems
 
 import policies
 import tasks
-from sample import Sampler, animate, draw, generate, nucleus
+from sample import Sampler, animate, draw, generate, indices, nucleus
 
 ANSWER = torch.tensor([2, 0, 3, 1, 1, 0])
 
@@ -41,6 +43,154 @@ def test_finished_rows_leave_and_waiting_rows_take_their_places(table):
     tokens, at, passes = generate(table, torch.zeros(5, 6).long(), hidden, Sampler(), batch_size=2)
     assert table.batches == [2, 2, 2, 2, 1, 1] and passes == 6
     assert tokens[[0, 2, 4]].eq(ANSWER).all() and at.amax(1).tolist() == [3, 1, 3, 0, 3]
+
+
+SLOW = {  # by their definitions, of one position's probabilities
+    "top_k": lambda probs, i: max(probs),
+    "margin": lambda probs, i: max(probs) - sorted(probs)[-2],
+    "entropy": lambda probs, i: sum(p * math.log(p) for p in probs if p),
+    "left_to_right": lambda probs, i: -i,
+    "semi_ar_5": lambda probs, i: max(probs) - 2 * (i // 5),
+}
+
+
+def sample_alone(model, x, hidden, sampler):
+    """Oracle: one problem (L,) by itself, in Python numbers: the tokens, the step of each."""
+    x, left, at, step = x.masked_fill(hidden, MASK).tolist(), set(), [0] * L, 0
+    left.update(i for i in range(L) if hidden[i])
+    while left:
+        step += 1
+        probs = model.logits(model(torch.tensor([x])))[0].softmax(-1).tolist()
+        sure = [i for i in left if sampler.tau is not None and max(probs[i]) > sampler.tau]
+        if sampler.tau_entropy is not None:
+            sure = [i for i in left if -SLOW["entropy"](probs[i], i) < sampler.tau_entropy]
+        best = sorted(left, key=lambda i: -SLOW[sampler.policy](probs[i], i))[: sampler.reveal]
+        for i in sure or best:
+            x[i], at[i] = probs[i].index(max(probs[i])), step
+        left -= {*(sure or best)}
+    return x, at
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [Sampler(policy, 2) for policy in SLOW]
+    + [Sampler("margin", 3, 0.5), Sampler("top_k", 1, tau_entropy=1.2)],
+    ids=str,
+)
+@torch.no_grad()
+def test_a_problem_has_the_result_that_it_has_alone(sampler):
+    """However many rows share the batch; the passes are those of a list of jobs on machines."""
+    model, (x, hidden) = make_model(), make_problems(19)
+    alone = [sample_alone(model, *problem, sampler) for problem in zip(x, hidden, strict=True)]
+    steps = [max(at) for _, at in alone if max(at)]
+    assert len(set(steps)) > 2
+    for size in (1, 3, 8, 19, 100):
+        tokens, at, passes = generate(model, x, hidden, sampler, batch_size=size)
+        assert list(zip(tokens.tolist(), at.tolist(), strict=True)) == alone
+        busy = [0] * size
+        for count in steps:
+            busy[busy.index(min(busy))] += count
+        assert passes == max(busy)
+
+
+@pytest.mark.parametrize("places", [64, 512])
+def test_a_model_sees_few_shapes(places):
+    """All places while rows wait, then fewer in a few steps, never a third more than are needed."""
+    torch.manual_seed(0)
+    table, work = Table(torch.rand(40, 5)), torch.randint(1, 41, (400,))
+    hidden = torch.arange(40) < work[:, None]
+    _, at, passes = generate(table, hidden.long(), hidden, Sampler(reveal=1), batch_size=places)
+    assert at.amax(1).equal(work) and len(table.batches) == passes
+    ends = [0] * min(places, 400)  # of the jobs at each place
+    for count in work.tolist():
+        last = min(ends)
+        ends[ends.index(last)] += count
+    assert table.batches[: last + 1] == [len(ends)] * (last + 1)  # the last to wait begins
+    needed = [sum(end > step for end in ends) for step in range(passes)]
+    for size, working in zip(table.batches, needed, strict=True):
+        assert working <= size < working * 4 / 3
+    shapes = len(set(table.batches))
+    assert shapes <= 1 + math.log(len(ends), 4 / 3) and shapes < len(set(needed))
+
+
+class Waits(TorchDispatchMode):
+    """Counts what lets the host wait for a device: values read, shapes that depend on values."""
+
+    def __init__(self, patch):
+        super().__init__()
+        self.count = 0
+        for name in ("tolist", "cpu", "numpy"):
+            patch.setattr(torch.Tensor, name, self.counted(getattr(torch.Tensor, name)))
+
+    def counted(self, read):
+        def counting(*args):
+            self.count += 1
+            return read(*args)
+
+        return counting
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        places = args[1] if name in ("index", "index_put_", "index_put") else ()
+        self.count += name in (
+            "_local_scalar_dense",
+            "nonzero",
+            "masked_select",
+            "_unique2",
+        ) or any(place is not None and place.dtype == torch.bool for place in places)
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x.tolist(),
+        lambda x: bool(x.any()),
+        lambda x: x.nonzero(),
+        lambda x: x[x],
+        lambda x: torch.zeros(3).index_put_((x,), torch.ones(1)),
+        lambda x: range(x.sum()),
+    ],
+)
+def test_waits_are_noticed(wait, monkeypatch):
+    with Waits(monkeypatch) as waits:
+        wait(torch.tensor([True, False, True]))
+    assert waits.count >= 1
+
+
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler("random", 1, 0.5), Sampler(temperature=1)])
+@pytest.mark.parametrize(
+    "block, size, options", [(0, 3, {}), (4, 7, {}), (0, 7, {"causal": True, "shifted": True})]
+)
+def test_the_host_waits_for_the_device_once_per_step(block, size, options, sampler, monkeypatch):
+    model, (x, hidden), seen = make_model(**options), make_problems(), []
+    with Waits(monkeypatch) as waits:
+        model.model.register_forward_pre_hook(lambda *_: seen.append(waits.count))
+        _, _, passes = generate(model, x, hidden, sampler, block, size)
+    assert len(seen) == passes > 5
+    assert seen[0] <= 3 and max(b - a for a, b in itertools.pairwise(seen)) == 1
+    assert waits.count <= seen[0] + passes
+
+
+def test_places_are_those_of_nonzero():
+    for share in (0, 0.01, 0.5, 1):
+        hidden = torch.rand(9, 30) < share
+        expected = hidden.nonzero(as_tuple=True)
+        for found, place in zip(indices(hidden, len(expected[0])), expected, strict=True):
+            assert found.equal(place)
+
+
+@pytest.mark.parametrize("block", [0, 4])
+def test_what_is_sampled_depends_on_the_seed_alone(block):
+    model, (x, hidden) = make_model(), make_problems()
+
+    def sampled(seed):
+        torch.manual_seed(seed)
+        found = generate(model, x, hidden, Sampler("random", 1, temperature=2.0), block, 3)
+        return torch.cat(found[:2])
+
+    assert sampled(1).equal(sampled(1)) and sampled(1).ne(sampled(2)).any()
 
 
 def test_tau_reveals_all_that_is_sure_and_otherwise_the_two_surest(table):
