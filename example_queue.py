@@ -45,7 +45,7 @@ class ExampleQueue:
         arbitrary. The host must call `top_up` before each call.
         """
         slot = (self.taken + wanted.cumsum(0) - 1) % self.size
-        self.taken += wanted.sum()
+        self.taken.add_(wanted.sum())
         return self.x0[slot], self.prompt[slot], self.number[slot]
 
     def top_up(self):
