@@ -28,6 +28,9 @@ class Muon(torch.optim.AdamW):
         for group in self.param_groups:
             group["momentum"] = momentum if group.pop("orthogonal", False) else 0.0
 
+    def compile(self):
+        self.orthogonalise = torch.compile(self.orthogonalise, dynamic=False)
+
     @torch.no_grad()
     def step(self):
         for group in self.param_groups:

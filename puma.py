@@ -93,6 +93,9 @@ class Stream:
         self.prepare(iteration)
         return self.visit()
 
+    def compile(self):
+        """Compile what `advance` does, where it is more than drawing."""
+
 
 class RandomMasking(Stream):
     """Ordinary masked diffusion, the baseline: each batch is new, under random masks.
@@ -164,6 +167,9 @@ class RandomFirst(Stream):
     def visit(self):
         return self.current.visit()
 
+    def compile(self):
+        self.chains.compile()
+
     @property
     def effective(self):
         return self.current.effective
@@ -210,6 +216,9 @@ class Buffer(Stream):
             self.queue.top_up()
             taken.append(self.queue.take(rows))
         return map(torch.stack, zip(*taken, strict=True))
+
+    def compile(self):
+        self.move = torch.compile(self.move, dynamic=False)
 
     def set_stages(self, stages):
         self.known = stages

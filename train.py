@@ -235,6 +235,9 @@ def set_up(config, folder, lock, world, rank, where):
         keeper.restore(saved, changes)
     if backend.compiles(where, compile, max_iters):
         objective.compile()
+        if where.type == "cuda":  # on a CPU they gain less than it takes to compile them
+            stream.compile()
+            optimizer.compile()
     if world > 1:
         objective = backend.distributed(objective)
     if not saved:
