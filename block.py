@@ -50,7 +50,8 @@ class BlockUnmasking(Buffer):
         super().__init__(queue, mask_token, generator, buffer)
         self.block_schedule = check_sizes(block_schedule, queue.x0.shape[1])
         self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
-        self.block, self.stages = self.sizes_at(0)
+        self.block, stages = self.sizes_at(0)
+        self.set_stages(stages)
         self.start_chains()
 
     def start_chains(self, old=None, hidden=None):
@@ -66,30 +67,36 @@ class BlockUnmasking(Buffer):
             super().first_state(self.rows(prompt), self.of_blocks(stage).flatten()).view_as(prompt)
         )
 
-    def batch(self, iteration):
+    def prepare(self, iteration):
         self.queue.top_up()
         block, stages = self.sizes_at(iteration)
         if block != self.block:  # chains of the old size are of no use; their examples stay
-            self.block, self.stages = block, stages
+            self.block = block
+            self.set_stages(stages)
             self.start_chains()
-        elif stages != self.stages:
+        elif stages != self.known:
             self.switch(stages)
+
+    def visit(self):
         x0, hidden = self.visited("x0"), self.visited("hidden")
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, self.block)
 
     def switch(self, stages):
         """K has changed: every chain continues, at the stage that its revealed share puts it in."""
-        self.age = self.age * stages // self.stages
-        self.stages = stages
+        self.age.copy_(self.age * stages // self.known)
+        self.set_stages(stages)
         effective = (~self.rows(self.prompt)).sum(1)
         revealed = effective - self.rows(self.hidden).sum(1)
-        self.stage = stage_of(revealed, effective, stages).view_as(self.stage)
+        self.stage.copy_(stage_of(revealed, effective, stages).view_as(self.stage))
 
     def advance(self, score, confidence):
         """Reveal true tokens in every block, replace the examples whose time is over."""
+        self.move(score, confidence, uniform(score.numel() // self.block, self.generator))
+
+    def move(self, score, confidence, r):
+        """`advance` without its chance, r (B * blocks,)."""
         x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
         effective = (~self.rows(prompt)).sum(1)
-        r = uniform(len(effective), self.generator)
         after, next_stage, ended = step(
             self.rows(hidden), stage.flatten(), effective, self.rows(score), self.rows(confidence),
             r, self.stages, self.tau,

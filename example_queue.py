@@ -21,14 +21,15 @@ import torch
 class ExampleQueue:
     """data[indices (n,)] -> x0 (n, L) integer, prompt (n, L) bool, as numpy arrays; len(data).
 
-    rows: how many examples one `take` can ask for at most.
+    rows: how many examples one `take` can ask for at most; takes: how often after one `top_up`.
     """
 
-    def __init__(self, data, rows, device="cpu", seed=0, rank=0, world=1):
+    def __init__(self, data, rows, device="cpu", seed=0, rank=0, world=1, takes=1):
         self.data, self.rows, self.seed, self.rank, self.world = data, rows, seed, rank, world
+        self.takes = takes
         if len(data) == 0:
             raise ValueError("the training set is empty")
-        self.size = max(32 * rows, 1024)  # examples in the ring
+        self.size = max(32 * rows, 2 * takes * rows, 1024)  # examples in the ring
         L = data[np.zeros(1, np.int64)][0].shape[1]
         self.x0 = torch.zeros(self.size, L, dtype=torch.long, device=device)
         self.prompt = torch.zeros(self.size, L, dtype=torch.bool, device=device)
@@ -42,26 +43,26 @@ class ExampleQueue:
         """The next examples for the rows that want one, wanted (rows,) bool.
 
         x0, prompt (rows, L) and number (rows,), the index in the data. The other rows get something
-        arbitrary. The host must call `top_up` before each call.
+        arbitrary. The host must call `top_up` before, once for `takes` calls.
         """
         slot = (self.taken + wanted.cumsum(0) - 1) % self.size
-        self.taken += wanted.sum()
+        self.taken.add_(wanted.sum())
         return self.x0[slot], self.prompt[slot], self.number[slot]
 
     def top_up(self):
-        """Make sure that the next `take` finds what it may ask for; half a ring at a time.
+        """Make sure that the next takes find what they may ask for; half a ring at a time.
 
         The host knows only how much was taken when the last count arrived (`known`), and that each
         of the `unseen` takes since then took at most `rows`. It fills in slots that are surely
-        free, and waits for the device only where that leaves too little for one more take.
+        free, and waits for the device only where that leaves too little for `takes` more.
         """
         self.observe()
         self.refill()
-        if self.filled - self.known < (self.unseen + 1) * self.rows:
+        if self.filled - self.known < (self.unseen + self.takes) * self.rows:
             self.copy = None  # stale: the host ran far ahead, so wait for the count itself
             self.known, self.unseen = int(self.taken), 0
             self.refill()
-        self.unseen += 1
+        self.unseen += self.takes
 
     def passes(self):
         """Passes over the data begun so far, by all processes if each took as many as this one."""

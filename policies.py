@@ -78,11 +78,11 @@ def reveal(score, hidden, count):
     # A hidden position outranks a visible one whatever its score: -inf is for visible ones alone.
     lowest = torch.finfo(score.dtype).min
     score = score.nan_to_num(lowest, neginf=lowest).masked_fill(~hidden, -torch.inf)
-    # Rows want different counts, so no topk: position i is chosen if its rank in the row is below
-    # the count. The stable sort breaks ties by place; sorting the order inverts the permutation.
+    # Rows want different counts, so no topk. The stable sort breaks ties by place; to rank by
+    # counting the larger scores takes (B, L, L) comparisons, on a CPU 4 to 40 times as long.
     order = score.argsort(dim=1, descending=True, stable=True)
-    rank = order.argsort(dim=1)
-    return hidden & (rank < count[:, None])
+    first = torch.arange(score.shape[1], device=score.device) < count[:, None]
+    return hidden & torch.zeros_like(hidden).scatter(1, order, first)
 
 
 def check_tau(tau):

@@ -11,12 +11,16 @@ stays what it is (Proposition 2). A chain passes through `stages` stages; at sta
 is revealed. `step` is Algorithm 1. The classes are streams of training contexts with one
 interface: random masks (the baseline), next tokens, and the buffer of chains.
 
-    batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
+    stream.prepare(iteration)            the host's part: new examples, a switch of K
+    batch = stream.visit()               x, x0, hidden (B, L) and the block size, see Batch
     stream.advance(score, confidence)    (B, L) each, from the forward pass on that batch
     stream.effective                     L_eff (B,) of the rows of the latest batch, for the record
 
+`visit` and `advance` run on the device alone: they never wait for it, read no number that the host
+knows but sizes, and change tensors in place, so that one recording of them can be replayed.
+
 Not here: the policy, which turned logits into the score in losses.predictions; chains per block
-(block.py). `advance` never copies to the host and its shapes are static.
+(block.py).
 """
 
 import math
@@ -32,7 +36,7 @@ def step(hidden, stage, effective, score, confidence, r, stages, tau):
 
     hidden (B, L) bool, stage (B,), effective (B,) = L_eff; score, confidence (B, L): larger score
     = revealed sooner, confidence = probability of the likeliest token; both must depend on x alone.
-    r (B,) uniform in [0, 1); stages: how many a chain has; tau: inf turns fast-forward off.
+    r (B,) uniform in [0, 1); stages (): how many a chain has; tau: inf turns fast-forward off.
 
     Returns hidden and stage after the step, and which chains have ended, (B,) bool.
     """
@@ -81,7 +85,19 @@ class Batch(NamedTuple):
     block: int = 0  # size of the blocks of block diffusion; 0: the row is one block
 
 
-class RandomMasking:
+class Stream:
+    """Where training contexts come from."""
+
+    def batch(self, iteration):
+        """The next Batch, where nothing is to be recorded."""
+        self.prepare(iteration)
+        return self.visit()
+
+    def compile(self):
+        """Compile what `advance` does, where it is more than drawing."""
+
+
+class RandomMasking(Stream):
     """Ordinary masked diffusion, the baseline: each batch is new, under random masks.
 
     block_schedule: (iteration, size) pairs; each block of a row then has a mask of its own.
@@ -92,13 +108,14 @@ class RandomMasking:
         self.block_schedule = block_schedule and check_sizes(block_schedule, queue.x0.shape[1])
         self.every_row = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
 
-    def batch(self, iteration):
+    def prepare(self, iteration):
         self.queue.top_up()
-        x0, prompt, _ = self.queue.take(self.every_row)
-        self.prompt = prompt
-        block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
-        hidden = self.hide(prompt, block)
-        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, block)
+        self.block = value_at(self.block_schedule, iteration) if self.block_schedule else 0
+
+    def visit(self):
+        x0, self.prompt, _ = self.queue.take(self.every_row)
+        hidden = self.hide(self.prompt, self.block)
+        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, self.block)
 
     def hide(self, prompt, block):
         return random_masks(prompt, self.generator, block)
@@ -126,14 +143,12 @@ class RandomMasking:
 class NextToken(RandomMasking):
     """Autoregression, for a causal model: all tokens are seen and all but the prompt predicted."""
 
-    def batch(self, iteration):
-        self.queue.top_up()
-        x0, prompt, _ = self.queue.take(self.every_row)
-        self.prompt = prompt
-        return Batch(x0, x0, ~prompt, block=1)
+    def visit(self):
+        x0, self.prompt, _ = self.queue.take(self.every_row)
+        return Batch(x0, x0, ~self.prompt, block=1)
 
 
-class RandomFirst:
+class RandomFirst(Stream):
     """Random masks until an iteration, chains from there on; both draw from one queue.
 
     A chain hides the hard tokens: those that the visible ones do not determine yet. A model that
@@ -145,9 +160,15 @@ class RandomFirst:
         self.masks, self.chains, self.until = masks, chains, until
         self.queue = masks.queue
 
-    def batch(self, iteration):
+    def prepare(self, iteration):
         self.current = self.masks if iteration < self.until else self.chains
-        return self.current.batch(iteration)
+        self.current.prepare(iteration)
+
+    def visit(self):
+        return self.current.visit()
+
+    def compile(self):
+        self.chains.compile()
 
     @property
     def effective(self):
@@ -168,12 +189,13 @@ class RandomFirst:
         self.chains.share_out(states)
 
 
-class Buffer:
+class Buffer(Stream):
     """Holds chains, as several batches of B, and visits one batch at a time, in turn.
 
     Consecutive batches then share no sequence, although a chain stays for several visits.
     Its state, each (batches, B, ...): x0, prompt, hidden (.., L), stage and the number of the
-    example; `turn` (1,) is the batch visited now.
+    example; `turn` (1,) is the batch visited now. `stages` () is how many a chain has: on the
+    device, since a switch of K changes it; the host knows it as `known`.
     """
 
     STATE = "x0", "prompt", "hidden", "stage", "number", "turn"
@@ -183,6 +205,7 @@ class Buffer:
             raise ValueError(f"buffer {batches}: expected at least 1")
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.turn = torch.zeros(1, dtype=torch.long, device=queue.x0.device)
+        self.stages = torch.zeros((), dtype=torch.long, device=queue.x0.device)
         every_row = torch.ones(batches, queue.rows, dtype=torch.bool, device=queue.x0.device)
         self.x0, self.prompt, self.number = self.new_examples(every_row)
 
@@ -193,6 +216,13 @@ class Buffer:
             self.queue.top_up()
             taken.append(self.queue.take(rows))
         return map(torch.stack, zip(*taken, strict=True))
+
+    def compile(self):
+        self.move = torch.compile(self.move, dynamic=False)
+
+    def set_stages(self, stages):
+        self.known = stages
+        self.stages.fill_(stages)
 
     def first_states(self):
         """Stage (batches, B) and hidden positions of first chains, spread evenly over the stages.
@@ -236,7 +266,7 @@ class Buffer:
 
     def state_dict(self):
         state = {name: getattr(self, name).clone() for name in self.STATE}
-        state |= {"stages": self.stages, "generator": self.generator.get_state()}
+        state |= {"stages": self.known, "generator": self.generator.get_state()}
         return state | {"queue": self.queue.state_dict()}
 
     def load_state_dict(self, state):
@@ -248,7 +278,7 @@ class Buffer:
                     f"{tuple(getattr(self, name).shape)}: batch size and buffer must stay the same"
                 )
             getattr(self, name).copy_(state[name])
-        self.stages = state["stages"]
+        self.set_stages(state["stages"])
         self.check_chains()
         self.generator.set_state(state["generator"].cpu())
         self.queue.load_state_dict(state["queue"])
@@ -297,7 +327,7 @@ class ProgressiveUnmasking(Buffer):
     def __init__(self, queue, mask_token, generator, k_schedule, tau=None, buffer=1):
         super().__init__(queue, mask_token, generator, buffer)
         self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
-        self.stages = self.stages_at(0)
+        self.set_stages(self.stages_at(0))
         self.stage, self.hidden = self.first_states()
 
     def start_chains(self, old, hidden):
@@ -306,16 +336,18 @@ class ProgressiveUnmasking(Buffer):
         self.hidden[old] = hidden
         self.stage[old] = self.reached()[old]
 
-    def batch(self, iteration):
+    def prepare(self, iteration):
         self.queue.top_up()
-        if (stages := self.stages_at(iteration)) != self.stages:
+        if (stages := self.stages_at(iteration)) != self.known:
             self.switch(stages)
+
+    def visit(self):
         x0, hidden = self.visited("x0"), self.visited("hidden")
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
 
     def switch(self, stages):
         """K has changed: every chain continues, at the stage that its revealed share puts it in."""
-        self.stages = stages
+        self.set_stages(stages)
         self.stage.copy_(self.reached())
 
     def reached(self):
@@ -325,16 +357,15 @@ class ProgressiveUnmasking(Buffer):
 
     def advance(self, score, confidence):
         """Reveal true tokens, replace the chains that ended, turn to the next batch."""
+        self.move(score, confidence, uniform(len(score), self.generator))
+
+    def move(self, score, confidence, r):
+        """`advance` without its chance, r (B,), which no compiler takes from a generator."""
         x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
-        r = self.place_in_stage(len(stage))
         hidden, stage, ended = step(
             hidden, stage, (~prompt).sum(1), score, confidence, r, self.stages, self.tau
         )
         self.leave(**self.refill(ended, x0, prompt, hidden, stage))
-
-    def place_in_stage(self, n):
-        """How far into its next stage each of n chains goes, from 0 to 1."""
-        return uniform(n, self.generator)
 
     def stages_at(self, iteration):
         return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))

@@ -181,6 +181,7 @@ class Run(NamedTuple):
     optimizer: Muon
     stream: object  # of training contexts (puma.py)
     objective: torch.nn.Module  # the model with its loss
+    share: torch.Tensor  # (): 1 - decay of the averaged weights, at the iteration
     keeper: checkpoint.Keeper
     start: int  # the iteration to go on from
     changes: dict  # {setting: (saved, now)} where it goes on with changes
@@ -237,12 +238,15 @@ def set_up(config, folder, lock, world, rank, where):
         keeper.restore(saved, changes)
     if backend.compiles(where, compile, max_iters):
         objective.compile()
+        if where.type == "cuda":  # on a CPU they gain less than it takes to compile them
+            stream.compile()
+            optimizer.compile()
     if world > 1:
         objective = backend.distributed(objective)
     if not saved:
         begin_files(keeper, folder, rank)
-    return Run(task, model, averaged, optimizer, stream, objective, keeper, start, changes,
-               autocast, world, rank)  # fmt: skip
+    return Run(task, model, averaged, optimizer, stream, objective, torch.zeros((), device=where),
+               keeper, start, changes, autocast, world, rank)  # fmt: skip
 
 
 def find_saved(config, folder, world, rank, where):
@@ -328,11 +332,20 @@ def asked_to_stop(stop, done, world):
 
 def update(run, iteration):
     """One step of the optimizer; what record.Log.add takes, the norm before clipping."""
+    run.stream.prepare(iteration)  # new examples, a switch of K
+    run.optimizer.param_groups[0]["lr"].fill_(lr_at(iteration))  # one tensor, of all groups
+    run.share.fill_(1 - decay_at(iteration))
+    return step(run)
+
+
+def step(run):
+    """`update` on the device: it waits for no value, so it could be recorded and replayed.
+
+    What changes from one iteration to the next is in tensors, or in a size of a block.
+    """
     losses, hidden = [], []
-    for group in run.optimizer.param_groups:
-        group["lr"] = lr_at(iteration)
     for micro in range(accumulate):
-        batch = run.stream.batch(iteration)  # x, x0, hidden, block
+        batch = run.stream.visit()  # x, x0, hidden, block
         with backend.synchronised(run.objective, micro == accumulate - 1):
             with run.autocast:
                 loss, score, confidence = run.objective(*batch)  # one forward pass
@@ -344,7 +357,7 @@ def update(run, iteration):
     run.optimizer.step()
     run.optimizer.zero_grad()
     if ema:
-        update_average(run.averaged, run.model, iteration)
+        update_average(run.averaged, run.model, run.share)
     return torch.stack(losses).mean(), norm, torch.cat(hidden)
 
 
@@ -446,9 +459,10 @@ def check_memory():
     stored = dim if gradient_checkpointing else 6 * dim + 2 * mlp  # numbers a token and layer
     weights = layers * (2 * dim**2 + 3 * dim * mlp)
     tokens, held = batch_size * length, 0 if method in ("mdm", "ar") else buffer
+    ring = max(32, 2 * accumulate)  # batches in the queue
     needed = {  # bytes: of weights and moments; of activations and the queue; of chains
         f"layers {layers}, dim {dim}, mlp {mlp}": 12 * weights,
-        f"batch_size {batch_size}": tokens * (2 * layers * stored + 17 * 32),
+        f"batch_size {batch_size}": tokens * (2 * layers * stored + 17 * ring),
         f"buffer {buffer}": tokens * held * 10,
     }
     memory = backend.memory(device)
@@ -502,6 +516,11 @@ def lr_at(iteration):
     return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * share))
 
 
+def decay_at(iteration):
+    """Of the averaged weights: smaller at first, so that the initial ones are soon forgotten."""
+    return min(ema, (1 + iteration) / (10 + iteration))
+
+
 # -- the parts of a run ----------------------------------------------------------------------------
 def make_model(task, saved, origin, where):
     """The model, what is saved in its place (itself, or its adapters), and its arguments.
@@ -532,7 +551,13 @@ def make_model(task, saved, origin, where):
 
 
 def make_optimizer(model):
-    """AdamW, or Muon for the matrices of the layers; weight decay on matrices only."""
+    """AdamW, or Muon for the matrices of the layers; weight decay on matrices only.
+
+    The learning rate is a tensor, so that a recorded step goes on with another one. CUDA's fused
+    kernel reads it as float32; on a CPU float64 is what a number would be.
+    """
+    where = next(model.parameters()).device
+    rate = torch.zeros((), device=where, dtype=torch.float64 if where.type == "cpu" else None)
     layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
     ends = dict.fromkeys([model.model.embed_tokens.weight, model.lm_head.weight])  # may be one
     vectors = [p for p in model.parameters() if p.dim() <= 1]
@@ -542,14 +567,17 @@ def make_optimizer(model):
             (layers, {"orthogonal": muon}), (ends, {}), (vectors, {"weight_decay": 0.0})
         )
     ]  # fmt: skip
-    fused = next(model.parameters()).device.type != "mps"
-    return Muon(groups, lr=lr, betas=betas, weight_decay=weight_decay, fused=fused)
+    return Muon(
+        groups, precision=backend.precision(where, dtype), lr=rate, betas=betas,
+        weight_decay=weight_decay, fused=where.type != "mps", capturable=where.type == "cuda",
+    )  # fmt: skip
 
 
 @torch.no_grad()
-def update_average(averaged, model, n):
-    decay = min(ema, (1 + n) / (10 + n))
-    torch._foreach_lerp_(list(averaged.parameters()), list(model.parameters()), 1 - decay)
+def update_average(averaged, model, share):
+    """Move averaged weights towards the model's by a share of the difference, ()."""
+    for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+        average.lerp_(weight, share)
 
 
 def make_stream(data, model, where, rank, world, start):
@@ -557,7 +585,8 @@ def make_stream(data, model, where, rank, world, start):
 
     start: the iteration, if it is to go on with changes: chance is then another one.
     """
-    queue, mask_token = ExampleQueue(data, batch_size, where, seed, rank, world), model.mask_token
+    queue = ExampleQueue(data, batch_size, where, seed, rank, world, takes=accumulate)
+    mask_token = model.mask_token
     generator = torch.Generator(where).manual_seed(seed * world + rank + CHANCE * start)
     if method == "ar":
         return NextToken(queue, mask_token, generator)

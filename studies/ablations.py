@@ -77,10 +77,12 @@ class DropChains(ProgressiveUnmasking):
     """
 
     def switch(self, stages):
-        self.stages = stages
+        self.set_stages(stages)
         every_row = torch.ones_like(self.number, dtype=torch.bool)
-        self.x0, self.prompt, self.number = self.new_examples(every_row)
-        self.stage, self.hidden = self.first_states()
+        for name, new in zip(("x0", "prompt", "number"), self.new_examples(every_row), strict=True):
+            getattr(self, name).copy_(new)
+        for name, new in zip(("stage", "hidden"), self.first_states(), strict=True):
+            getattr(self, name).copy_(new)
 
 
 class Mixed(ProgressiveUnmasking):
@@ -106,8 +108,8 @@ class QuarterMixed(Mixed):
 class EqualStages(ProgressiveUnmasking):
     """A stage ends after an equal share of the tokens, not at a random one of the next share."""
 
-    def place_in_stage(self, n):
-        return super().place_in_stage(n) * 0
+    def move(self, score, confidence, r):
+        super().move(score, confidence, torch.zeros_like(r))
 
 
 class Bounded(ProgressiveUnmasking):
@@ -202,9 +204,8 @@ class OwnTokens(ProgressiveUnmasking):
         super().__init__(*args)
         self.tokens = self.x0.clone()
 
-    def batch(self, iteration):
-        batch = super().batch(iteration)
-        return batch._replace(x=self.context())
+    def visit(self):
+        return super().visit()._replace(x=self.context())
 
     def context(self):
         return self.visited("tokens").masked_fill(self.visited("hidden"), self.mask_token)
@@ -221,9 +222,9 @@ class OwnTokens(ProgressiveUnmasking):
 class RandomLast(RandomFirst):
     """Chains until an iteration, random masks from there on."""
 
-    def batch(self, iteration):
+    def prepare(self, iteration):
         self.current = self.chains if iteration < self.until else self.masks
-        return self.current.batch(iteration)
+        self.current.prepare(iteration)
 
 
 class BellMasks(RandomMasking):
@@ -258,8 +259,8 @@ class SelfAligned(RandomMasking):
         super().__init__(queue, mask_token, generator)
 
     @torch.no_grad()
-    def batch(self, iteration):
-        x, x0, hidden, _ = super().batch(iteration)
+    def visit(self):
+        x, x0, hidden, _ = super().visit()
         spare = self.effective - hidden.sum(1)
         count = (uniform(len(x), self.generator) * (spare + 1)).long()
         visible = ~(hidden | self.prompt)

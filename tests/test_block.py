@@ -277,7 +277,7 @@ def test_how_long_an_example_stays_tells_nothing_of_its_tokens():
                     stays[b].append(iteration - since[b])
                 since[b] = iteration
         last = stream.x0.clone()
-    assert {n for row in stays for n in row} == {stream.stages}
+    assert {n for row in stays for n in row} == {int(stream.stages)}
 
 
 def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():

@@ -45,6 +45,20 @@ def test_state_resumes_at_the_same_example():
     assert drain(other, 300, seed=1) == rest
 
 
+@pytest.mark.parametrize("takes", [3, 40])
+def test_one_top_up_serves_several_takes(takes):
+    """More than half a ring of the usual size holds, 32 takes; the examples are the same."""
+    several, single = (ExampleQueue(numbers(5000), 32, takes=n) for n in (takes, 1))
+    every_row, seen, expected = torch.ones(32, dtype=torch.bool), [], []
+    for _ in range(6):
+        several.top_up()
+        for _ in range(takes):
+            single.top_up()
+            seen += several.take(every_row)[2].tolist()
+            expected += single.take(every_row)[2].tolist()
+    assert seen == expected
+
+
 def test_seed_decides_the_order():
     orders = [drain(ExampleQueue(numbers(99), 4, seed=seed), 50) for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2]

@@ -41,21 +41,26 @@ def test_unknown_policy(name):
 
 
 def slow_reveal(score, hidden, count):
-    chosen = torch.zeros_like(hidden)
+    chosen, lowest = torch.zeros_like(hidden), torch.finfo(score.dtype).min
     for b in range(len(score)):
+        worth = [v if v > lowest else lowest for v in score[b].tolist()]  # nan and -inf: the least
         places = [i for i in range(score.shape[1]) if hidden[b, i]]
-        places.sort(key=lambda i: (-score[b, i].item(), i))  # ties: leftmost first
-        chosen[b, places[: int(count[b])]] = True
+        places.sort(key=lambda i: (-worth[i], i))  # ties: leftmost first
+        chosen[b, places[: max(0, int(count[b]))]] = True
     return chosen
 
 
-def test_reveal_equals_a_slow_loop():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_reveal_equals_a_slow_loop(dtype):
+    """Ties, infinities of both signs, nan, the lowest number, rows of all lengths, counts < 0."""
     torch.manual_seed(0)
-    for _ in range(200):
-        score = torch.randint(-2, 3, (6, 9)).float()  # many ties
-        score[torch.rand(6, 9) < 0.1] = -torch.inf
-        hidden = torch.rand(6, 9) < torch.rand(6, 1)
-        count = torch.randint(0, 11, (6,))
+    lowest = torch.finfo(dtype).min
+    for length in [1, 2, 9, 33] * 60:
+        score = torch.randint(-2, 3, (6, length)).to(dtype)  # many ties
+        for value in (-torch.inf, torch.inf, torch.nan, lowest):
+            score[torch.rand(score.shape) < 0.1] = value
+        hidden = torch.rand(score.shape) < torch.rand(6, 1)
+        count = torch.randint(-1, length + 2, (6,))
         assert policies.reveal(score, hidden, count).equal(slow_reveal(score, hidden, count))
 
 

@@ -10,16 +10,16 @@ from puma import NextToken, RandomFirst, RandomMasking, random_masks
 
 def slow_advance(stream, score, confidence, r):
     """Appendix B.1 for one batch, row by row: (hidden, stage), or None where the chain ends."""
-    after = []
+    after, stages = [], int(stream.stages)
     for b in range(len(score)):
         turn = int(stream.turn)
         hidden = stream.hidden[turn, b].clone()
         stage = int(stream.stage[turn, b])
         effective = int((~stream.prompt[turn, b]).sum())
         before = effective - int(hidden.sum())
-        target = round(effective * float(stage + 1 + r[b]) / stream.stages)
+        target = round(effective * float(stage + 1 + r[b]) / stages)
         target = min(target, effective - 1)
-        if stage + 1 >= stream.stages:
+        if stage + 1 >= stages:
             after.append(None)
             continue
         places = sorted(hidden.nonzero()[:, 0].tolist(), key=lambda i: -score[b, i].item())
@@ -28,7 +28,7 @@ def slow_advance(stream, score, confidence, r):
             chosen += [i for i in places if confidence[b, i] > stream.tau]
         hidden[chosen] = False
         revealed = effective - int(hidden.sum())
-        stage = stage + 1 if revealed <= target else revealed * stream.stages // effective
+        stage = stage + 1 if revealed <= target else revealed * stages // effective
         after.append((hidden, stage) if hidden.any() else None)
     return after
 
@@ -66,7 +66,7 @@ def test_every_row_has_something_hidden_and_no_chain_stalls(tau, effective):
     visits = 0
     for _ in run(stream, 100):
         visits += 16
-    longest = min(stream.stages, max(effective))  # visits of a chain
+    longest = min(stream.known, max(effective))  # visits of a chain
     assert int(stream.queue.taken) >= visits / longest
     if tau == 0.0:  # everything is revealed in one step: each visit is of a new example
         assert int(stream.queue.taken) >= visits

@@ -190,13 +190,13 @@ def test_what_a_killed_process_left_of_a_checkpoint_goes_with_the_next_one(tmp_p
 
 
 def test_ema_follows_its_definition():
-    from train import update_average
+    from train import decay_at, update_average
 
     model, averaged = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
     expected = averaged.weight.item()
     for n in range(5):
         model.weight.data.fill_(n)
-        update_average(averaged, model, n)
+        update_average(averaged, model, torch.tensor(1 - decay_at(n)))
         decay = (1 + n) / (10 + n)
         expected = decay * expected + (1 - decay) * n
     assert averaged.weight.item() == pytest.approx(expected, rel=1e-5)

@@ -228,12 +228,12 @@ def run_chains(stream, objective, calls):
         effective = (~stream.prompt[0]).sum(1)
         starts = is_hidden.sum(1) == effective
         visit = torch.where(starts, 0, visit + 1)
-        counted = torch.where(starts, stream.stages <= call < calls - stream.stages, counted)
+        counted = torch.where(starts, stream.known <= call < calls - stream.known, counted)
         chains += int((starts & counted).sum())
         contexts = torch.cat([torch.stack([visit, stream.stage[0], effective], 1), x], 1)
         flat.update(map(tuple, contexts[counted].tolist()))
     if not chains:
-        sys.exit(f"no chain starts and ends in {calls} calls: take more than {2 * stream.stages}")
+        sys.exit(f"no chain starts and ends in {calls} calls: take more than {2 * stream.known}")
     seen = [Counter() for _ in range(1 + max(k for k, *_ in flat))]
     for (k, stage, effective, *z), count in flat.items():
         seen[k][tuple(z), (stage, effective)] = count
