@@ -33,7 +33,7 @@ def start(device="", patience=600, deterministic=False):
 
     Raises ValueError for a device that is not there.
     """
-    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    world, rank = processes(), int(os.environ.get("RANK", "0"))
     try:
         device = torch.device(device or best_device())
         if device.type == "cuda":  # first of all: else each process opens the first device, too
@@ -54,6 +54,11 @@ def start(device="", patience=600, deterministic=False):
         dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
         PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
     return world, rank, device
+
+
+def processes():
+    """How many torchrun started, on all machines; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def local_rank():

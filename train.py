@@ -80,7 +80,7 @@ method = "puma"  # puma, mdm: random masks, ar: next token; others: studies/abla
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals all with confidence above this; None = off
-buffer = 8  # chains held, in batches; they are visited in turn
+buffer = 8  # chains held, in batches of batch_size; they are visited in turn
 chains_from = 0  # the iteration from which there are chains; before it, random masks
 chains_until = 0  # the iteration from which there are random masks again; 0 = never
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
@@ -97,8 +97,8 @@ tied = False  # output head = embedding
 lora_rank = 0  # of trainable matrices beside frozen weights (pretrained/lora.py); 0 = train all
 lora_alpha = 16  # their output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
-batch_size = 128  # rows per process and forward pass
-accumulate = 1  # forward passes per update
+batch_size = 128  # rows per update, over all processes
+micro_batch: int | None = None  # rows per process and forward pass at most; None = no limit
 max_iters = 3000  # updates
 lr = 1e-3
 min_lr = 1e-4  # at the end of the cosine
@@ -150,7 +150,7 @@ LIMITS = """
     0 <= lora_rank <= 10**4
     1 <= lora_alpha <= 10**6
     1 <= batch_size <= 10**6
-    1 <= accumulate <= 10**5
+    1 <= micro_batch <= 10**6
     0 <= max_iters <= 10**9
     0 <= lr
     0 <= min_lr <= lr    # a constant rate: the same for both
@@ -181,6 +181,7 @@ class Run(NamedTuple):
     optimizer: Muon
     stream: object  # of training contexts (puma.py)
     objective: torch.nn.Module  # the model with its loss
+    passes: int  # forward passes per update
     share: torch.Tensor  # (): 1 - decay of the averaged weights, at the iteration
     keeper: checkpoint.Keeper
     start: int  # the iteration to go on from
@@ -227,6 +228,7 @@ def set_up(config, folder, lock, world, rank, where):
     averaged = copy.deepcopy(model) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
     start = saved["iteration"] if saved else 0
+    _, passes = split(batch_size, world)
     stream = make_stream(task.train, model, where, rank, world, start if changes else 0)
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
     objective = kind(model, policies.get(policy), papl)
@@ -245,8 +247,9 @@ def set_up(config, folder, lock, world, rank, where):
         objective = backend.distributed(objective)
     if not saved:
         begin_files(keeper, folder, rank)
-    return Run(task, model, averaged, optimizer, stream, objective, torch.zeros((), device=where),
-               keeper, start, changes, autocast, world, rank)  # fmt: skip
+    share = torch.zeros((), device=where)
+    return Run(task, model, averaged, optimizer, stream, objective, passes, share, keeper, start,
+               changes, autocast, world, rank)  # fmt: skip
 
 
 def find_saved(config, folder, world, rank, where):
@@ -344,12 +347,12 @@ def step(run):
     What changes from one iteration to the next is in tensors, or in a size of a block.
     """
     losses, hidden = [], []
-    for micro in range(accumulate):
+    for micro in range(run.passes):
         batch = run.stream.visit()  # x, x0, hidden, block
-        with backend.synchronised(run.objective, micro == accumulate - 1):
+        with backend.synchronised(run.objective, micro == run.passes - 1):
             with run.autocast:
                 loss, score, confidence = run.objective(*batch)  # one forward pass
-            (loss / accumulate).backward()
+            (loss / run.passes).backward()
         hidden.append(batch.hidden.sum(1) / run.stream.effective)
         run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
         losses.append(loss.detach())
@@ -458,8 +461,9 @@ def check_memory():
     length = known.get(dataset, 1) if not data_dir else 1
     stored = dim if gradient_checkpointing else 6 * dim + 2 * mlp  # numbers a token and layer
     weights = layers * (2 * dim**2 + 3 * dim * mlp)
-    tokens, held = batch_size * length, 0 if method in ("mdm", "ar") else buffer
-    ring = max(32, 2 * accumulate)  # batches in the queue
+    rows, passes = split(batch_size, backend.processes())
+    tokens, held = rows * length, 0 if method in ("mdm", "ar") else buffer * passes
+    ring = max(32, 2 * passes)  # batches in the queue
     needed = {  # bytes: of weights and moments; of activations and the queue; of chains
         f"layers {layers}, dim {dim}, mlp {mlp}": 12 * weights,
         f"batch_size {batch_size}": tokens * (2 * layers * stored + 17 * ring),
@@ -514,6 +518,20 @@ def lr_at(iteration):
         return lr * (iteration + 1) / warmup
     share = (iteration - warmup) / max(1, max_iters - warmup)
     return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * share))
+
+
+def split(rows, world):
+    """Rows of an update -> rows per process and forward pass, and forward passes per update.
+
+    As few passes of equal size as micro_batch allows. Raises ValueError where processes would have
+    different numbers of rows.
+    """
+    own, rest = divmod(rows, world)
+    if rest or not own:
+        raise ValueError(f"batch_size {rows}: expected a multiple of the {world} processes")
+    most = min(own, micro_batch or own)
+    passes = next(n for n in range(1, own + 1) if own % n == 0 and own // n <= most)
+    return own // passes, passes
 
 
 def decay_at(iteration):
@@ -585,8 +603,9 @@ def make_stream(data, model, where, rank, world, start):
 
     start: the iteration, if it is to go on with changes: chance is then another one.
     """
-    queue = ExampleQueue(data, batch_size, where, seed, rank, world, takes=accumulate)
-    mask_token = model.mask_token
+    rows, passes = split(batch_size, world)
+    queue = ExampleQueue(data, rows, where, seed, rank, world, takes=passes)
+    mask_token, held = model.mask_token, buffer * passes
     generator = torch.Generator(where).manual_seed(seed * world + rank + CHANCE * start)
     if method == "ar":
         return NextToken(queue, mask_token, generator)
@@ -596,11 +615,9 @@ def make_stream(data, model, where, rank, world, start):
     if block_schedule:
         from block import BlockUnmasking
 
-        chains = BlockUnmasking(
-            queue, mask_token, generator, block_schedule, k_schedule, tau, buffer
-        )
+        chains = BlockUnmasking(queue, mask_token, generator, block_schedule, k_schedule, tau, held)
     else:
-        chains = chain_class()(queue, mask_token, generator, k_schedule, tau, buffer)
+        chains = chain_class()(queue, mask_token, generator, k_schedule, tau, held)
         if hasattr(chains, "model"):  # a variant that asks it more than once
             chains.model = model
     if chains_until:

@@ -6,9 +6,9 @@
 #     torchrun --nproc_per_node=8 eval.py config/humaneval.py --out_dir=out/dream_coder_puma_1
 #     python -m pretrained.memory                                    # what it takes, no weights
 #
-# Eight GPUs of 40 GB at least: pretrained.memory finds 24 GiB each, and 33 with --batch_size=32 and
-# --accumulate=1. Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of
-# MBPP above the base model, on eight H100. Not run here, so hours are not known.
+# Eight GPUs of 40 GB at least: pretrained.memory finds 24 GiB each, and 33 with --micro_batch=32.
+# Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of MBPP above the
+# base model, on eight H100. Not run here, so hours are not known.
 # Ours, where the paper is silent: alpha, the buffer, the end of the cosine. Its table has K = 6.
 name = "dream_coder"
 init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"
@@ -19,14 +19,14 @@ data_dir = "data/dream_coder/tokens"  # rows of 640 tokens
 method = "puma"
 k_schedule = [(0, 15)]  # 43 stages
 tau = 0.9
-buffer = 32
+buffer = 8  # 256 chains on each of eight processes
 
 lora_rank = 128
 lora_alpha = 128
 gradient_checkpointing = True
 
-batch_size = 8  # per process, eight processes
-accumulate = 4
+batch_size = 256
+micro_batch = 8
 max_iters = 27_343  # 256 rows each: 10 times 700,000, of which 35,000 are held out
 lr = 1e-5
 min_lr = 1e-6

@@ -1,7 +1,7 @@
 # The paper's Sudoku run: 9x9, 6.83M parameters, two epochs of 1.8M minimal puzzles.
 #
 #     torchrun --nproc_per_node=2 train.py config/sudoku.py        # as in the paper
-#     python train.py config/sudoku.py --batch_size=64             # one GPU
+#     python train.py config/sudoku.py                             # the same on one GPU
 #
 # The puzzles are generated (30 minutes on one core, once). For real ones add --data_file=FILE.npy:
 # data/sudoku/prepare.py makes it of the paper's own data (Shah et al.) or of Radcliffe's.
@@ -19,7 +19,7 @@ tau = 0.9
 buffer = 8
 
 dim, layers, heads, mlp = 256, 8, 8, 768
-batch_size = 32  # per process, two processes
+batch_size = 64
 max_iters = 56_250  # two epochs of the baseline at 64 rows per update
 lr = 3e-4
 min_lr = 3e-5

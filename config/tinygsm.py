@@ -20,7 +20,7 @@ buffer = 8
 
 dim, layers, heads, mlp = 512, 14, 8, 1536
 tied = True
-batch_size = 32  # per process, eight processes
+batch_size = 256
 max_iters = 900_000
 lr = 3e-4
 min_lr = 3e-5

@@ -4,6 +4,7 @@ depends on data, and a switch of K compiles nothing anew."""
 import contextlib
 import copy
 import functools
+import itertools
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def settings(monkeypatch):
         monkeypatch.setattr(train, name, value)
 
 
-def make_run(stream):
+def make_run(stream, passes=1):
     torch.manual_seed(0)
     model = Transformer(10, MASK, 24, 32, 1, 2, 48)
     if hasattr(stream, "model"):
@@ -36,6 +37,7 @@ def make_run(stream):
     made = dict.fromkeys(train.Run._fields) | {
         "model": model, "stream": stream, "optimizer": train.make_optimizer(model),
         "averaged": copy.deepcopy(model).requires_grad_(False), "share": torch.zeros(()),
+        "passes": passes,
         "objective": losses.Objective(model, policies.top_k),
         "autocast": contextlib.nullcontext(),
     }  # fmt: skip
@@ -97,12 +99,23 @@ STREAMS = {
 }
 
 
+def test_an_update_has_its_rows_however_they_are_shared_out(monkeypatch):
+    for most, world in itertools.product([None, *range(1, 200)], (1, 2, 3, 64)):
+        monkeypatch.setattr(train, "micro_batch", most)
+        rows, passes = train.split(192, world)
+        assert world * rows * passes == 192 and rows <= (most or 192)
+        fewer = [n for n in range(1, passes) if 192 // world % n == 0]
+        assert all(192 // world // n > (most or 192) for n in fewer)
+    for world in (5, 384):
+        with pytest.raises(ValueError, match="batch_size 192: expected a multiple of the"):
+            train.split(192, world)
+
+
 @pytest.mark.parametrize("name", STREAMS)
-@pytest.mark.parametrize("accumulate", [1, 3])
-def test_a_step_waits_for_no_value(name, accumulate, settings, monkeypatch):
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_step_waits_for_no_value(name, passes, settings):
     """All of it: forward and backward pass, clipping, Muon and AdamW, average, chains."""
-    monkeypatch.setattr(train, "accumulate", accumulate)
-    run = make_run(STREAMS[name](tau=0.9, buffer=2, k=SCHEDULE))
+    run = make_run(STREAMS[name](tau=0.9, buffer=2, k=SCHEDULE), passes)
     train.update(run, 0)  # the optimizer makes its state
     before = [p.clone() for p in run.model.parameters()]
     with Watch():

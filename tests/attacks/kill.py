@@ -43,7 +43,7 @@ KINDS = {  # flags of train.py
     "mdm": [*RUN, "--method=mdm"],
     "ar": [*RUN, "--method=ar"],
     "blocks": [*RUN, "--block_schedule=[(0,6),(20,12),(40,36)]", "--k_schedule=[(0,3),(30,2)]"],
-    "later": [*RUN, "--chains_from=25", "--accumulate=2"],
+    "later": [*RUN, "--chains_from=25", "--micro_batch=4"],
     "papl": [*RUN, "--papl=3", "--muon=True"],
     "reverse": [*RUN, "--method=puma_reverse"],
     "mixed": [*RUN, "--method=puma_mixed"],

@@ -12,7 +12,7 @@ SHAPES = [  # of runs that blow up at some iteration near 10
         (10, 1, 100, ""), (7, 5, 6, ""), (1000, 1000, 5, ""), (10, 3, 100, "--ema=0"),
         (10, 3, 100, "--keep_every=2"), (1000, 1000, 100, "--keep_every=5"),
         (10, 3, 100, "--muon=True"), (10, 3, 100, "--method=mdm"), (10, 3, 100, "--method=ar"),
-        (10, 3, 100, "--block_schedule=[(0,6)]"), (10, 3, 100, "--accumulate=3"),
+        (10, 3, 100, "--block_schedule=[(0,6)]"), (10, 3, 100, "--micro_batch=2"),
         (10, 3, 100, "--papl=3"), (10, 3, 100, "--grad_clip=0"),
     )
 ]  # fmt: skip
