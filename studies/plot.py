@@ -97,6 +97,13 @@ def draw_band(axes, curves, label):
         draw_thin(axes, curves, line.get_color())
 
 
+def draw_mean(axes, curves, label):
+    """The mean of the seeds' curves, and each of them."""
+    x, middle, _ = band(curves)
+    (line,) = axes.plot(x, middle, label=label)
+    draw_thin(axes, curves, line.get_color())
+
+
 def draw_thin(axes, curves, color):
     for points in curves:
         axes.plot(*zip(*points, strict=True), color=color, alpha=0.5, linewidth=0.5)
@@ -312,25 +319,28 @@ BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)} 
 def states(runs, file):
     """What is known in the states of the sampler, by what is hidden, and calibration at tau."""
     last = "too sure: confidence less share right, above tau"
-    titles = [f"right, of the next token: {band}" for band in BANDS]
+    titles = [f"the next token is wrong: {band}" for band in BANDS]
     with panels(file, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
         for label, members in group_runs(runs).items():
             name = with_seed_count(label, members)
             results = [read_result(run, "states.json")["rows"] for run in members]
             seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
             for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
-                draw_band(axes, [along(rows, tenths, "next") for rows in seeds], name)
-            draw_band(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], name)
+                draw_mean(axes, [along(rows, tenths, "wrong") for rows in seeds], name)
+            draw_mean(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], name)
         for axes in all_axes:
             axes.set(xlabel="iteration")
+        for axes in all_axes[:-1]:
+            axes.set_yscale("symlog", linthresh=0.001)
+            axes.set(ylim=(0, 1))
 
 
 def along(rows, tenths, key):
-    """[(iteration, mean of the key over states of these tenths)]; excess: see `states`."""
+    """[(iteration, mean over states of these tenths)] of what is wrong, or in excess of what is."""
     found = {}
     for row in rows:
-        if row["tenth"] in tenths and (key != "excess" or row["confidence"] is not None):
-            value = row["confidence"] - row["sure_right"] if key == "excess" else row[key]
+        if row["tenth"] in tenths and (key == "wrong" or row["confidence"] is not None):
+            value = 1 - row["next"] if key == "wrong" else row["confidence"] - row["sure_right"]
             found.setdefault(row["iteration"], []).append((value, row["met"]))
     return [
         (iteration, sum(v * n for v, n in pairs) / sum(n for _, n in pairs))
