@@ -322,11 +322,20 @@ class ProgressiveUnmasking(Buffer):
                    a full-length row, so that a chain has round(L / K) stages, at least 2
     tau            also reveal all with confidence above this (fast-forward); None = off
     buffer         how many batches of chains are held
+    random_share   the share of each batch's rows that holds no chains, but a new example under
+                   random masks at each visit. A model that is surer than tau of everything ends
+                   its chains at once; without such rows it then forgets what follows the start
+                   (theory/README.md, results/when.md). Not in the paper, where it is 0.
     """
 
-    def __init__(self, queue, mask_token, generator, k_schedule, tau=None, buffer=1):
+    def __init__(
+        self, queue, mask_token, generator, k_schedule, tau=None, buffer=1, random_share=0.0
+    ):
         super().__init__(queue, mask_token, generator, buffer)
         self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
+        self.random_share = random_share
+        place = torch.arange(queue.rows, device=queue.x0.device)
+        self.is_random = place < random_share * queue.rows  # (B,)
         self.set_stages(self.stages_at(0))
         self.stage, self.hidden = self.first_states()
 
@@ -357,15 +366,25 @@ class ProgressiveUnmasking(Buffer):
 
     def advance(self, score, confidence):
         """Reveal true tokens, replace the chains that ended, turn to the next batch."""
-        self.move(score, confidence, uniform(len(score), self.generator))
+        chance = [uniform(len(score), self.generator)]
+        if self.random_share:
+            chance += uniform(len(score), self.generator), noise(score.shape, self.generator)
+        self.move(score, confidence, *chance)
 
-    def move(self, score, confidence, r):
-        """`advance` without its chance, r (B,), which no compiler takes from a generator."""
+    def move(self, score, confidence, r, share=None, order=None):
+        """`advance` without its chance, which no compiler takes from a generator.
+
+        r (B,) goes to `step`; share (B,) and order (B, L) to the masks of the rows without chains.
+        """
         x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
         hidden, stage, ended = step(
             hidden, stage, (~prompt).sum(1), score, confidence, r, self.stages, self.tau
         )
-        self.leave(**self.refill(ended, x0, prompt, hidden, stage))
+        state = self.refill(ended | self.is_random, x0, prompt, hidden, stage)
+        if self.random_share:
+            masks = masks_of_share(state["prompt"], share, order)
+            state["hidden"] = torch.where(self.is_random[:, None], masks, state["hidden"])
+        self.leave(**state)
 
     def stages_at(self, iteration):
         return stages_of(self.queue.x0.shape[1], value_at(self.k_schedule, iteration))
@@ -431,14 +450,17 @@ def random_masks(prompt, generator, block=0):
     """
     rows = prompt.reshape(-1, block or prompt.shape[1])
     share = uniform(len(rows), generator)
-    return masks_of_share(rows, share, generator).view_as(prompt)
+    return masks_of_share(rows, share, noise(rows.shape, generator)).view_as(prompt)
 
 
-def masks_of_share(prompt, share, generator):
-    """Random masks of a share (B,) in [0, 1) of each row: of 1 + share * L_eff positions."""
+def masks_of_share(prompt, share, order):
+    """Random masks of a share (B,) in [0, 1) of each row: of 1 + share * L_eff positions.
+
+    order (B, L): noise; the positions of the largest are hidden.
+    """
     effective = (~prompt).sum(1)
     count = 1 + (share * effective).long().clamp(max=effective - 1)
-    return choose_random(~prompt, count, generator)
+    return policies.reveal(order, ~prompt, count)
 
 
 def random_reveal(prompt, stage, stages, generator):
@@ -449,10 +471,13 @@ def random_reveal(prompt, stage, stages, generator):
 
 
 def uniform(n, generator):
-    return torch.rand(n, generator=generator, device=generator.device)
+    return noise((n,), generator)
+
+
+def noise(shape, generator):
+    return torch.rand(shape, generator=generator, device=generator.device)
 
 
 def choose_random(candidates, count, generator):
     """count (B,) random positions out of each row's candidates, (B, L) bool."""
-    noise = torch.rand(candidates.shape, generator=generator, device=candidates.device)
-    return policies.reveal(noise, candidates, count)
+    return policies.reveal(noise(candidates.shape, generator), candidates, count)

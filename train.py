@@ -81,6 +81,7 @@ policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, 
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals all with confidence above this; None = off
 buffer = 8  # chains held, in batches of batch_size; they are visited in turn
+random_share = 0.0  # of a batch's rows: random masks, the rest are chains; 0 = as in the paper
 chains_from = 0  # the iteration from which there are chains; before it, random masks
 chains_until = 0  # the iteration from which there are random masks again; 0 = never
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
@@ -135,6 +136,7 @@ LIMITS = """
     0 <= tau <= 1    # a probability, or None
     1 <= buffer <= 10**4
     1 <= digits <= 1000
+    0 <= random_share < 1
     0 <= chains_from <= 10**9
     0 <= chains_until <= 10**9
     chains_from * chains_until == 0    # random masks first or last, not both
@@ -444,6 +446,12 @@ def check_method():
                 f"chains_from {chains_from}: expected less than max_iters {max_iters}; "
                 "--chains_from=0 has chains from the start, --method=mdm has none"
             )
+    if random_share and (block_schedule or method not in ("puma", "mdm", "ar")):
+        with_it = "block_schedule" if block_schedule else f"method {method}"
+        raise ValueError(
+            f"random_share {random_share} goes with method puma in whole rows, not with {with_it}; "
+            "--random_share=0 is none"
+        )
     policies.get(policy)
     check_schedule(k_schedule)
     if block_schedule:
@@ -612,12 +620,13 @@ def make_stream(data, model, where, rank, world, start):
     masks = RandomMasking(queue, mask_token, generator, block_schedule)
     if method == "mdm":
         return masks
+    mixture = {"random_share": random_share} if method == "puma" else {}
     if block_schedule:
         from block import BlockUnmasking
 
         chains = BlockUnmasking(queue, mask_token, generator, block_schedule, k_schedule, tau, held)
     else:
-        chains = chain_class()(queue, mask_token, generator, k_schedule, tau, held)
+        chains = chain_class()(queue, mask_token, generator, k_schedule, tau, held, **mixture)
         if hasattr(chains, "model"):  # a variant that asks it more than once
             chains.model = model
     if chains_until:

@@ -8,7 +8,8 @@ minimiser of the loss stays what it is (Proposition 2 of the paper): that holds 
 OwnTokens, which says what it has instead.
 
 Other comparisons are settings of train.py: --tau=None chains without fast-forward, --chains_from
-random masks first, --chains_until random masks last, --papl the loss of arXiv 2509.23405.
+random masks first, --chains_until last, --random_share in a part of the rows, --papl the loss of
+arXiv 2509.23405.
 """
 
 import torch
@@ -22,7 +23,7 @@ from puma import (
     RandomMasking,
     choose_random,
     masks_of_share,
-    random_masks,
+    noise,
     random_reveal,
     tokens_at,
     uniform,
@@ -83,26 +84,6 @@ class DropChains(ProgressiveUnmasking):
             getattr(self, name).copy_(new)
         for name, new in zip(("stage", "hidden"), self.first_states(), strict=True):
             getattr(self, name).copy_(new)
-
-
-class Mixed(ProgressiveUnmasking):
-    """A share of each batch's rows is drawn afresh under random masks, the rest are chains.
-
-    Random masks show many cells that follow from the visible ones, which is what a model learns
-    first; chains show what the sampler will meet.
-    """
-
-    SHARE = 0.5
-
-    def refill(self, ended, x0, prompt, hidden, stage):
-        is_random = torch.arange(len(ended), device=ended.device) < self.SHARE * len(ended)
-        batch = super().refill(ended | is_random, x0, prompt, hidden, stage)
-        masks = random_masks(batch["prompt"], self.generator)
-        return batch | {"hidden": torch.where(is_random[:, None], masks, batch["hidden"])}
-
-
-class QuarterMixed(Mixed):
-    SHARE = 0.25
 
 
 class EqualStages(ProgressiveUnmasking):
@@ -240,7 +221,7 @@ class BellMasks(RandomMasking):
 
     def hide(self, prompt, block):
         share = torch.randn(len(prompt), generator=self.generator, device=prompt.device).sigmoid()
-        return masks_of_share(prompt, share, self.generator)
+        return masks_of_share(prompt, share, noise(prompt.shape, self.generator))
 
 
 class SelfAligned(RandomMasking):
@@ -276,8 +257,6 @@ CHAINS = {
     "puma_random_stage": RandomStage,
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,
-    "puma_mixed": Mixed,
-    "puma_quarter_mixed": QuarterMixed,
     "puma_equal_stages": EqualStages,
     "puma_bounded": Bounded,
     "puma_adaptive": Adaptive,

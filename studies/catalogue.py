@@ -134,7 +134,8 @@ STUDIES = {
         "on one core)",
         PUMA
         | {"chains_from_250": "--chains_from=250"}
-        | {name: f"--method={name}" for name in ("puma_mixed", "puma_explore", "puma_reverse")}
+        | {"random_share_0.5": "--random_share=0.5"}
+        | {name: f"--method={name}" for name in ("puma_explore", "puma_reverse")}
         | {f"policy_{name}": f"--policy={name}" for name in ("random", "entropy", "margin")}
         | MDM,
         curves_and_ends("search"),
@@ -206,7 +207,7 @@ STUDIES = {
         {
             "mdm": "--method=mdm --keep_every=250",
             "puma": "--method=puma --keep_every=250",
-            "mixed": f"--method=puma_mixed {EACH} --keep_every=250",
+            "mixed": f"--random_share=0.5 {EACH} --keep_every=250",
             "bounded": f"--method=puma_bounded {EACH} --keep_every=250",
             "tau_off": f"--tau=None {EACH} --keep_every=250",
             "mdm_first": "--chains_from=2000 --keep_every=250",

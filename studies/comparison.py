@@ -48,7 +48,9 @@ ERRORS = "errors at the end"
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
-PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "chains_until", "policy"
+PUMA_ONLY = (
+    "k_schedule", "tau", "buffer", "chains_from", "chains_until", "policy", "random_share"
+)  # fmt: skip
 
 
 AXES = {"iter": "iterations", "epoch": "epochs", "seconds": "seconds of training"}

@@ -1,4 +1,5 @@
 import copy
+import functools
 
 import pytest
 import torch
@@ -20,7 +21,6 @@ from studies.ablations import (
     DropChains,
     Explore,
     LateRefill,
-    Mixed,
     OwnTokens,
     RandomLast,
     RandomStage,
@@ -171,8 +171,9 @@ def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
     assert dropping.hidden.sum(-1)[dropping.stage == 0].eq(24).all()
 
 
-def test_mixed_has_fresh_random_masks_in_half_of_the_rows_and_chains_in_the_rest():
-    stream = make_chains(kind=Mixed, n=10**6)
+def test_a_random_share_of_half_has_fresh_masks_there_and_chains_in_the_rest():
+    kind = functools.partial(ProgressiveUnmasking, random_share=0.5)
+    stream = make_chains(kind=kind, n=10**6)
     masks, seen, age = [], [], stream.stage[0, 8:].clone()
     for x0, hidden, stage in visits(stream, 400):
         masks.append(hidden[:8])

@@ -91,6 +91,9 @@ def make_masks(kind, **options):
 
 STREAMS = {
     "puma": make_chains,
+    "random_share": functools.partial(
+        make_chains, kind=functools.partial(puma.ProgressiveUnmasking, random_share=0.3)
+    ),
     "blocks": make_blocks,
     "mdm": functools.partial(make_masks, puma.RandomMasking),
     "ar": functools.partial(make_masks, puma.NextToken),

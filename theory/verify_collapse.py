@@ -16,6 +16,7 @@ at the start, and all of them once the confidence there exceeds tau. So these ru
 the seed, except where half of the rows are random masks.
 """
 
+import functools
 import random
 from fractions import Fraction
 from itertools import pairwise, product
@@ -31,11 +32,12 @@ from exact import MASK, NOTHING, ONE, hidden
 from minimizer import coefficients, per_hidden
 from shipped import Buffer, chain_lengths, losses, puma
 
-from studies.ablations import Bounded, Mixed
+from studies.ablations import Bounded
 
 EPS = [Fraction(k, 100) for k in (50, 40, 30, 25, 20, 19, 10, 1)]
 KS = 1, 2, 3
 LONG_KS = 1, 4, 16  # with 64 tokens
+Mixed = functools.partial(puma.ProgressiveUnmasking, random_share=0.5)
 POLICIES = "top_k", "left_to_right", "random"
 FIRST_GIVEN = {(0,): ONE}
 

@@ -46,7 +46,7 @@ KINDS = {  # flags of train.py
     "later": [*RUN, "--chains_from=25", "--micro_batch=4"],
     "papl": [*RUN, "--papl=3", "--muon=True"],
     "reverse": [*RUN, "--method=puma_reverse"],
-    "mixed": [*RUN, "--method=puma_mixed"],
+    "mixed": [*RUN, "--random_share=0.5"],
     "random_start": [*RUN, "--method=puma_random_start"],
     "late_refill": [*RUN, "--method=puma_late_refill"],
     "explore": [*RUN, "--method=puma_explore"],
