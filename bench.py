@@ -387,15 +387,17 @@ class Alone:
         self.pipe, theirs = PROCESSES.Pipe()
         given = theirs, kind, setting, torch.get_num_threads()
         self.process = PROCESSES.Process(target=serve, args=given, daemon=True)
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as it starts: we end it
         self.process.start()
+        signal.signal(signal.SIGINT, handler)
         theirs.close()
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.pipe.close()  # on which it ends, after its step
-        self.process.join(10)
+    def __exit__(self, failed, *_):
+        self.pipe.close()  # on which it ends, and clears up after the compiler
+        self.process.join(0 if failed else 60)
         self.process.kill()
         self.process.join()
 
@@ -408,12 +410,11 @@ class Alone:
 
 
 def serve(pipe, kind, setting, threads):
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asks ends it
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     backend.start(setting.device)
     made = kind(setting)
-    with contextlib.suppress(EOFError, OSError):
+    with contextlib.suppress(EOFError, OSError):  # whoever asks was killed
         while True:
             name, args = pipe.recv()
             pipe.send(getattr(made, name)(*args))
