@@ -16,7 +16,7 @@ CUDA what its tensors take, elsewhere all of the process. Numbers are medians of
 `to` are those of single rounds. The model has just been made: nothing is sure, and no chain jumps.
 
 `reference` is a conventional implementation in float32 on a CPU; on other devices it is left out.
-Another one can be named: a module that, with the flags below, prints a JSON line with `seconds`,
+Another can be named: a module that takes the same flags and prints a JSON line with `seconds`,
 `sequences_per_second` and `peak_gb`.
 
 tflop_per_second counts products of matrices. A forward pass has for T tokens in rows of L and n
