@@ -9,7 +9,9 @@ import importlib.util
 import inspect
 import math
 import os
+import resource
 import shutil
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -78,6 +80,14 @@ def memory(device=""):
     if not (on_cpu and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})):
         return math.inf
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def peak_memory(device):
+    """The most bytes that this process has had on the device; on a CPU, in memory altogether."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def precision(device, dtype=""):
