@@ -150,7 +150,7 @@ class Log:
     def report_training(self, iteration, values, world, taken):
         """The mean loss since the last report, what was trained on, and examples per second.
 
-        world: processes; taken (): the examples that this one has used up.
+        world: processes; taken (): the examples that this one has used up. Returns the line.
         """
         import torch
 
@@ -168,6 +168,7 @@ class Log:
         self.shown |= {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"}
         self.bar.set_postfix(self.shown)
         self.updates, self.checked, self.since = [], 0, time.perf_counter()
+        return line
 
     def report_evaluation(self, iteration, result, seconds):
         """A result of eval.evaluate; the seconds that it took do not count as training."""

@@ -51,7 +51,7 @@ from puma import (
     check_schedule,
     value_at,
 )
-from record import Lock, Log
+from record import Lock, Log, say
 from sample import Sampler
 
 # -- run -------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def begin_files(keeper, folder, rank):
 
 def train(run, log):
     """The loop, from run.start to max_iters; the last evaluation."""
-    stop, result = stop_on_signal(), None
+    stop, result, collapsed = stop_on_signal(), None, False
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
@@ -309,7 +309,8 @@ def train(run, log):
             stop_unless_sound(run, log, done, saves or keeps)
         if logs:
             values = {"epoch": run.stream.queue.passes(), "lr": lr_at(iteration)}
-            log.report_training(done, values, run.world, run.stream.queue.taken)
+            line = log.report_training(done, values, run.world, run.stream.queue.taken)
+            collapsed = collapsed or warn_of_collapse(line, run.rank)
         if keeps:
             run.keeper.save_weights(done, block)
         if saves:
@@ -321,6 +322,24 @@ def train(run, log):
         if evaluates_at(done):
             result = report(run, log, done)
     return result or evaluation(run, max_iters)
+
+
+def warn_of_collapse(line, rank):
+    """Whether chains end as soon as they start, by a line of metrics.jsonl; said once."""
+    if (
+        method in ("mdm", "ar")
+        or not line["visits"]
+        or line["visits"] > 1.5
+        or line["hidden"] < 0.9
+    ):
+        return False
+    if rank == 0:
+        say(
+            f"iteration {line['iter']}: an example is visited {line['visits']:.2f} times, as the "
+            f"model is surer than tau {tau} of what is hidden. It trains on fully masked rows "
+            "alone, and may forget the rest (results/when.md): see --random_share, --tau=None"
+        )
+    return True
 
 
 def asked_to_stop(stop, done, world):

@@ -161,6 +161,13 @@ def test_gradient_of_two_processes_is_that_of_one_on_the_joined_batch(tmp_path):
         torch.testing.assert_close(given, p.grad, atol=1e-6, rtol=1e-4)
 
 
+def test_chains_that_end_at_once_are_told_once(tmp_path, capsys):
+    """With tau = 0 the first visit reveals all."""
+    for flags, told in (("--tau=0",), 1), (("--tau=0", "--random_share=0.5"), 0), ((), 0):
+        train(tmp_path, "--max_iters=12", "--log_interval=3", *flags)
+        assert capsys.readouterr().err.count("and may forget the rest") == told
+
+
 def test_two_passes_train_as_one_does(tmp_path):
     """Random masks in both, drawn for 8 rows twice or for 16 at once: the losses have one law."""
     for name, flags in {"one": (), "two": ("--micro_batch=8",)}.items():
