@@ -9,13 +9,16 @@ then comes first, in `ahead`, and the sequence goes on from `base`.
 `take` runs on the device alone: rows that want an example find it by a running count. The host
 tops the ring up behind that count without waiting for it: it knows from the calls made how much
 can have been taken at most, and from an earlier copy of the count how much was at least.
-The order is a function of (seed, epoch), so the count, `ahead` and `base` are the whole state.
+The order is a function of (seed, epoch), so the count, `ahead` and `base` are the whole state; it
+is computed where it is needed and takes no memory, however many examples there are.
 """
 
 import zlib
 
 import numpy as np
 import torch
+
+ROUNDS = 8  # of the network that shuffles; more than enough for any size
 
 
 class ExampleQueue:
@@ -36,7 +39,6 @@ class ExampleQueue:
         self.number = torch.zeros(self.size, dtype=torch.long, device=device)  # index in the data
         self.ahead, self.base = np.zeros(0, np.int64), 0
         self.taken = torch.zeros((), dtype=torch.long, device=device)  # the running count
-        self.order_known = None, None  # the latest epoch and its order
         self.start(0)
 
     def take(self, wanted):
@@ -134,15 +136,36 @@ class ExampleQueue:
         ahead = len(self.ahead)
         epoch, index = np.divmod(place - ahead + self.base, len(self.data))
         for e in np.unique(epoch[place >= ahead]):
-            index[epoch == e] = self.order(int(e))[index[epoch == e]]
+            index[epoch == e] = shuffled(index[epoch == e], len(self.data), (self.seed, int(e)))
         index[place < ahead] = self.ahead[place[place < ahead]]
         return index
 
-    def order(self, epoch):
-        if self.order_known[0] != epoch:
-            order = np.random.default_rng([self.seed, epoch]).permutation(len(self.data))
-            self.order_known = epoch, order
-        return self.order_known[1]
+
+def shuffled(index, size, key):
+    """Where a random permutation of 0..size - 1 takes index (n,); key: whole numbers.
+
+    Nothing of the permutation is held in memory: it is a Feistel network over pairs of equal
+    halves of the bits, and what falls outside 0..size - 1 goes through it again until it is inside.
+    """
+    half = np.uint64(((size - 1).bit_length() + 1) // 2 or 1)
+    low = (np.uint64(1) << half) - np.uint64(1)
+    keys = np.random.SeedSequence(key).generate_state(ROUNDS, np.uint64)
+    index, outside = index.astype(np.uint64), np.arange(len(index))
+    while len(outside):
+        left, right = index[outside] >> half, index[outside] & low
+        for k in keys:
+            left, right = right, left ^ (scramble(right ^ k) & low)
+        index[outside] = left << half | right
+        outside = outside[index[outside] >= size]
+    return index.astype(np.int64)
+
+
+def scramble(number):
+    """A random function uint64 -> uint64: the finalizer of splitmix64."""
+    z = number * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 def fingerprint(data):

@@ -21,6 +21,7 @@ import re
 
 import numpy as np
 
+from example_queue import scramble
 from tasks import Problems, Task
 
 MASK = 10
@@ -58,14 +59,6 @@ def add(numbers):
 
 
 # -- sums by index ---------------------------------------------------------------------------------
-def scramble(seed):
-    """A random function uint64 -> uint64: the finalizer of splitmix64."""
-    z = seed * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
 def noise(index, attempt, size):
     """(n, size) uint64, a function of index (n,) and of the attempt alone."""
     place = scramble(index.astype(np.uint64))[:, None] + np.uint64(attempt * ATTEMPTS)

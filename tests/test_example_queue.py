@@ -3,7 +3,7 @@ import pytest
 import torch
 from toys import Arrays
 
-from example_queue import ExampleQueue
+from example_queue import ExampleQueue, shuffled
 
 
 def numbers(n, given=(False, True)):
@@ -98,3 +98,30 @@ def test_a_late_count_never_lets_an_example_be_missed(lag, monkeypatch):
         assert queue.filled - int(queue.taken) >= 64
         ids += queue.take(everything)[0][:, 0].tolist()
     assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 65, 1000, 4097])
+def test_the_order_is_a_permutation_for_each_seed_and_epoch(size):
+    orders = {tuple(shuffled(np.arange(size), size, key).tolist()) for key in np.ndindex(5, 5)}
+    assert all(sorted(order) == [*range(size)] for order in orders)
+    assert len(orders) == 25 or size < 7
+    parts = [shuffled(part, size, (0, 0)) for part in np.array_split(np.arange(size), 3)]
+    assert np.concatenate(parts).tolist() == shuffled(np.arange(size), size, (0, 0)).tolist()
+
+
+def test_the_order_of_a_thousand_million_is_known_at_any_place():
+    size, place = 10**9 + 7, np.array([0, 1, 10**9, 12345])
+    there = shuffled(place, size, (3, 1))
+    assert len(set(there)) == 4 and (there < size).all() and (np.abs(there - place) > 1000).all()
+
+
+def test_orders_are_uniform():
+    """Over 6,000 keys: where an index goes, and how far apart neighbours land (chi-square)."""
+    size, keys = 12, 6000
+    orders = np.array([shuffled(np.arange(size), size, (seed, 0)) for seed in range(keys)])
+    for values in (*orders.T, *((orders[:, 1:] - orders[:, :-1]) % size).T):
+        low = int(values.min())  # neighbours never land in one place
+        counts = np.bincount(values - low, minlength=size - low)
+        expected = keys / (size - low)
+        statistic = ((counts - expected) ** 2 / expected).sum()
+        assert statistic < 50  # p = 1e-6 at 11 degrees of freedom
