@@ -1,12 +1,13 @@
 # Addition of two 10-digit numbers, the highest digit first: each training sum is new.
 #
-#     python train.py config/addition.py                          # PUMA
-#     python train.py config/addition.py --method=mdm             # random masks, the same budget
-#     python train.py config/addition.py --tau=None               # PUMA without fast-forward
+#     python train.py config/addition.py                                         # PUMA
+#     python train.py config/addition.py --method=mdm                            # random masks
+#     python train.py config/addition.py --random_share=0 --k_schedule="[(0,5)]" # as in the paper
 #
 # 0.1M parameters, three minutes of one core, no download. The answer is certain, yet high digits
-# wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. What it does,
-# and why, is in results/when.md; `visits` in metrics.jsonl shows it.
+# wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. As in the paper
+# it does, since its chains collapse; with half of the rows under random masks it does not: 99.9 %
+# of the sums over eight seeds, against 88.6 (results/when.md).
 name = "addition"
 device = "cpu"
 dtype = "float32"  # in bfloat16, one seed, random masks lose a part of what they have learned
@@ -16,8 +17,9 @@ digit_order = "highest"
 train_examples = 1_000_000  # more than a run uses up
 test_examples = 512  # 128 of each stratum of carry chains: 0-1, 2-3, 4-7, 8-10
 
-k_schedule = [(0, 5)]  # of 31 tokens, the prompt included: 6 stages
+k_schedule = [(0, 3)]  # of 31 tokens, the prompt included: 10 stages
 tau = 0.9
+random_share = 0.5
 buffer = 32
 
 dim, layers, heads, mlp = 64, 2, 4, 192

@@ -20,6 +20,7 @@ test_examples = 2560  # 512 of each stratum: 0-1, 2-3, 4-7, 8-15, 16-32
 
 k_schedule = [(0, 32), (25_000, 16), (50_000, 12), (75_000, 8), (100_000, 6)]  # 3 to 16 stages
 buffer = 1  # 32 is what config/addition.py has
+random_share = 0.0  # 0.5 is
 
 dim, layers, heads, mlp = 128, 2, 4, 384
 batch_size = 256

@@ -44,7 +44,7 @@ CLUES = (
     | both("clues_16", "--clues=16 --keep_every=250")
     | both("clues_20", "--clues=20 --keep_every=250")
 )
-EACH = "--k_schedule=[(0,3)]"  # about one token of a sum per stage
+PAPER = "--random_share=0 --keep_every=250"
 STANDARD = "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]"
 
 STUDIES = {
@@ -201,22 +201,38 @@ STUDIES = {
     ),
     "addition": Study(
         "When does PUMA do harm, why, and what repairs it? Addition, whose high digits wait for "
-        "carries of low ones: chains without fast-forward, bounded, begun at a random stage, half "
-        "of the rows random masks, and PUMA after random masks. What each forgets.",
-        "21 runs, 40 minutes (computed from 2 to 3 minutes a run, measured on one core)",
+        "carries of low ones: chains as in the paper, without fast-forward, bounded, begun at a "
+        "random stage, part of the rows random masks, and PUMA after random masks. What each "
+        "forgets.",
+        "27 runs, 45 minutes (computed from 3 minutes a run, measured on one core)",
         {
             "mdm": "--method=mdm --keep_every=250",
-            "puma": "--method=puma --keep_every=250",
-            "mixed": f"--random_share=0.5 {EACH} --keep_every=250",
-            "bounded": f"--method=puma_bounded {EACH} --keep_every=250",
-            "tau_off": f"--tau=None {EACH} --keep_every=250",
-            "mdm_first": "--chains_from=2000 --keep_every=250",
-            "stage": f"--method=puma_random_stage {EACH} --keep_every=250",
+            "puma": f"{PAPER} --k_schedule=[(0,5)]",
+            "puma_k3": PAPER,
+            "mixed": "--random_share=0.5 --keep_every=250",
+            "quarter": "--random_share=0.25 --keep_every=250",
+            "bounded": f"{PAPER} --method=puma_bounded",
+            "tau_off": f"{PAPER} --tau=None",
+            "mdm_first": f"{PAPER} --k_schedule=[(0,5)] --chains_from=2000",
+            "stage": f"{PAPER} --method=puma_random_stage",
         },
         curves_and_ends("addition")
         | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits", "states")},
         scripts=("-m studies.states",),
         config="config/addition.py",
+    ),
+    "when": Study(
+        "What does the repair cost where PUMA pays? Minimal puzzles at K = 4: part of the rows "
+        "random masks, and fast-forward bounded.",
+        "15 runs, 18 minutes (computed from 2 minutes a run, measured on one core)",
+        {
+            "when_mdm": "--method=mdm",
+            "when_puma": "--k_schedule=[(0,4)]",
+            "when_mixed": "--k_schedule=[(0,4)] --random_share=0.5",
+            "when_quarter": "--k_schedule=[(0,4)] --random_share=0.25",
+            "when_bounded": "--k_schedule=[(0,4)] --method=puma_bounded",
+        },
+        curves_and_ends("when") | {"when_visits": "--figure=visits"},
     ),
     "ar": Study(  # not Sudoku: an autoregressive model does not see the clues that come later
         "Does PUMA gain more from an autoregressive start? Word problems, PUMA and random masks "

@@ -77,7 +77,7 @@ def panels(file, titles=("",), rows=1, size=(6, 4)):
             axes.legend(frameon=False, fontsize="small")
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        page.savefig(file, dpi=200)
+        page.savefig(file, dpi=110)
     except (OSError, ValueError) as error:  # ValueError: the suffix is no format
         raise SystemExit(f"{file}: {error}") from None
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
