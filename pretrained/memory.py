@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 import backend
 import policies
 from configurator import configure, errors_as_messages
-from losses import HeadLoss, states
+from losses import HeadLoss, finish, states
 from model import Transformer
 from pretrained import hf, lora
 
@@ -126,7 +126,7 @@ def step(model_args, batch_size, rank, gradient_checkpointing, dtype):
             kept, forward, live.peak = live.now, live.peak, live.now
             loss, *_ = HeadLoss.apply(
                 h.flatten(0, 1), model.lm_head.weight, x.flatten(), share, x.flatten(),
-                policies.top_k, model.mask_token,
+                policies.top_k, model.mask_token, finish,
             )  # fmt: skip
             head = live.peak
             loss.backward()

@@ -73,7 +73,7 @@ def test_nothing_hidden_costs_nothing(kind, papl):
 @pytest.mark.parametrize("kind", [Objective, ChunkedObjective])
 def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
     """Weights 1 + alpha w of the paper's appendix, by autograd with w a constant, in float64."""
-    monkeypatch.setattr(losses, "CHUNK", 9 * 4)  # rows end within chunks
+    monkeypatch.setitem(losses.CHUNK, "cpu", 9 * 4)  # rows end within chunks
     torch.manual_seed(0)
     model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16).double()
     model.lm_head.weight.data *= 100  # far from uniform
@@ -109,7 +109,7 @@ def test_papl_weights_are_finite_whatever_the_row():
 @pytest.mark.parametrize("policy", [policies.top_k, policies.margin, policies.entropy])
 def test_chunks_give_what_all_logits_at_once_give(policy, tied, papl, monkeypatch):
     """Loss, score, confidence and the gradients of all parameters, in float64."""
-    monkeypatch.setattr(losses, "CHUNK", 103 * 7)  # 7 positions at once, and a rest
+    monkeypatch.setitem(losses.CHUNK, "cpu", 103 * 7)  # 7 positions at once, and a rest
     torch.manual_seed(0)
     model = Transformer(103, 102, 20, dim=32, layers=2, heads=2, mlp=64, tied=tied).double()
     x0, hidden = torch.randint(102, (4, 20)), torch.rand(4, 20) < 0.5
@@ -132,7 +132,7 @@ def test_in_bfloat16_the_head_is_as_exact_as_plain_autocast(scale):
 
     def chunked(h, weight):
         policy, nowhere = policies.top_k, torch.zeros_like(x0)
-        return HeadLoss.apply(h, weight, x0, share.to(h.dtype), nowhere, policy, 49)[0]
+        return HeadLoss.apply(h, weight, x0, share.to(h.dtype), nowhere, policy, 49, losses.finish)[0]
 
     def plain(h, weight):
         logits = torch.nn.functional.linear(h, weight)
