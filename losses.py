@@ -158,14 +158,15 @@ class HeadLoss(torch.autograd.Function):
         # Used again by each chunk. Where products come in float32 their gradient has a room of its
         # own, else it is written over them. Columns past the vocabulary are zero and remain so.
         room = h.new_empty(parts[0].stop, len(head), dtype=of_products(dtype, kind))
-        errors = room if room.dtype == dtype else torch.zeros_like(room, dtype=dtype)
+        apart = torch.zeros_like(room, dtype=dtype) if room.dtype != dtype else None
         for part in parts:
             n = part.stop - part.start
-            logits, error = product(inputs[part], head.T, room[:n]), errors[:n]
+            logits = product(inputs[part], head.T, room[:n])
             logits[:, mask_token] = -torch.inf
-            within = slice(len(weight))
+            error = logits if apart is None else apart[:n]
+            softmax = None if apart is None else error[:, : len(weight)]
             given = x0[part], position[part], policy
-            results.append(finish(logits[:, within], error[:, within], *given))
+            results.append(finish(logits[:, : len(weight)], *given, softmax))
             one_less = torch.expm1(-results[-1][0])  # exact where the model is sure
             error[torch.arange(n, device=h.device), x0[part]] = one_less.to(dtype)
             grad_h[part] = share[part] * product(error, head)
@@ -185,15 +186,15 @@ class HeadLoss(torch.autograd.Function):
         return grad_h * grad_loss, grad_weight, *[None] * 6
 
 
-def finish(logits, error, x0, position, policy):
-    """`predictions` of logits (n, V), whose softmax is written to error (n, V): it may be logits.
+def finish(logits, x0, position, policy, softmax=None):
+    """`predictions` of logits (n, V), over which, or into `softmax`, their softmax is written.
 
     Compiled it is a few passes over the logits, without a tensor of their size.
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
     log_probs = torch.log_softmax(wide, -1, out=wide)
     found = predictions(log_probs, x0, position, policy)
-    error.copy_(log_probs.exp_())
+    (logits if softmax is None else softmax).copy_(log_probs.exp_())
     return found
 
 
