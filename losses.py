@@ -121,9 +121,12 @@ class ChunkedObjective(Objective):
         self.model.compile()
         self.finish = torch.compile(finish)  # the rest of the head is products of matrices
 
-    def forward(self, x, x0, hidden, block=0):
+    def forward(self, x, x0, hidden, block=0, size=None):
+        """size: how many positions are hidden, or more. Without it the host waits for the model."""
         h = states(self.model, x, x0, block)
-        where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
+        n = hidden.numel()
+        where = places(hidden.flatten(), size)  # those that are too many are n
+        at = where.clamp(max=n - 1)
         weight = self.model.lm_head.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
         share = row_shares(hidden, dtype, block)
@@ -131,11 +134,21 @@ class ChunkedObjective(Objective):
             nll = masked_nll(self.model, h, x0, hidden)
             share = share * papl_weights(nll, hidden, self.papl, block)
         loss, *found = HeadLoss.apply(
-            h[where], weight, x0[where], share[where], where[1],
+            h.flatten(0, 1).index_select(0, at), weight, x0.flatten()[at],
+            share.flatten()[at] * (where < n), at % x.shape[1],
             self.policy, self.model.mask_token, self.finish,
         )  # fmt: skip
-        score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
+        score, confidence = (
+            f.new_zeros(n + 1).index_copy_(0, where, f)[:n].view(x.shape) for f in found
+        )
         return loss, score, confidence
+
+
+def places(hidden, size):
+    """Where hidden (n,) is True, filled up with n to `size`; None: as many as there are."""
+    if size is None:
+        return hidden.nonzero()[:, 0]
+    return torch.nonzero_static(hidden, size=size, fill_value=len(hidden))[:, 0]
 
 
 class HeadLoss(torch.autograd.Function):
