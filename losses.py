@@ -24,7 +24,9 @@ import torch.nn as nn
 from torch.nn.functional import cross_entropy
 
 DENSE = 64  # the largest vocabulary that is scored at all positions
-CHUNK = 1 << 25  # logits held at once with a larger one: 128 MiB in float32
+CHUNK = {"cpu": 1 << 25, "cuda": 1 << 29}  # logits held at once with a larger one, by device
+WIDTH = 64  # rows of logits are filled up to a multiple of this: products need them aligned
+PIECE = 4096  # rows of a product that a CPU's cache holds while they are added
 
 
 def predictions(log_probs, x0, position, policy):
@@ -109,14 +111,22 @@ class Objective(nn.Module):
 
 
 class ChunkedObjective(Objective):
-    """The same for a large vocabulary: logits at hidden positions only, CHUNK of them at once."""
+    """The same for a large vocabulary: logits at hidden positions only, a chunk of them at once."""
+
+    def __init__(self, model, policy, papl=0.0):
+        super().__init__(model, policy, papl)
+        self.finish = finish
 
     def compile(self):
-        self.model.compile()  # the head is products of matrices and few passes between them
+        self.model.compile()
+        self.finish = torch.compile(finish)  # the rest of the head is products of matrices
 
-    def forward(self, x, x0, hidden, block=0):
+    def forward(self, x, x0, hidden, block=0, size=None):
+        """size: how many positions are hidden, or more. Without it the host waits for the model."""
         h = states(self.model, x, x0, block)
-        where = hidden.nonzero(as_tuple=True)  # the host waits for this: after the model's launch
+        n = hidden.numel()
+        where = places(hidden.flatten(), size)  # those that are too many are n
+        at = where.clamp(max=n - 1)
         weight = self.model.lm_head.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
         share = row_shares(hidden, dtype, block)
@@ -124,10 +134,21 @@ class ChunkedObjective(Objective):
             nll = masked_nll(self.model, h, x0, hidden)
             share = share * papl_weights(nll, hidden, self.papl, block)
         loss, *found = HeadLoss.apply(
-            h[where], weight, x0[where], share[where], where[1], self.policy, self.model.mask_token
+            h.flatten(0, 1).index_select(0, at), weight, x0.flatten()[at],
+            share.flatten()[at] * (where < n), at % x.shape[1],
+            self.policy, self.model.mask_token, self.finish,
+        )  # fmt: skip
+        score, confidence = (
+            f.new_zeros(n + 1).index_copy_(0, where, f)[:n].view(x.shape) for f in found
         )
-        score, confidence = (f.new_zeros(x.shape).index_put_(where, f) for f in found)
         return loss, score, confidence
+
+
+def places(hidden, size):
+    """Where hidden (n,) is True, filled up with n to `size`; None: as many as there are."""
+    if size is None:
+        return hidden.nonzero()[:, 0]
+    return torch.nonzero_static(hidden, size=size, fill_value=len(hidden))[:, 0]
 
 
 class HeadLoss(torch.autograd.Function):
@@ -139,29 +160,34 @@ class HeadLoss(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, h, weight, x0, share, position, policy, mask_token):
+    def forward(ctx, h, weight, x0, share, position, policy, mask_token, finish):
         kind = h.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
-        inputs, head, share = h.to(dtype), weight.to(dtype), share[:, None]
-        grad_h = torch.empty_like(h)
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        parts, results = chunks(len(h), len(weight)), []
-        room = h.new_empty(parts[0].stop, len(weight), dtype=dtype)  # used again by each chunk
+        inputs, head, share = h.to(dtype), aligned(weight, dtype), share[:, None]
+        grad_h, grad_weight = torch.empty_like(h), None
+        if ctx.needs_input_grad[1]:
+            grad_weight = weight.new_empty(head.shape)
+        parts, results = chunks(len(h), len(weight), h.device), []
+        # Used again by each chunk. Where products come in float32 their gradient has a room of its
+        # own, else it is written over them. Columns past the vocabulary are zero and remain so.
+        room = h.new_empty(parts[0].stop, len(head), dtype=of_products(dtype, kind))
+        apart = torch.zeros_like(room, dtype=dtype) if room.dtype != dtype else None
         for part in parts:
-            # The logits of a chunk live for this iteration alone. All that is wanted of them is
-            # taken here, the gradient too: (softmax - one-hot) * share, written over them.
-            logits = torch.mm(inputs[part], head.T, out=room[: len(inputs[part])])
+            n = part.stop - part.start
+            logits = product(inputs[part], head.T, room[:n])
             logits[:, mask_token] = -torch.inf
-            log_probs = log_softmax_(logits)
-            results.append(predictions(log_probs, x0[part], position[part], policy))
-            error = log_probs.exp_()
-            error.scatter_add_(1, x0[part, None], error.new_full((len(error), 1), -1))
-            error = error.to(dtype)  # not before: the difference is small where the model is sure
-            grad_h[part] = (share[part] * (error @ head)).to(h.dtype)
+            error = logits if apart is None else apart[:n]
+            softmax = None if apart is None else error[:, : len(weight)]
+            given = x0[part], position[part], policy
+            results.append(finish(logits[:, : len(weight)], *given, softmax))
+            one_less = torch.expm1(-results[-1][0])  # exact where the model is sure
+            error[torch.arange(n, device=h.device), x0[part]] = one_less.to(dtype)
+            grad_h[part] = share[part] * product(error, head)
             if grad_weight is not None:
-                add_product(grad_weight, error.T, (share[part] * h[part]).to(dtype))
+                scaled = (share[part] * h[part]).to(dtype)
+                add_product(grad_weight, error.T, scaled, first=part.start == 0)
         nll, score, confidence = map(torch.cat, zip(*results, strict=True))
-        ctx.save_for_backward(grad_h, grad_weight)
+        ctx.save_for_backward(grad_h, None if grad_weight is None else grad_weight[: len(weight)])
         ctx.mark_non_differentiable(score, confidence)
         return (share[:, 0] * nll).sum(), score, confidence
 
@@ -170,7 +196,19 @@ class HeadLoss(torch.autograd.Function):
         grad_h, grad_weight = ctx.saved_tensors
         if grad_weight is not None:
             grad_weight = grad_weight.mul_(grad_loss)  # in place: it may be the largest tensor
-        return grad_h * grad_loss, grad_weight, *[None] * 5
+        return grad_h * grad_loss, grad_weight, *[None] * 6
+
+
+def finish(logits, x0, position, policy, softmax=None):
+    """`predictions` of logits (n, V), over which, or into `softmax`, their softmax is written.
+
+    Compiled it is a few passes over the logits, without a tensor of their size.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
+    log_probs = torch.log_softmax(wide, -1, out=wide)
+    found = predictions(log_probs, x0, position, policy)
+    (logits if softmax is None else softmax).copy_(log_probs.exp_())
+    return found
 
 
 @torch.no_grad()
@@ -183,26 +221,46 @@ def masked_nll(model, h, x0, hidden):
     rows, target = h[where], x0[where]  # (n, dim), (n,)
     nll = [
         cross_entropy(model.logits(rows[part]), target[part], reduction="none")
-        for part in chunks(len(target), model.vocab_size)
+        for part in chunks(len(target), model.vocab_size, h.device)
     ]
     return nll[0].new_zeros(x0.shape).index_put_(where, torch.cat(nll))
 
 
-def chunks(n, vocab_size):
+def chunks(n, vocab_size, device):
     """Slices of n positions, each of which has CHUNK logits at most; one at least, if empty."""
-    size = max(1, CHUNK // vocab_size)
+    size = max(1, CHUNK.get(device.type, CHUNK["cpu"]) // vocab_size)
     return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
 
 
-def log_softmax_(logits):
-    """In float32 at least, and in place where they are that."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.log_softmax(wide, -1, out=wide)
+def aligned(weight, dtype):
+    """weight (V, dim) in that dtype; where this makes a copy, with rows of zeros to fill it up."""
+    if weight.dtype == dtype:
+        return weight
+    V, dim = weight.shape
+    filled = weight.new_empty(V + -V % WIDTH, dim, dtype=dtype)
+    filled[:V], filled[V:] = weight, 0
+    return filled
 
 
-def add_product(total, a, b):
-    """total += a @ b, without a temporary of its size where the dtypes allow it."""
+def of_products(dtype, kind):
+    """The dtype that `product` has for factors of `dtype`: on CUDA the sums are not rounded."""
+    return torch.promote_types(dtype, torch.float32) if kind == "cuda" else dtype
+
+
+def product(a, b, out=None):
+    """a @ b, into `out` where it is given."""
+    if (dtype := of_products(a.dtype, a.device.type)) == a.dtype:
+        return torch.mm(a, b, out=out)
+    return torch.mm(a, b, out_dtype=dtype, out=out)
+
+
+def add_product(total, a, b, first):
+    """total += a @ b, or = where it is the first; no temporary of its size."""
+    beta = 0 if first else 1
     if a.dtype == total.dtype:
-        total.addmm_(a, b)
+        torch.addmm(total, a, b, beta=beta, out=total)
+    elif total.is_cuda:
+        torch.addmm(total, a, b, beta=beta, out_dtype=total.dtype, out=total)
     else:
-        total += a @ b
+        for rows, piece in zip(total.split(PIECE), a.split(PIECE), strict=True):
+            rows.copy_(piece @ b) if first else rows.add_((piece @ b).to(total.dtype))

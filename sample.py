@@ -207,7 +207,7 @@ def indices(hidden, count):
 def predict(model, h, position, sampler, certain):
     """Token and the scores of two policies, `certain` and the sampler's, at n positions, (n,)."""
     policy, parts = policies.get(sampler.policy), []
-    for part in chunks(len(h), model.vocab_size):
+    for part in chunks(len(h), model.vocab_size, h.device):
         log_probs = model.logits(h[part]).log_softmax(-1)
         token = draw(log_probs, sampler.temperature, sampler.top_p)
         confidence = log_probs.gather(-1, token[:, None])[:, 0].exp()

@@ -73,7 +73,7 @@ def test_nothing_hidden_costs_nothing(kind, papl):
 @pytest.mark.parametrize("kind", [Objective, ChunkedObjective])
 def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
     """Weights 1 + alpha w of the paper's appendix, by autograd with w a constant, in float64."""
-    monkeypatch.setattr(losses, "CHUNK", 9 * 4)  # rows end within chunks
+    monkeypatch.setitem(losses.CHUNK, "cpu", 9 * 4)  # rows end within chunks
     torch.manual_seed(0)
     model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16).double()
     model.lm_head.weight.data *= 100  # far from uniform
@@ -109,7 +109,7 @@ def test_papl_weights_are_finite_whatever_the_row():
 @pytest.mark.parametrize("policy", [policies.top_k, policies.margin, policies.entropy])
 def test_chunks_give_what_all_logits_at_once_give(policy, tied, papl, monkeypatch):
     """Loss, score, confidence and the gradients of all parameters, in float64."""
-    monkeypatch.setattr(losses, "CHUNK", 103 * 7)  # 7 positions at once, and a rest
+    monkeypatch.setitem(losses.CHUNK, "cpu", 103 * 7)  # 7 positions at once, and a rest
     torch.manual_seed(0)
     model = Transformer(103, 102, 20, dim=32, layers=2, heads=2, mlp=64, tied=tied).double()
     x0, hidden = torch.randint(102, (4, 20)), torch.rand(4, 20) < 0.5
@@ -131,8 +131,8 @@ def test_in_bfloat16_the_head_is_as_exact_as_plain_autocast(scale):
     h, share = scale * weight[x0] + torch.randn(400, 64) / 4, torch.full((400,), 1 / 400)
 
     def chunked(h, weight):
-        policy, nowhere = policies.top_k, torch.zeros_like(x0)
-        return HeadLoss.apply(h, weight, x0, share.to(h.dtype), nowhere, policy, 49)[0]
+        rest = torch.zeros_like(x0), policies.top_k, 49, losses.finish
+        return HeadLoss.apply(h, weight, x0, share.to(h.dtype), *rest)[0]
 
     def plain(h, weight):
         logits = torch.nn.functional.linear(h, weight)
@@ -153,3 +153,46 @@ def test_in_bfloat16_the_head_is_as_exact_as_plain_autocast(scale):
     rounded = zip(exact, *(gradients(way, torch.float32) for way in ways), strict=True)
     for true, other, ours in rounded:
         assert (ours - true).norm() < 1.2 * (other - true).norm() < 0.1 * true.norm()
+
+
+@pytest.mark.parametrize(
+    "policy, kind", [(policies.margin, torch.float32), (policies.entropy, torch.bfloat16)]
+)
+def test_what_is_compiled_equals_torch_in_float64(policy, kind):
+    """Also at the second size, which is compiled anew for all sizes."""
+    torch.manual_seed(0)
+    compiled = torch.compile(losses.finish)
+    for n in (5, 3, 4):
+        room = torch.zeros(n, 128)
+        logits = room.to(kind)[:, :101]  # rows with a gap between them
+        logits.copy_(4 * torch.randn(n, 101))
+        logits[:, 100] = -torch.inf
+        exact, x0, position = logits.double(), torch.randint(100, (n,)), torch.arange(n)
+        apart = torch.empty(n, 101, dtype=torch.bfloat16) if kind is torch.float32 else None
+        nll, score, confidence = compiled(logits, x0, position, policy, apart)
+        expected = torch.nn.functional.cross_entropy(exact, x0, reduction="none")
+        torch.testing.assert_close(nll, expected.float(), rtol=1e-6, atol=1e-6)
+        p = exact.softmax(-1)
+        wanted = policy(exact.log_softmax(-1), p.amax(-1), position)
+        torch.testing.assert_close(score, wanted.float(), rtol=2e-6, atol=1e-6)
+        torch.testing.assert_close(confidence, p.amax(-1).float())
+        softmax = logits if apart is None else apart
+        torch.testing.assert_close(softmax.double(), p, rtol=2**-8, atol=0)
+
+
+@pytest.mark.parametrize("tied, papl", [(False, 0.0), (True, 2.0)])
+def test_more_places_than_hidden_positions_change_nothing(tied, papl, monkeypatch):
+    monkeypatch.setitem(losses.CHUNK, "cpu", 103 * 7)
+    torch.manual_seed(0)
+    model = Transformer(103, 102, 20, dim=32, layers=1, heads=2, mlp=64, tied=tied).double()
+    x0, hidden = torch.randint(102, (4, 20)), torch.rand(4, 20) < 0.5
+    hidden[:, 3] = hidden[-1, -1] = True  # places that are too many fall on the last position
+    results = []
+    for size in (None, int(hidden.sum()), int(hidden.sum()) + 9):
+        model.zero_grad()
+        objective = ChunkedObjective(model, policies.top_k, papl)
+        found = objective(x0.masked_fill(hidden, 102), x0, hidden, size=size)
+        found[0].backward()
+        results.append([*found, *(p.grad for p in model.parameters())])
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+    torch.testing.assert_close(results[2], results[0], rtol=1e-12, atol=1e-14)
