@@ -516,15 +516,19 @@ class Solver:
         x0, prompt = (torch.as_tensor(part, device=self.where) for part in every)
         self.hidden = ~prompt
         self.x = x0.long().masked_fill(self.hidden, self.model.mask_token)
+        self.tokens = 0  # that went through the model
+        self.model.register_forward_pre_hook(self.count)
+
+    def count(self, model, inputs):
+        self.tokens += inputs[0].numel()
 
     def solve(self):
         """Seconds, forward passes and FLOP of solving all."""
-        start = mark(self.where)
+        start, self.tokens = mark(self.where), 0
         with self.autocast:
             _, at, passes = generate(self.model, self.x, self.hidden, Sampler(), batch_size=128)
         (seconds,) = seconds_between([start, mark(self.where)])
-        tokens = at.amax(1).sum().item() * self.shape.length  # a row leaves when it is finished
-        return seconds, passes, forward_flop(self.shape, tokens, at.sum().item())
+        return seconds, passes, forward_flop(self.shape, self.tokens, at.sum().item())
 
     def peak(self):
         return backend.peak_memory(self.where)
