@@ -119,7 +119,9 @@ class ChunkedObjective(Objective):
 
     def compile(self):
         self.model.compile()
-        self.finish = torch.compile(finish)  # the rest of the head is products of matrices
+        # The rest of the head is products of matrices. Dynamic: a code of its own for the first
+        # size may round otherwise, and a resumed run has another first size.
+        self.finish = torch.compile(finish, dynamic=True)
 
     def forward(self, x, x0, hidden, block=0, size=None):
         """size: how many positions are hidden, or more. Without it the host waits for the model."""
