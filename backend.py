@@ -13,6 +13,7 @@ import resource
 import shutil
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 import torch
@@ -138,6 +139,30 @@ def first_process_first():
 def any_process(flag, patient=False):
     """Whether the flag is set on any process, known to all; patient: some may come late."""
     return total([bool(flag)], *(PATIENT if patient else ()))[0] > 0
+
+
+class StopSign:
+    """Asks whether any process has been asked to stop: called after each update, on all of them.
+
+    To ask is to wait for all, so several processes do it about once a second, by the seconds that
+    their updates took since they asked last.
+    """
+
+    def __init__(self, stop):
+        self.stop, self.updates, self.left, self.since = stop, 1, 1, time.perf_counter()
+
+    def __call__(self):
+        world = processes()
+        if world == 1:
+            return self.stop.is_set()
+        self.left -= 1
+        if self.left:
+            return False
+        seconds = (time.perf_counter() - self.since) / self.updates
+        asked, seconds = total([self.stop.is_set(), seconds])  # the same on all processes
+        self.updates = self.left = max(1, min(100, int(world / max(seconds, 0.001))))
+        self.since = time.perf_counter()
+        return asked > 0
 
 
 @contextlib.contextmanager

@@ -403,8 +403,9 @@ def load_optimizer(optimizer, state):
 
 def differences(saved, config, world, device):
     """{setting: (saved, now)} of what differs for training; processes and device are two more."""
-    names = [key for key in config if key not in MAY_CHANGE and not key.startswith("eval_")]
-    now = {key: config[key] for key in names} | {"processes": world, "device": device.type}
+    known = dict.fromkeys([*config, *saved["config"]])  # also what is no setting any more
+    names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
+    now = {key: config.get(key) for key in names} | {"processes": world, "device": device.type}
     was = dict(saved["config"]) | {"processes": len(saved["ranks"]), "device": saved["device"]}
     return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
 

@@ -322,7 +322,7 @@ class ProgressiveUnmasking(Buffer):
                    a full-length row, so that a chain has round(L / K) stages, at least 2
     tau            also reveal all with confidence above this (fast-forward); None = off
     buffer         how many batches of chains are held
-    random_share   the share of each batch's rows that holds no chains, but a new example under
+    random_share   the share of the buffer's rows that holds no chains, but a new example under
                    random masks at each visit. A model that is surer than tau of everything ends
                    its chains at once; without such rows it then forgets what follows the start
                    (theory/README.md, results/when.md). Not in the paper, where it is 0.
@@ -333,17 +333,36 @@ class ProgressiveUnmasking(Buffer):
     ):
         super().__init__(queue, mask_token, generator, buffer)
         self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
-        self.random_share = random_share
-        place = torch.arange(queue.rows, device=queue.x0.device)
-        self.is_random = place < random_share * queue.rows  # (B,)
+        self.random_share, self.is_random = random_share, self.spread(random_share)
         self.set_stages(self.stages_at(0))
         self.stage, self.hidden = self.first_states()
+        self.mask_random_rows()
 
     def start_chains(self, old, hidden):
         """New chains, but where old (batches, B): these have reached the states hidden (n, L)."""
         self.stage, self.hidden = self.first_states()
         self.hidden[old] = hidden
         self.stage[old] = self.reached()[old]
+        self.mask_random_rows()
+
+    def spread(self, share):
+        """The places of the buffer that hold no chains, (batches, B) bool: evenly, however many.
+
+        Raises ValueError for a share of them that is none, or all.
+        """
+        count = (torch.arange(self.number.numel() + 1, device=self.number.device) * share).floor()
+        if share and not 0 < count[-1] < self.number.numel():
+            raise ValueError(
+                f"random_share {share} of {self.number.numel()} rows in the buffer is "
+                f"{int(count[-1])}: expected some, and not all"
+            )
+        return (count[1:] > count[:-1]).view_as(self.number)
+
+    def mask_random_rows(self):
+        """Random masks in all rows that hold no chains."""
+        if self.random_share:
+            masks = random_masks(self.prompt.flatten(0, 1), self.generator).view_as(self.hidden)
+            self.hidden = torch.where(self.is_random[..., None], masks, self.hidden)
 
     def prepare(self, iteration):
         self.queue.top_up()
@@ -380,10 +399,11 @@ class ProgressiveUnmasking(Buffer):
         hidden, stage, ended = step(
             hidden, stage, (~prompt).sum(1), score, confidence, r, self.stages, self.tau
         )
-        state = self.refill(ended | self.is_random, x0, prompt, hidden, stage)
+        is_random = self.visited("is_random")
+        state = self.refill(ended | is_random, x0, prompt, hidden, stage)
         if self.random_share:
             masks = masks_of_share(state["prompt"], share, order)
-            state["hidden"] = torch.where(self.is_random[:, None], masks, state["hidden"])
+            state["hidden"] = torch.where(is_random[:, None], masks, state["hidden"])
         self.leave(**state)
 
     def stages_at(self, iteration):

@@ -367,7 +367,7 @@ def appearing(path):
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    partial = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.tmp")
     remove(partial)  # a killed process may have had the same number
     try:
         yield partial

@@ -81,7 +81,7 @@ policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, 
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals all with confidence above this; None = off
 buffer = 8  # chains held, in batches of batch_size; they are visited in turn
-random_share = 0.0  # of a batch's rows: random masks, the rest are chains; 0 = as in the paper
+random_share = 0.0  # of the rows: random masks, the rest are chains; 0 = as in the paper
 chains_from = 0  # the iteration from which there are chains; before it, random masks
 chains_until = 0  # the iteration from which there are random masks again; 0 = never
 papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
@@ -170,7 +170,6 @@ LIMITS = """
     0 <= keep_every <= 10**9    # 0 = off
     1 <= patience <= 10**6
 """
-STOP_EVERY = 10  # updates between the questions whether a process has been asked to stop
 CHANCE = 1_000_003  # between the seeds of a run that goes on with changes, per iteration
 
 
@@ -292,7 +291,7 @@ def begin_files(keeper, folder, rank):
 
 def train(run, log):
     """The loop, from run.start to max_iters; the last evaluation."""
-    stop, result, collapsed = stop_on_signal(), None, False
+    asked_to_stop, result, collapsed = backend.StopSign(stop_on_signal()), None, False
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
@@ -301,7 +300,7 @@ def train(run, log):
         log.add(*update(run, iteration))
         done, block = iteration + 1, block_at(iteration)
         log.bar.update()
-        stopping = asked_to_stop(stop, done, run.world)
+        stopping = asked_to_stop()
         logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
         saves = stopping or evaluates_at(done) or done % checkpoint_interval == 0
         saves = saves or (logs and run.keeper.behind)
@@ -326,12 +325,8 @@ def train(run, log):
 
 def warn_of_collapse(line, rank):
     """Whether chains end as soon as they start, by a line of metrics.jsonl; said once."""
-    if (
-        method in ("mdm", "ar")
-        or not line["visits"]
-        or line["visits"] > 1.5
-        or line["hidden"] < 0.9
-    ):
+    at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
+    if not at_once or tau is None or method in ("mdm", "ar"):
         return False
     if rank == 0:
         say(
@@ -340,18 +335,6 @@ def warn_of_collapse(line, rank):
             "alone, and may forget the rest (results/when.md): see --random_share, --tau=None"
         )
     return True
-
-
-def asked_to_stop(stop, done, world):
-    """Whether a signal has come, to any process: several ask each other every STOP_EVERY updates.
-
-    To ask means that all wait for all.
-    """
-    return (
-        stop.is_set()
-        if world == 1
-        else not done % STOP_EVERY and backend.any_process(stop.is_set())
-    )
 
 
 def update(run, iteration):
@@ -365,7 +348,8 @@ def update(run, iteration):
 def step(run):
     """`update` on the device: it waits for no value, so it could be recorded and replayed.
 
-    What changes from one iteration to the next is in tensors, or in a size of a block.
+    What changes from one iteration to the next is in tensors, or in a size of a block. Only with a
+    large vocabulary the host waits, for the number of hidden positions (losses.ChunkedObjective).
     """
     losses, hidden = [], []
     for micro in range(run.passes):
@@ -468,8 +452,8 @@ def check_method():
     if random_share and (block_schedule or method not in ("puma", "mdm", "ar")):
         with_it = "block_schedule" if block_schedule else f"method {method}"
         raise ValueError(
-            f"random_share {random_share} goes with method puma in whole rows, not with {with_it}; "
-            "--random_share=0 is none"
+            f"random_share {random_share}: expected 0 with {with_it}; it goes with method puma "
+            "without blocks"
         )
     policies.get(policy)
     check_schedule(k_schedule)
@@ -558,6 +542,11 @@ def split(rows, world):
         raise ValueError(f"batch_size {rows}: expected a multiple of the {world} processes")
     most = min(own, micro_batch or own)
     passes = next(n for n in range(1, own + 1) if own % n == 0 and own // n <= most)
+    if 2 * (own // passes) < most:
+        raise ValueError(
+            f"micro_batch {micro_batch}: {own} rows per process would be {passes} passes of "
+            f"{own // passes}; expected a batch_size with more divisors"
+        )
     return own // passes, passes
 
 
@@ -677,7 +666,7 @@ def stop_on_signal():
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(OSError):  # no print: the signal may have come within one
-            os.write(2, b"\nstopping after this update; Ctrl-C stops at once\n")
+            os.write(2, b"\nstopping with a checkpoint; Ctrl-C stops at once\n")
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

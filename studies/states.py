@@ -10,7 +10,8 @@ are counted by the share of positions, prompts apart, that is hidden: 10 to 20 %
 Writes out_dir/states.json, an object per weights, kind of state and tenth with
 
     met          how many: of `own`, how often the sampler meets such a state
-    trained      how many the run was trained on since the weights before (metrics.jsonl)
+    trained      how many its first process was trained on since the weights before, by the lines
+                 of metrics.jsonl (log_interval should divide keep_every)
     right        share of the hidden positions whose likeliest token is the true one, mean of states
     next         the same of the tokens that are revealed next
     sure         share of the hidden positions that are surer than the run's tau, or 0.9

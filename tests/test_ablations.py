@@ -174,18 +174,29 @@ def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
 def test_a_random_share_of_half_has_fresh_masks_there_and_chains_in_the_rest():
     kind = functools.partial(ProgressiveUnmasking, random_share=0.5)
     stream = make_chains(kind=kind, n=10**6)
-    masks, seen, age = [], [], stream.stage[0, 8:].clone()
+    random = stream.is_random[0]
+    assert random.sum() == 8
+    masks, seen, age = [], [], stream.stage[0, ~random].clone()
     for x0, hidden, stage in visits(stream, 400):
-        masks.append(hidden[:8])
-        seen += map(tuple, x0[:8].tolist())
-        assert stage[8:].equal(age)  # without tau a chain visits every stage once
-        assert hidden[8:][stage[8:] == 0].all()
+        masks.append(hidden[random])
+        seen += map(tuple, x0[random].tolist())
+        assert stage[~random].equal(age)  # without tau a chain visits every stage once
+        assert hidden[~random][age == 0].all()
         age = (age + 1) % 8
     assert len(set(seen)) == len(seen)
-    counts = torch.cat(masks[1:]).sum(1).bincount(minlength=25)
-    expected = 8 * 399 / 24
+    counts = torch.cat(masks).sum(1).bincount(minlength=25)
+    expected = 8 * 400 / 24
     assert counts[0] == 0 and (counts[1:] - expected).abs().max() < 5 * expected**0.5
-    assert (torch.cat(masks[1:]).float().mean(0) - 12.5 / 24).abs().max() < 0.05
+    assert (torch.cat(masks).float().mean(0) - 12.5 / 24).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("share, rows, batches", [(0.1, 4, 16), (0.25, 1, 8), (0.9, 16, 1)])
+def test_a_random_share_does_not_depend_on_the_rows_of_a_pass(share, rows, batches):
+    kind = functools.partial(ProgressiveUnmasking, random_share=share)
+    stream = make_chains(kind=kind, B=rows, buffer=batches)
+    assert stream.is_random.sum() == int(share * rows * batches)
+    with pytest.raises(ValueError, match=r"random_share 0\.01 of 16 rows in the buffer is 0"):
+        make_chains(kind=functools.partial(ProgressiveUnmasking, random_share=0.01), buffer=1)
 
 
 def mean_visits(stream, confidence, steps=200, warm_up=100):

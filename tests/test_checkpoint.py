@@ -304,7 +304,7 @@ def test_other_processes_continue_with_other_settings(method, tmp_path):
     for processes, iterations, more in (
         (2, 6, []),
         (1, 9, ["--batch_size=8", "--lr=2e-3", "--k_schedule=[(0,2)]", "--tau=None", "--ema=0"]),
-        (3, 12, ["--buffer=1", "--ema=0.9"]),
+        (3, 12, ["--buffer=1", "--ema=0.9", "--batch_size=6"]),
     ):
         before = load(tmp_path / "checkpoint.pt") if weights else None
         flags_now = [*flags, "--init_from=continue", f"--max_iters={iterations}", *more]

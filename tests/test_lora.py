@@ -133,7 +133,9 @@ def test_resuming_notices_another_base(dream, tmp_path):
 
 
 def test_two_processes_have_the_same_adapters(dream, tmp_path):
-    train(tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=2", processes=2)
+    train(
+        tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=2", "--batch_size=2", processes=2
+    )
     saved = checkpoint.load(tmp_path / "checkpoint.pt")
     assert len(saved["ranks"]) == 2
     moved = [w for name, w in saved["model"]["weights"].items() if ".lora_B" in name]

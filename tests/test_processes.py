@@ -5,16 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+import backend
 from data.processes import in_order
 
 ROOT = Path(__file__).parent.parent
 PARENT = """
 import os, time
+import backend
 from data.processes import in_order
 
 def work(item):
@@ -79,3 +82,23 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path, at_work):
         time.sleep(0 if at_work else 1)
         p.kill()
         assert p.communicate(timeout=20) == (b"", None)
+
+
+def test_processes_ask_each_other_about_once_a_second(monkeypatch):
+    """Three of them with updates of 0.125 s: the first time after one, then after every eight."""
+    clock, asked, stop = [0.0], [], threading.Event()
+
+    def total(values):
+        asked.append(round(clock[0] * 8))
+        return [3 * values[0], 3 * values[1]]
+
+    monkeypatch.setattr(backend, "processes", lambda: 3)
+    monkeypatch.setattr(backend, "total", total)
+    monkeypatch.setattr(backend.time, "perf_counter", lambda: clock[0])
+    sign = backend.StopSign(stop)
+    for update in range(1, 41):
+        clock[0] = update / 8
+        if update == 19:
+            stop.set()
+        assert sign() == (update in (25, 33))
+    assert asked == [1, 9, 17, 25, 33]

@@ -180,7 +180,7 @@ def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
     """It runs on tensors without storage, where any copy to the host or mask lookup would raise."""
     stream = make_chains(buffer=2, tau=0.9)
     stream.batch(0)
-    for name in (*stream.STATE, "queue"):
+    for name in (*stream.STATE, "is_random", "stages", "queue"):
         part = stream.queue.__dict__ if name == "queue" else {name: getattr(stream, name)}
         for key, value in part.items():
             if isinstance(value, torch.Tensor):
