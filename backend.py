@@ -144,8 +144,8 @@ def any_process(flag, patient=False):
 class StopSign:
     """Asks whether any process has been asked to stop: called after each update, on all of them.
 
-    To ask is to wait for all, so several processes do it about once a second, by the seconds that
-    their updates took since they asked last.
+    To ask is to wait for all, so several processes do it about ten times a second, by the seconds
+    that their updates took since they asked last.
     """
 
     def __init__(self, stop):
@@ -160,7 +160,7 @@ class StopSign:
             return False
         seconds = (time.perf_counter() - self.since) / self.updates
         asked, seconds = total([self.stop.is_set(), seconds])  # the same on all processes
-        self.updates = self.left = max(1, min(100, int(world / max(seconds, 0.001))))
+        self.updates = self.left = max(1, min(100, round(0.1 * world / max(seconds, 0.001))))
         self.since = time.perf_counter()
         return asked > 0
 

@@ -229,10 +229,13 @@ class Buffer(Stream):
 
         If all began at stage 0, they would all end together.
         """
-        place = torch.arange(self.prompt[..., 0].numel(), device=self.prompt.device)
-        stage = (place % self.stages).view(self.prompt.shape[:2])
+        stage = self.numbered() % self.stages
         pairs = zip(self.prompt, stage, strict=True)
         return stage, torch.stack([self.first_state(*pair) for pair in pairs])
+
+    def numbered(self):
+        """The number of each row of the buffer, (batches, B)."""
+        return torch.arange(self.number.numel(), device=self.number.device).view_as(self.number)
 
     def first_state(self, prompt, stage):
         """Hidden positions of chains that start at `stage` (B,); at stage 0, all of them."""
@@ -350,13 +353,18 @@ class ProgressiveUnmasking(Buffer):
 
         Raises ValueError for a share of them that is none, or all.
         """
-        count = (torch.arange(self.number.numel() + 1, device=self.number.device) * share).floor()
-        if share and not 0 < count[-1] < self.number.numel():
+        rows = self.number.numel()
+        count = (torch.arange(rows + 1, device=self.number.device) * share).floor()
+        if share and not 0 < count[-1] < rows:
             raise ValueError(
-                f"random_share {share} of {self.number.numel()} rows in the buffer is "
-                f"{int(count[-1])}: expected some, and not all"
+                f"random_share {share} of {rows} rows in the buffer is {int(count[-1])}: "
+                "expected some, and not all"
             )
         return (count[1:] > count[:-1]).view_as(self.number)
+
+    def numbered(self):
+        """The number of each chain, (batches, B): rows without one have that of another."""
+        return ((~self.is_random).flatten().cumsum(0) - 1).view_as(self.number)
 
     def mask_random_rows(self):
         """Random masks in all rows that hold no chains."""

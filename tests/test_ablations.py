@@ -195,6 +195,8 @@ def test_a_random_share_does_not_depend_on_the_rows_of_a_pass(share, rows, batch
     kind = functools.partial(ProgressiveUnmasking, random_share=share)
     stream = make_chains(kind=kind, B=rows, buffer=batches)
     assert stream.is_random.sum() == int(share * rows * batches)
+    counts = stream.stage[~stream.is_random].bincount(minlength=int(stream.stages))
+    assert counts.max() - counts.min() <= 1  # chains begin in all stages alike
     with pytest.raises(ValueError, match=r"random_share 0\.01 of 16 rows in the buffer is 0"):
         make_chains(kind=functools.partial(ProgressiveUnmasking, random_share=0.01), buffer=1)
 

@@ -84,12 +84,12 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path, at_work):
         assert p.communicate(timeout=20) == (b"", None)
 
 
-def test_processes_ask_each_other_about_once_a_second(monkeypatch):
-    """Three of them with updates of 0.125 s: the first time after one, then after every eight."""
+def test_processes_ask_each_other_about_ten_times_a_second(monkeypatch):
+    """Three of them with updates of 1/80 s: the first time after one, then after every eight."""
     clock, asked, stop = [0.0], [], threading.Event()
 
     def total(values):
-        asked.append(round(clock[0] * 8))
+        asked.append(round(clock[0] * 80))
         return [3 * values[0], 3 * values[1]]
 
     monkeypatch.setattr(backend, "processes", lambda: 3)
@@ -97,7 +97,7 @@ def test_processes_ask_each_other_about_once_a_second(monkeypatch):
     monkeypatch.setattr(backend.time, "perf_counter", lambda: clock[0])
     sign = backend.StopSign(stop)
     for update in range(1, 41):
-        clock[0] = update / 8
+        clock[0] = update / 80
         if update == 19:
             stop.set()
         assert sign() == (update in (25, 33))

@@ -129,7 +129,7 @@ class Point(NamedTuple):
     later: float
     loss: float
     share: float  # of the rows at the start
-    starts: float  # of the chains alone: Mixed has none in the first half of the rows
+    starts: float  # of the rows that hold chains
 
 
 def world(tau):
@@ -145,7 +145,7 @@ def train(kind, tau, steps, seed, features=SHARED):
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
     for _, _, is_hidden, loss in shipped.training_steps(stream, objective, steps):
         start = (is_hidden.sum(1) == 2).double()
-        shares = start.mean().item(), start[ROWS // 2 :].mean().item()
+        shares = start.mean().item(), start[~stream.visited("is_random")].mean().item()
         curve.append(Point(*objective.model.margins(), loss.item(), *shares))
         optimizer.zero_grad()
         loss.backward()
