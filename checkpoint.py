@@ -233,9 +233,15 @@ def checksum(model):
 
 
 def weights(out_dir):
-    """The averaged weights that a run kept along the way, in order, or else its checkpoint."""
-    kept = sorted(Path(out_dir, "weights").glob("*.pt"))
-    return kept or [Path(out_dir, "checkpoint.pt")]
+    """The averaged weights that a run kept along the way, as files in order, or its checkpoint.
+
+    And the first one as a Saved model. All are read, so that a damaged one is refused before work
+    begins. Raises ValueError for it.
+    """
+    files = sorted(Path(out_dir, "weights").glob("*.pt")) or [Path(out_dir, "checkpoint.pt")]
+    for file in reversed(files):
+        saved = load_model(file)
+    return files, saved
 
 
 def starting_point(source, model_args):

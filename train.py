@@ -182,7 +182,6 @@ class Run(NamedTuple):
     optimizer: Muon
     stream: object  # of training contexts (puma.py)
     objective: torch.nn.Module  # the model with its loss
-    passes: int  # forward passes per update
     share: torch.Tensor  # (): 1 - decay of the averaged weights, at the iteration
     keeper: checkpoint.Keeper
     start: int  # the iteration to go on from
@@ -229,7 +228,6 @@ def set_up(config, folder, lock, world, rank, where):
     averaged = copy.deepcopy(model) if ema else copy.copy(model)
     optimizer = make_optimizer(model)
     start = saved["iteration"] if saved else 0
-    _, passes = split(batch_size, world)
     stream = make_stream(task.train, model, where, rank, world, start if changes else 0)
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
     objective = kind(model, policies.get(policy), papl)
@@ -249,7 +247,7 @@ def set_up(config, folder, lock, world, rank, where):
     if not saved:
         begin_files(keeper, folder, rank)
     share = torch.zeros((), device=where)
-    return Run(task, model, averaged, optimizer, stream, objective, passes, share, keeper, start,
+    return Run(task, model, averaged, optimizer, stream, objective, share, keeper, start,
                changes, autocast, world, rank)  # fmt: skip
 
 
@@ -351,13 +349,13 @@ def step(run):
     What changes from one iteration to the next is in tensors, or in a size of a block. Only with a
     large vocabulary the host waits, for the number of hidden positions (losses.ChunkedObjective).
     """
-    losses, hidden = [], []
-    for micro in range(run.passes):
+    losses, hidden, passes = [], [], run.stream.queue.takes
+    for micro in range(passes):
         batch = run.stream.visit()  # x, x0, hidden, block
-        with backend.synchronised(run.objective, micro == run.passes - 1):
+        with backend.synchronised(run.objective, micro == passes - 1):
             with run.autocast:
                 loss, score, confidence = run.objective(*batch)  # one forward pass
-            (loss / run.passes).backward()
+            (loss / passes).backward()
         hidden.append(batch.hidden.sum(1) / run.stream.effective)
         run.stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
         losses.append(loss.detach())

@@ -51,9 +51,7 @@ LIMITS = """
 def main():
     with errors_as_messages():
         _, _, where = backend.start(device)
-        files = checkpoint.weights(out_dir)
-        for file in reversed(files):  # all are read before hours of work begin
-            saved = checkpoint.load_model(file)
+        files, saved = checkpoint.weights(out_dir)
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(

@@ -53,9 +53,7 @@ KINDS = "own", "random"
 def main():
     with errors_as_messages():
         _, _, where = backend.start(device)
-        files = checkpoint.weights(out_dir)
-        for file in reversed(files):  # all are read before minutes of work begin
-            saved = checkpoint.load_model(file)
+        files, saved = checkpoint.weights(out_dir)
         config = saved.config
         if saved.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such states")

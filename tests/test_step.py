@@ -30,6 +30,7 @@ def settings(monkeypatch):
 
 
 def make_run(stream, passes=1):
+    stream.queue.takes = passes
     torch.manual_seed(0)
     model = Transformer(10, MASK, 24, 32, 1, 2, 48)
     if hasattr(stream, "model"):
@@ -37,7 +38,6 @@ def make_run(stream, passes=1):
     made = dict.fromkeys(train.Run._fields) | {
         "model": model, "stream": stream, "optimizer": train.make_optimizer(model),
         "averaged": copy.deepcopy(model).requires_grad_(False), "share": torch.zeros(()),
-        "passes": passes,
         "objective": losses.Objective(model, policies.top_k),
         "autocast": contextlib.nullcontext(),
     }  # fmt: skip
