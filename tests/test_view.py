@@ -17,7 +17,7 @@ import checkpoint
 import sudoku
 import tasks
 from sample import Sampler, generate
-from studies.view import panel
+from view import panel
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def runs(trained, tmp_path_factory):
 
 
 def view(runs, *flags):
-    return run_script("studies/view.py", f"--out_dir={runs}", "--device=cpu", *flags)
+    return run_script("view.py", f"--out_dir={runs}", "--device=cpu", *flags)
 
 
 @pytest.fixture(scope="module")

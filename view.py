@@ -1,8 +1,8 @@
 """One HTML file that shows how runs unmask held-out examples; or an animated picture of it.
 
-    python -m studies.view --out_dir=out/sudoku_mini_puma_1
-    python -m studies.view --out_dir="['out/puma','out/mdm']" --out=view.html
-    python -m studies.view --out_dir="['out/puma','out/mdm']" --svg=filling.svg
+    python view.py --out_dir=out/sudoku_mini_puma_1
+    python view.py --out_dir="['out/puma','out/mdm']" --out=view.html
+    python view.py --out_dir="['out/puma','out/mdm']" --svg=filling.svg
 
 For each run, and each of the averaged weights that it kept (`--keep_every=N`), side by side:
 
