@@ -41,7 +41,8 @@ Points are percentage points of accuracy, the mean of the pairs' differences.
 """
 
 IGNORED = (
-    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
+    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
+    "deterministic", "patience", "track", "watch",
 )  # fmt: skip
 ERRORS = "errors at the end"
 # The fields of evaluation.Sampler, repeated: to import it would load torch, which takes seconds.

@@ -66,6 +66,7 @@ LOSS = "val_loss"  # the one metric that is no accuracy
 
 
 SHARE = 0, 1  # where an accuracy lies
+FEW = 4  # groups that a legend, and intervals, leave room for in a figure
 
 
 @contextlib.contextmanager
@@ -84,8 +85,15 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
     for axes, name in zip(all_axes, titles, strict=True):
         axes.set_title(name, fontsize="medium")
         axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize="medium", handlelength=2.6)
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    inside = len(all_axes) == 1 and len(labels) <= FEW
+    if inside and labels:
+        all_axes[0].legend(frameon=False, handlelength=2.6)
+    elif labels:
+        across = min(len(labels), max(1, int(size[0] * columns / 3)))
+        page.set_figheight(size[1] * rows + 0.25 * math.ceil(len(labels) / across))
+        place = {"loc": "outside lower center", "ncols": across}
+        page.legend(handles, labels, frameon=False, handlelength=2.6, **place)
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         page.savefig(file, dpi=110)
@@ -95,25 +103,41 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
 
 
 def drawn(runs):
-    """The members of each group, and how it is drawn: its colour, line style and label."""
+    """The members of each group, and how it is drawn: its colour, line style and label.
+
+    Where more than half of the groups have a setting in common it goes without saying.
+    """
     groups, keys = group_runs(runs), telling(runs)
-    for (label, members), look in zip(groups.items(), looks(groups).values(), strict=True):
-        name = in_words(members[0].config, [key for key in keys if matters(key, members[0])])
-        yield members, look | {"label": with_seed_count(name, members)}
+    first = [members[0] for members in groups.values()]
+    values = {key: [run.config.get(key) for run in first if matters(key, run)] for key in keys}
+    for members, look in zip(groups.values(), looks(groups).values(), strict=True):
+        run = members[0]
+        said = [
+            key for key in keys
+            if matters(key, run) and values[key].count(run.config.get(key)) <= len(values[key]) / 2
+        ]  # fmt: skip
+        yield members, look | {"label": with_seed_count(in_words(run.config, said), members)}
 
 
-def draw_band(axes, curves, look, within=(-math.inf, math.inf)):
+def draw_band(axes, curves, look, within=(-math.inf, math.inf), crowded=False):
     """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
 
-    Each seed's curve is a thin line; the interval stays within two values.
+    Each seed's curve is a thin line; the interval stays within two values. In a crowded figure
+    there is the mean alone.
     """
     x, middle, half = band(curves)
     axes.plot(x, middle, **look)
+    if crowded:
+        return
     low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
     high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
     axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
     if len(curves) > 1:
         draw_thin(axes, curves, look)
+
+
+def is_crowded(runs):
+    return len(group_runs(runs)) > FEW
 
 
 def draw_mean(axes, curves, look):
@@ -142,11 +166,12 @@ def learning_curves(runs, file, metric):
 
     Each seed has its own seconds at an iteration: the mean is drawn at the mean of these.
     """
+    within = (0, math.inf) if metric == LOSS else SHARE
     with panels(file, runs) as (axes,):
         for members, look in drawn(runs):
             if axis == "iter":
                 curves = [curve(run, metric) for run in members]
-                draw_band(axes, curves, look, *[SHARE] * (metric != LOSS))
+                draw_band(axes, curves, look, within, is_crowded(runs))
                 continue
             iterations, middle, _ = band([curve(run, metric) for run in members])
             x = [mean(place(run, i, axis) for run in members) for i in iterations]
@@ -161,11 +186,13 @@ def visits(runs, file, metric):
     keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
     titles = [*keys.values(), meaning(LOSS)]
     with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
+        crowded, ends = is_crowded(runs), {"hidden": SHARE}
         for members, look in drawn(runs):
             for key, axes in zip(keys, all_axes, strict=False):
-                within = [SHARE] * (key == "hidden")
-                draw_band(axes, [training_curve(run, key) for run in members], look, *within)
-            draw_band(all_axes[-1], [curve(run, LOSS) for run in members], look)
+                curves = [training_curve(run, key) for run in members]
+                draw_band(axes, curves, look, ends.get(key, (0, math.inf)), crowded)
+            losses = [curve(run, LOSS) for run in members]
+            draw_band(all_axes[-1], losses, look, (0, math.inf), crowded)
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:

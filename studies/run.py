@@ -34,7 +34,7 @@ jobs = 2  # runs at once, each on one core
 config = ""  # another configuration than the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
-archive = ""  # of finished runs (records.py): draw the figures of those of the study, all seeds
+archive = ""  # of finished runs (records.py): draw the figures of those of the study and seeds
 
 LIMITS = """
     0 <= seeds < 2**32
@@ -105,18 +105,18 @@ def shown_runs(runs):
 
 
 def archived_runs(runs):
-    """The same for the runs of a study {name: flags} that are in the archive, of any seed."""
+    """The same for the runs of a study {name: flags} that are in the archive."""
     there = sorted({name.split("/")[0] for name in records.read(archive)})
     starts = {start for flags in runs.values() for start in re.findall(r"{(\w+)}", flags)}
     found = [
         f"{archive}/{run}"
         for name in runs
         if name not in starts
-        for run in sorted(there, key=lambda run: (len(run), run))
-        if re.fullmatch(rf"{re.escape(name)}_\d+", run)
+        for seed in seeds
+        if (run := f"{name}_{seed}") in there
     ]
     if not found:
-        raise SystemExit(f"{archive} has no run of the study {study}: it has {', '.join(there)}")
+        raise SystemExit(f"{archive} has no run of the study {study} with seeds {seeds}: it has {', '.join(there)}")
     return found
 
 
