@@ -74,7 +74,7 @@ class LateRefill(ProgressiveUnmasking):
 class DropChains(ProgressiveUnmasking):
     """A switch of K throws all chains away and fills the buffer anew, as in the authors' code.
 
-    Their data order starts again too; here it goes on.
+    Their data order starts again too; here it continues.
     """
 
     def switch(self, stages):

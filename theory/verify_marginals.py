@@ -262,7 +262,7 @@ def buffer_row(claim, buffer, size, objective_of=shipped.losses.Objective):
 
 
 def most_at_once(buffer):
-    """The largest |S| among the moves after which a chain goes on."""
+    """The largest |S| among the moves after which a chain continues."""
     states = {state for joint in buffer.joints for state in exact.marginal(joint)}
     moves = (move for state in states for move in buffer.moves(*state))
     return max(len(S) for _, S, after in moves if after is not None)
