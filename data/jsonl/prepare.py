@@ -28,7 +28,7 @@ from data.processes import start
 
 # -- what to read --------------------------------------------------------------------------------
 source = (
-    ""  # comma-separated .jsonl or .parquet files or patterns; or a data set on the hub, as me/set
+    ""  # comma-separated .jsonl or .parquet files or patterns; or a set on the hub, like me/set
 )
 config = ""  # of the data set on the hub, if it has several
 split = "train"  # of the data set on the hub
