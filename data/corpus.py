@@ -272,9 +272,7 @@ def make_once(folder, source, what, write):
             if not folder.exists():  # else the other run was first
                 raise
     if read_header(folder)["source"] != source:
-        raise ValueError(
-            f"{folder} holds other problems than expected: delete it to make it again"
-        )
+        raise ValueError(f"{folder} holds other problems than expected: delete it to make it again")
     return folder
 
 

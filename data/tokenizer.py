@@ -186,9 +186,7 @@ def download(cache):
         with urllib.request.urlopen(QWEN2_URL, timeout=60) as answer:
             model = json.load(answer)["model"]
     except (OSError, HTTPException) as error:
-        raise OSError(
-            f"cannot download {QWEN2_URL} ({error}); instead supply {EXPECTED}"
-        ) from None
+        raise OSError(f"cannot download {QWEN2_URL} ({error}); instead supply {EXPECTED}") from None
     ranks = from_vocab(model["vocab"], model["merges"])
     if (checksum := hashlib.sha256(to_text(ranks)).hexdigest()) != QWEN2:
         raise ValueError(f"{QWEN2_URL}: the ranks have checksum {checksum}, expected {QWEN2}")
