@@ -247,7 +247,7 @@ def test_a_tokenizer_of_hugging_face(call, files, library_file):
 
 def test_what_is_no_tokenizer(tmp_path):
     (tmp_path / "a.json").write_text('{"model": 3}')
-    with pytest.raises(ValueError, match=r"no tokenizer\.json that can be read"):
+    with pytest.raises(ValueError, match=r"not a readable tokenizer\.json"):
         vocabularies.find(tmp_path / "a.json")
     (tmp_path / "b.json").write_bytes(b"\xff")
     with pytest.raises(ValueError, match=r"b\.json: not UTF-8 text"):
