@@ -49,20 +49,20 @@ from studies.comparison import (
 )
 from studies.labels import LOOKS, METHODS, in_words, looks, setting, title
 
-runs = ""  # folders of runs, or patterns of folders, with commas between; archives (records.py)
+runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
 figure = (
     "curves"  # final, ratio, visits, strata; nelbo, policies, distance, order, contexts, states
 )
 axis = "iter"  # of curves and their tables: iter, epoch (passes over the data), seconds
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
-against = ""  # the variable of the figure ratio: a key of train.py, like clues
+against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
 LIMITS = """
     0 < targets <= 1    # shares of solved problems, like [0.5, 0.9]
 """
-LOSS = "val_loss"  # the one metric that is no accuracy
+LOSS = "val_loss"  # the only metric that is not an accuracy
 
 
 SHARE = 0, 1  # where an accuracy lies
@@ -97,7 +97,7 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         page.savefig(file, dpi=110)
-    except (OSError, ValueError) as error:  # ValueError: the suffix is no format
+    except (OSError, ValueError) as error:  # ValueError: an unknown suffix
         raise SystemExit(f"{file}: {error}") from None
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
@@ -164,7 +164,7 @@ def draw_points(axes, points, look):
 def learning_curves(runs, file, metric):
     """Accuracy (or val_loss) against iterations, epochs or seconds.
 
-    Each seed has its own seconds at an iteration: the mean is drawn at the mean of these.
+    Seeds take different seconds to an iteration: the mean curve is drawn at their mean.
     """
     within = (0, math.inf) if metric == LOSS else SHARE
     with panels(file, runs) as (axes,):
@@ -182,7 +182,7 @@ def learning_curves(runs, file, metric):
 
 
 def visits(runs, file, metric):
-    """What runs are trained on: visits of an example, share hidden; the loss under random masks."""
+    """Training contexts: visits per example and hidden share; and the loss under random masks."""
     keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
     titles = [*keys.values(), meaning(LOSS)]
     with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
@@ -396,7 +396,7 @@ BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)} 
 
 
 def states(runs, file):
-    """What is known in the states of the sampler, by what is hidden, and calibration at tau."""
+    """Errors in the states of the sampler, by the share hidden, and calibration at tau."""
     last = "too sure: confidence less share right, above tau"
     titles = [f"the next token is wrong: {band}" for band in BANDS]
     with panels(file, runs, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
@@ -414,7 +414,7 @@ def states(runs, file):
 
 
 def along(rows, tenths, key):
-    """[(iteration, mean over states of these tenths)] of what is wrong, or in excess of what is."""
+    """[(iteration, mean over states of these tenths)] of errors ("wrong") or overconfidence."""
     found = {}
     for row in rows:
         if row["tenth"] in tenths and (key == "wrong" or row["confidence"] is not None):
@@ -437,7 +437,7 @@ RESULTS = {  # from result files
 
 
 def check(figure, metric, against):
-    """Raise SystemExit for settings that no figure can have."""
+    """Raise SystemExit for settings that do not make a figure."""
     if figure not in FIGURES | RESULTS:
         raise SystemExit(f"figure {figure!r}: expected {', '.join([*FIGURES, *RESULTS])}")
     if axis not in AXES:
@@ -445,7 +445,7 @@ def check(figure, metric, against):
     if figure == "ratio" and not against:
         raise SystemExit("--figure=ratio needs --against, a key of train.py")
     if figure == "ratio" and metric == LOSS:
-        raise SystemExit("--figure=ratio is of accuracies: --metric names a sampling policy")
+        raise SystemExit("--figure=ratio compares accuracies: --metric must be a sampling policy")
 
 
 def main():

@@ -202,7 +202,7 @@ def test_as_a_command(files, tmp_path):
     done = subprocess.run([*line, *flags], cwd=files, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "dropped: 4 unusable" in done.stdout, done.stderr
     failed = subprocess.run([*line, *flags], cwd=files, capture_output=True, text=True, timeout=60)
-    assert failed.returncode == 1 and "remove it to write it anew" in failed.stderr
+    assert failed.returncode == 1 and "remove it to write it again" in failed.stderr
     assert "Traceback" not in failed.stderr
 
 
@@ -247,10 +247,10 @@ def test_a_tokenizer_of_hugging_face(call, files, library_file):
 
 def test_what_is_no_tokenizer(tmp_path):
     (tmp_path / "a.json").write_text('{"model": 3}')
-    with pytest.raises(ValueError, match=r"no tokenizer\.json that can be read"):
+    with pytest.raises(ValueError, match=r"not a readable tokenizer\.json"):
         vocabularies.find(tmp_path / "a.json")
     (tmp_path / "b.json").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"b\.json: no UTF-8 text"):
+    with pytest.raises(ValueError, match=r"b\.json: not UTF-8 text"):
         vocabularies.find(tmp_path / "b.json")
 
 

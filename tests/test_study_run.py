@@ -229,7 +229,7 @@ def test_sigterm_stops_the_trainings_and_a_later_call_goes_on(execute):
         capture_output=True, text=True, env=env, timeout=20,
     )  # fmt: skip
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.endswith("stopped: the same command goes on from there\n")
+    assert done.stderr.endswith("stopped: the same command resumes from there\n")
     assert [out_of(call) for event, *call in recorded() if event == "begin"] == ["puma_1", "puma_2"]
     assert not Path("out/runs/sudoku_mini/mdm_1").exists()
     calls, error = execute("sudoku_mini", jobs=1)

@@ -416,7 +416,7 @@ def test_csv_faults_name_the_line(tmp_path, row, message, monkeypatch):
 
 def test_wrong_files(tmp_path):
     path = write_table(tmp_path / "a.csv", "quizzes,answers", [(PUZZLE, SOLUTION)])
-    with pytest.raises(ValueError, match="puzzle and solution, or question, answer, rating, it"):
+    with pytest.raises(ValueError, match="solution, or question, answer, rating, but it is"):
         read_all(path, BOX)
     path = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
     with pytest.raises(ValueError, match="no difficulty or rating column"):
