@@ -98,7 +98,7 @@ def threshold(tau, tau_entropy):
     the entropy (nats). Without either, tau is None. Raises ValueError for both, or a bad value.
     """
     if None not in (tau, tau_entropy):
-        raise ValueError(f"{tau=} and {tau_entropy=}: give only one of them")
+        raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")
     check_tau(tau)
     if tau_entropy is not None and not (isinstance(tau_entropy, int | float) and tau_entropy >= 0):
         raise ValueError(f"{tau_entropy=}: expected nats, at least 0, or None")
