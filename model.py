@@ -165,7 +165,7 @@ class Body(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x, places, attention):
-        """x (B, n): tokens at positions `places`, a slice or (n,); attention: as `bidirectional`."""
+        """x (B, n) tokens at positions `places`, a slice or (n,); attention: `bidirectional`."""
         h = self.embed_tokens(x)  # (B, n, dim)
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for number, layer in enumerate(self.layers):

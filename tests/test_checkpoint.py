@@ -318,7 +318,7 @@ def test_continue_is_resume_where_nothing_has_changed(trained, tmp_path):
 
 
 def test_continue_without_a_checkpoint_starts_a_run(trained, tmp_path):
-    assert "yet: a new run starts" in train(tmp_path, "--init_from=continue")
+    assert "yet: starting a new run" in train(tmp_path, "--init_from=continue")
     assert same(*(load(run / "checkpoint.pt") for run in (trained, tmp_path)))
 
 
@@ -338,7 +338,7 @@ def test_other_processes_continue_with_other_settings(method, tmp_path):
         assert saved["iteration"] == iterations and len(saved["ranks"]) == processes
         assert saved["optimizer"]["state"][0]["step"] == iterations
         if before:
-            assert f"going on at iteration {before['iteration']} with changes: " in said
+            assert f"continuing at iteration {before['iteration']} with changes: " in said
             last = metrics(tmp_path)[-1]
             assert not same(saved["model"], weights[-1])
         weights.append(saved["model"])

@@ -390,7 +390,7 @@ def test_a_judged_run(pairs, packed, tmp_path):
     for words, more in (
         ("no such file; expected exact", flags),
         ("holds text without prompts", [*TINY, f"--data_dir={packed}"]),
-        ("goes with dataset own_text", ["--dataset=sudoku"]),
+        ("needs dataset own_text", ["--dataset=sudoku"]),
     ):
         with pytest.raises(SystemExit, match=words):
             train(tmp_path / "other", *more, f"--eval_judge={tmp_path}/judge.py")
