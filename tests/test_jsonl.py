@@ -272,7 +272,7 @@ def test_the_loss_alone_where_nothing_judges(runs):
     for name in ("pairs", "packed"):
         last = metrics(runs / name)[-1]
         assert last["accuracy"] == {} and last["examples"] == 0 and 0 < last["val_loss"] < 9
-        with pytest.raises(SystemExit, match="nothing says which texts of this run are right"):
+        with pytest.raises(SystemExit, match="this run's texts have no judge"):
             evaluate(runs / name)
 
 
