@@ -47,7 +47,7 @@ DAMAGED = "use a copy of it, or start a new run"  # what to do
 
 
 def save(state, path):
-    """Write a file that is the old or the new one, whatever happens. Its folder is this run's alone.
+    """Leave the old file or the new one, whatever happens. Its folder must be this run's alone.
 
     Raises OSError, with the reason, if it cannot be written.
     """
@@ -237,7 +237,7 @@ def checksum(model):
 
 
 def weights(out_dir):
-    """The files of averaged weights that a run kept, in order, or its checkpoint; the first, loaded.
+    """Files of averaged weights that a run kept, in order, or its checkpoint; and the first loaded.
 
     All are read, so that a damaged one is refused, with a ValueError, before work begins.
     """

@@ -251,7 +251,7 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
         log.write({"iter": 3})
         log.close()
     assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
-    assert "its lines wait for the next one" in capsys.readouterr().err
+    assert "will retry at the next line" in capsys.readouterr().err
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):

@@ -193,11 +193,11 @@ def test_a_damaged_table_is_named(run):
 @pytest.mark.parametrize(
     "change, wrong",
     [
-        ({"index": 99}, "problem 99 is none of those"),
-        ({}, "problem 0 twice"),
+        ({"index": 99}, "problem 99 is not one of those"),
+        ({}, "problem 0 occurs twice"),
         ({"index": -1}, "index: expected a whole number"),
-        ({"kind": None}, "kind: expected a text"),
-        ({"id": None}, "id: expected a text"),
+        ({"kind": None}, "kind: expected a string"),
+        ({"id": None}, "id: expected a string"),
     ],
 )
 def test_records_that_are_not_of_these_problems_do_not_count(change, wrong, run):
