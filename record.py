@@ -490,7 +490,7 @@ def text(value):
 
 
 def whole(value):
-    """a whole number from 0"""
+    """a whole number, at least 0"""
     return type(value) is int and value >= 0
 
 
