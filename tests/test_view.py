@@ -178,7 +178,7 @@ def test_confidence_on_hover_and_by_the_keyboard(chromium, page):
     data, cell = data_of(page), "document.querySelector('.board .hidden')"
     chain = data["runs"][0]["panels"][-1][0][0]
     guess, sure = (row[0] for row in chain["steps"][0])
-    words = f"masked; the likeliest: {guess + 1} with {sure / 10:.1f} %"
+    words = f"masked; likeliest token: {guess + 1} with {sure / 10:.1f} %"
     box = chromium.evaluate(f"(({{x, y}}) => [x, y])({cell}.getBoundingClientRect())")
     chromium.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 5, y=box[1] + 5)
     said = "document.querySelector('.said').textContent"
