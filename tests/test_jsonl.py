@@ -363,8 +363,8 @@ def test_a_judge_of_ones_own(judge, capsys):
 @pytest.mark.parametrize(
     "body, message",
     [
-        ("def check(): pass", "it has no function judge; expected exact, or a file"),
-        ("judge = 3", "it has no function judge"),
+        ("def check(): pass", "the file has no function judge; expected exact, or a file"),
+        ("judge = 3", "the file has no function judge"),
         ("import nothing_there", r"judge.py, line 1: ModuleNotFoundError"),
         ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
