@@ -77,7 +77,7 @@ def best_device():
 
 
 def memory(device=""):
-    """Bytes of memory of a CPU; inf for other devices, which report a shortage themselves."""
+    """Bytes of main memory, on a CPU; inf on other devices, which report a shortage themselves."""
     on_cpu = (device or best_device()).startswith("cpu")
     if not (on_cpu and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})):
         return math.inf

@@ -75,7 +75,7 @@ rounds = 5  # how many turns each gets
 # -- system --------------------------------------------------------------------------------------
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
-compile: bool | None = None  # True or False; None = where there is a compiler
+compile: bool | None = None  # True or False; None = if there is a compiler
 
 LIMITS = """
     1 <= rows <= 10**6

@@ -16,7 +16,7 @@ the latest problems as a table; eval.jsonl, a record per problem. Rows and recor
 checksum of all settings: a repeated command evaluates only what is missing. After an interruption
 it continues with the next sampler, or, for programs with tests, the next batch. --nelbo writes
 nelbo.json, with standard errors: the bound per example, per token (all but the prompt), and per
-token without padding; for text without prompts also per character in bits (an end of text is none).
+token without padding; for text without prompts also bits per character (ends of text not counted).
 """
 
 import contextlib

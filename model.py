@@ -63,7 +63,7 @@ class Transformer(nn.Module):
     def forward(self, x, x0=None, block=0):
         """(B, L) ids -> (B, L, dim). block: the size of block diffusion's blocks, 0 = none.
 
-        Each block then sees itself and the clean tokens x0 before it alone (arXiv 2503.09573).
+        Each block then sees only itself and the clean tokens x0 before it (arXiv 2503.09573).
         """
         L = x.shape[1]
         if not self.causal and 0 < block < L:

@@ -137,7 +137,7 @@ def parse(text, digits):
     """The numbers written as 123+456, (2, D), units first. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9]+)\s*\+\s*([0-9]+)\s*=?\s*", text)
     if not match or max(map(len, match.groups())) > digits:
-        raise ValueError(f"prompt {text!r}: expected 12+34, at most {digits} digits each")
+        raise ValueError(f"prompt {text!r}: expected text like 12+34, at most {digits} digits each")
     return np.array([[int(d) for d in number.zfill(digits)[::-1]] for number in match.groups()])
 
 

@@ -161,7 +161,7 @@ def load(config):
 
 
 def read_corpus(folder):
-    """Training and validation examples and the tokenizer of a folder; reports missing sandbox layers.
+    """Training and validation examples and the tokenizer of a folder; reports sandbox gaps.
 
     Raises FileNotFoundError or ValueError for an invalid folder.
     """
