@@ -347,9 +347,9 @@ def warn_of_collapse(line, rank):
         return False
     if rank == 0:
         say(
-            f"iteration {line['iter']}: an example is visited {line['visits']:.2f} times, since the "
-            f"model's confidence is above tau {tau} nearly everywhere. It trains on fully masked rows "
-            "only and may forget the rest (results/when.md): see --random_share, --tau=None"
+            f"iteration {line['iter']}: an example is visited {line['visits']:.2f} times, as the "
+            f"model's confidence is above tau {tau} nearly everywhere. It trains on fully masked "
+            "rows only and may forget the rest (results/when.md): see --random_share, --tau=None"
         )
     return True
 
