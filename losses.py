@@ -7,9 +7,9 @@ mean over hidden positions. For random masks, the count of hidden tokens is draw
 as with t ~ U(0, 1), i.i.d. masks and weight 1/t, and the variance is lower.
 
 In block diffusion each block is such a row: the loss is the mean over its hidden positions, then
-over the blocks that have any. A sum over blocks would differ by their number, which is the same
-for all rows without prompts. The mean keeps the gradient's scale independent of the block size, so
-learning rate and clipping carry over; with blocks of one token it is the next-token loss.
+over the blocks that have any. A sum over blocks would differ by a factor, their number, which is
+the same for all rows without prompts. The mean keeps the gradient's scale independent of the block
+size, so learning rate and clipping carry over; with blocks of one token it is the next-token loss.
 
 Loss (), score (B, L) and confidence (B, L) come from one pass over the logits, so the chain needs
 no forward pass of its own. With a small vocabulary that pass covers all positions (`Objective`):
@@ -76,7 +76,7 @@ def check_papl(alpha):
 
 
 def papl_weights(nll, hidden, alpha, block=0):
-    """1 + alpha w, where w is a position's share of the row's probability of true tokens; (B, L).
+    """PAPL's weight of each position in the loss, 1 + alpha w^i; (B, L).
 
     w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
     comparison to PAPL"); each block counts as a row. Computed as a softmax of log f, it is finite
