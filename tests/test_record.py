@@ -115,7 +115,7 @@ def a_loss(iteration):
         (b'{"type": "x"}', "unknown type 'x'"),
         (b'{"type": "config", "config": []}', "config: expected an object, not []"),
         (b'{"type": "train", "loss": 1}', "no 'iter'"),
-        (b'{"type": "train", "iter": true, "loss": 1}', "iter: expected a whole number, at least 0"),
+        (b'{"type": "train", "iter": true, "loss": 1}', "iter: expected a whole number, at least"),
         (b'{"type": "train", "iter": 19, "loss": 1}', "iteration 19 after 20, as if two runs"),
         (b'{"type": "eval", "iter": 20, "val_loss": 1, "accuracy": 3}', "accuracy: expected an ob"),
         (
