@@ -284,7 +284,7 @@ def attend(q, k, v, causal=False, visible=None):
     """q (B, heads, n, width); k, v (B, kv_heads, m, width); visible (n, m) bool, None = all.
 
     At short lengths on a CPU: plain products, which a compiler fuses. In float32 the fused kernel
-    is as fast if compiled, and faster if not (results/README.md).
+    is as fast if compiled, and faster if not (results/speed.md).
     """
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = (t.repeat_interleave(groups, 1) for t in (k, v))

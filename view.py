@@ -31,6 +31,7 @@ import tasks
 from configurator import check_saved, configure, errors_as_messages
 from record import appearing, progress_bar
 from sample import Sampler, generate
+from studies.labels import METHODS
 from studies.picture import picture, same_updates
 from studies.trajectories import chain
 from studies.watch import SURE, probabilities
@@ -46,7 +47,6 @@ LIMITS = """
     1 <= examples <= 100
     2 <= weights <= 1000
 """
-NAMES = {"puma": "PUMA", "mdm": "random masks"}
 
 
 def main():
@@ -137,7 +137,7 @@ def about(folder, config, shown):
     above = "" if tau is None else f", and all above {tau:g}"
     iterations, panels = zip(*shown, strict=True)
     return {
-        "name": NAMES.get(config["method"], config["method"]), "folder": folder,
+        "name": METHODS.get(config["method"], config["method"]), "folder": folder,
         "sure": SURE if tau is None else tau, "iterations": iterations, "panels": panels,
         "ways": [f"{config['policy']}, K = {K}{above}", str(sampler_of(config))],
     }  # fmt: skip

@@ -7,7 +7,7 @@
 # 1.05M parameters, 2 laptop cores, 28 minutes, no download. Expect 76 % of unseen problems of the
 # seen templates (PUMA after random masks; 75.0 to 77.0 over three seeds) against 46 % (random
 # masks; 40.5 to 54.5). With chains from the start, or AdamW in place of Muon, the model does not
-# learn to copy from the question in this time (results/README.md).
+# learn to copy from the question in this time (results/exploration.md).
 # Accuracy while training is that of confidence thresholding, which takes a third of the steps.
 name = "gsm_mini"
 device = "cpu"

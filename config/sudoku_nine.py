@@ -4,7 +4,7 @@
 #     python train.py config/sudoku_nine.py --method=mdm     # random masks, the same budget
 #
 # 1.3M parameters, one laptop core, an hour, and three minutes to make the puzzles; no download.
-# One seed of each: PUMA 90 % of unseen puzzles, random masks 82 % (results/when.md has the curves).
+# One seed of each: PUMA 90 % of unseen puzzles, random masks 82 % (results/sudoku_nine.md).
 # What is not said here is as in config/sudoku_small.py.
 from config.sudoku_small import *  # noqa: F403
 

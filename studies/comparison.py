@@ -202,15 +202,19 @@ def training_curve(run, key):
 
 def group_runs(runs):
     """{label: runs}. The label states the method and all other keys that matter and differ."""
-    keys = dict.fromkeys(key for run in runs for key in run.config)
-    keys = [key for key in keys if key == "method" or differs(key, runs)]
-    groups = {}
+    keys, groups = telling(runs), {}
     for run in runs:
         parts = [f"{key}={run.config.get(key)}" for key in keys if matters(key, run)]
         groups.setdefault(", ".join(parts), []).append(run)
     for members in groups.values():
         refuse_repeated_seeds(members)
     return groups
+
+
+def telling(runs):
+    """The keys that tell the groups apart: the method, and those that matter and differ."""
+    keys = dict.fromkeys(key for run in runs for key in run.config)
+    return [key for key in keys if key == "method" or differs(key, runs)]
 
 
 def matters(key, run):
@@ -258,6 +262,12 @@ def student_interval(values):
     return mean(values), t * stdev(values) / math.sqrt(len(values))
 
 
+def share_interval(values):
+    """Mean of shares and the ends of its interval, cut off at 0 and 1; nan for a single value."""
+    middle, half = student_interval(values)
+    return middle, middle - min(half, middle), middle + min(half, 1 - middle)
+
+
 def band(curves):
     """The iterations that all curves have, with the mean and half of its interval at each."""
     curves = [dict(points) for points in curves]
@@ -270,8 +280,7 @@ def sampled_accuracy(rows):
     """Mean over runs and the ends of its interval; a single run has that over its examples."""
     if len(rows) == 1:
         return rows[0]["accuracy"], *rows[0]["interval"]
-    middle, half = student_interval([row["accuracy"] for row in rows])
-    return middle, middle - half, middle + half
+    return share_interval([row["accuracy"] for row in rows])
 
 
 def mean_ratio(pairs):
@@ -388,7 +397,7 @@ def reach_cell(group, target):
 
 
 def accuracy_cell(group):
-    return mean_cell([points[-1][1] for points in group], ".4f")
+    return with_ends(*share_interval([points[-1][1] for points in group]), ".4f")
 
 
 def end_cell(group):
@@ -408,8 +417,9 @@ def strata_tables(groups, metric):
     theirs = groups[reference_of(groups)]
     solved, less = [], []
     for label, runs in groups.items():
-        ends = [[100 * curve(run, name)[-1][1] for run in runs] for name in metrics]
-        solved.append([with_seed_count(label, runs), *(mean_cell(end, ".1f") for end in ends)])
+        ends = [[curve(run, name)[-1][1] for run in runs] for name in metrics]
+        ends = [[100 * end for end in share_interval(values)] for values in ends]
+        solved.append([with_seed_count(label, runs), *(with_ends(*end, ".1f") for end in ends)])
         if runs is not theirs:
             pairs = [seed_pairs(*(curves_by_seed(g, m) for g in (runs, theirs))) for m in metrics]
             less.append([f"{label}, pairs: {len(pairs[0])}", *map(difference_cell, pairs)])

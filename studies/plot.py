@@ -5,12 +5,13 @@
     python -m studies.plot --runs="out/puma_*" --figure=distance
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --axis=seconds
 
-A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t;
-curves have thin lines for the seeds.
-Tables go to the terminal, in markdown; comparison.py says what they compare.
+A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t,
+that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Colours and words are
+those of labels.py. Tables go to the terminal, in markdown; comparison.py says what they compare.
 """
 
 import contextlib
+import json
 import math
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ from studies.comparison import (
     default_metric,
     group_runs,
     load_run,
+    matters,
     place,
     ratio_table,
     ratios,
@@ -40,10 +42,12 @@ from studies.comparison import (
     strata_tables,
     student_interval,
     target_headings,
+    telling,
     training_curve,
     trajectories,
     with_seed_count,
 )
+from studies.labels import LOOKS, METHODS, in_words, looks, setting, title
 
 runs = ""  # folders of runs, or patterns of folders, with commas between; archives (records.py)
 figure = (
@@ -61,20 +65,27 @@ LIMITS = """
 LOSS = "val_loss"  # the one metric that is no accuracy
 
 
+SHARE = 0, 1  # where an accuracy lies
+
+
 @contextlib.contextmanager
-def panels(file, titles=("",), rows=1, size=(6, 4)):
-    """Axes of that size (inches), one for each title, in rows; the figure is written at the end."""
+def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
+    """Axes of that size (inches), one for each title, in rows, under the title of the runs.
+
+    The figure is written at the end.
+    """
     from matplotlib.figure import Figure
 
     columns = len(titles) // rows
     page = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    page.suptitle(title(runs))
     all_axes = page.subplots(rows, columns, squeeze=False).ravel()
     yield all_axes
-    for axes, title in zip(all_axes, titles, strict=True):
-        axes.set_title(title, fontsize="medium")
+    for axes, name in zip(all_axes, titles, strict=True):
+        axes.set_title(name, fontsize="medium")
         axes.grid(alpha=0.3)
         if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize="small")
+            axes.legend(frameon=False, fontsize="medium", handlelength=2.6)
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         page.savefig(file, dpi=110)
@@ -83,39 +94,47 @@ def panels(file, titles=("",), rows=1, size=(6, 4)):
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
 
-def draw_band(axes, curves, label):
+def drawn(runs):
+    """The members of each group, and how it is drawn: its colour, line style and label."""
+    groups, keys = group_runs(runs), telling(runs)
+    for (label, members), look in zip(groups.items(), looks(groups).values(), strict=True):
+        name = in_words(members[0].config, [key for key in keys if matters(key, members[0])])
+        yield members, look | {"label": with_seed_count(name, members)}
+
+
+def draw_band(axes, curves, look, within=(-math.inf, math.inf)):
     """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
 
-    Each seed's curve is a thin line.
+    Each seed's curve is a thin line; the interval stays within two values.
     """
     x, middle, half = band(curves)
-    (line,) = axes.plot(x, middle, label=label)
-    low = [m - h for m, h in zip(middle, half, strict=True)]
-    high = [m + h for m, h in zip(middle, half, strict=True)]
-    axes.fill_between(x, low, high, alpha=0.15, linewidth=0)
+    axes.plot(x, middle, **look)
+    low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
+    high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
+    axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
     if len(curves) > 1:
-        draw_thin(axes, curves, line.get_color())
+        draw_thin(axes, curves, look)
 
 
-def draw_mean(axes, curves, label):
+def draw_mean(axes, curves, look):
     """The mean of the seeds' curves, and each of them."""
     x, middle, _ = band(curves)
-    (line,) = axes.plot(x, middle, label=label)
-    draw_thin(axes, curves, line.get_color())
+    axes.plot(x, middle, **look)
+    draw_thin(axes, curves, look)
 
 
-def draw_thin(axes, curves, color):
+def draw_thin(axes, curves, look):
     for points in curves:
-        axes.plot(*zip(*points, strict=True), color=color, alpha=0.5, linewidth=0.5)
+        axes.plot(*zip(*points, strict=True), color=look["color"], alpha=0.5, linewidth=0.5)
 
 
-def draw_points(axes, points, label):
+def draw_points(axes, points, look):
     """[(place on the x axis, (middle, low, high))] as points with intervals."""
     places, stats = zip(*points, strict=True) if points else ((), ())
     middle = [m for m, _, _ in stats]
     ends = [[0 if math.isnan(low) else m - low for m, low, _ in stats]]
     ends.append([0 if math.isnan(high) else high - m for m, _, high in stats])
-    axes.errorbar(places, middle, ends, fmt="o-", capsize=3, label=label)
+    axes.errorbar(places, middle, ends, capsize=3, **{"marker": "o"} | look)
 
 
 def learning_curves(runs, file, metric):
@@ -123,16 +142,16 @@ def learning_curves(runs, file, metric):
 
     Each seed has its own seconds at an iteration: the mean is drawn at the mean of these.
     """
-    with panels(file) as (axes,):
-        for label, members in group_runs(runs).items():
-            name = with_seed_count(label, members)
+    with panels(file, runs) as (axes,):
+        for members, look in drawn(runs):
             if axis == "iter":
-                draw_band(axes, [curve(run, metric) for run in members], name)
+                curves = [curve(run, metric) for run in members]
+                draw_band(axes, curves, look, *[SHARE] * (metric != LOSS))
                 continue
             iterations, middle, _ = band([curve(run, metric) for run in members])
             x = [mean(place(run, i, axis) for run in members) for i in iterations]
-            (line,) = axes.plot(x, middle, label=name)
-            draw_thin(axes, [curve(run, metric, axis) for run in members], line.get_color())
+            axes.plot(x, middle, **look)
+            draw_thin(axes, [curve(run, metric, axis) for run in members], look)
         axes.set(xlabel=AXES[axis], ylabel=meaning(metric))
         axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if metric != LOSS else {})
 
@@ -140,12 +159,13 @@ def learning_curves(runs, file, metric):
 def visits(runs, file, metric):
     """What runs are trained on: visits of an example, share hidden; the loss under random masks."""
     keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
-    with panels(file, [*keys.values(), meaning(LOSS)], size=(4.5, 3.5)) as all_axes:
-        for label, members in group_runs(runs).items():
-            name = with_seed_count(label, members)
+    titles = [*keys.values(), meaning(LOSS)]
+    with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
+        for members, look in drawn(runs):
             for key, axes in zip(keys, all_axes, strict=False):
-                draw_band(axes, [training_curve(run, key) for run in members], name)
-            draw_band(all_axes[-1], [curve(run, LOSS) for run in members], name)
+                within = [SHARE] * (key == "hidden")
+                draw_band(axes, [training_curve(run, key) for run in members], look, *within)
+            draw_band(all_axes[-1], [curve(run, LOSS) for run in members], look)
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
@@ -154,32 +174,31 @@ def visits(runs, file, metric):
 
 def final_accuracy(runs, file, metric):
     """The accuracy at the end of each group: ablations of tau, K, start, refill."""
-    value_per_group(runs, file, lambda run: curve(run, metric)[-1][1], f"final {meaning(metric)}")
+    value_per_group(
+        runs, file, lambda run: curve(run, metric)[-1][1], f"{meaning(metric)} at the end", SHARE
+    )
 
 
 def strata(runs, file, metric):
     """The accuracy at the end in each stratum of the problems: seeds as dots, and their mean."""
-    groups = group_runs(runs)
-    names = strata_of(runs[0], metric)
-    print("\n\n".join(strata_tables(groups, metric)))
-    with panels(file, size=(7, 4)) as (axes,):
-        for n, (label, members) in enumerate(groups.items()):
+    names, groups = strata_of(runs[0], metric), [*drawn(runs)]
+    print("\n\n".join(strata_tables(group_runs(runs), metric)))
+    with panels(file, runs, size=(8, 4)) as (axes,):
+        for n, (members, look) in enumerate(groups):
             places = [
                 place + (n - len(groups) / 2) / (len(groups) + 2) for place in range(len(names))
             ]
             ends = [[curve(run, name)[-1][1] for run in members] for name in names]
-            (line,) = axes.plot(
-                places, [mean(values) for values in ends], "_", ms=10,
-                label=with_seed_count(label, members),
-            )  # fmt: skip
+            means = [mean(values) for values in ends]
+            axes.plot(places, means, **look | {"linestyle": "", "marker": "_", "markersize": 10})
             for place, values in zip(places, ends, strict=True):
-                axes.plot([place] * len(values), values, ".", ms=3, color=line.get_color())
+                axes.plot([place] * len(values), values, ".", ms=3, color=look["color"])
         axes.set_xticks(range(len(names)), names)
         axes.set(ylabel="solved")
 
 
 def meaning(metric):
-    return "loss under random masks" if metric == LOSS else f"accuracy ({metric})"
+    return "loss under random masks" if metric == LOSS else f"share solved ({metric})"
 
 
 def nelbo(runs, file):
@@ -189,15 +208,20 @@ def nelbo(runs, file):
     )
 
 
-def value_per_group(runs, file, value, name):
-    """One line for each group: value(run) of its seeds as dots, their mean and its interval."""
-    groups = {label: list(map(value, members)) for label, members in group_runs(runs).items()}
-    with panels(file, size=(6, 1 + 0.4 * len(groups))) as (axes,):
-        for y, values in enumerate(groups.values()):
+def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
+    """One line for each group: value(run) of its seeds as dots, their mean and its interval.
+
+    The interval stays within two values.
+    """
+    groups = [(look, [*map(value, members)]) for members, look in drawn(runs)]
+    with panels(file, runs, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
+        for y, (look, values) in enumerate(groups):
             middle, half = student_interval(values)
-            axes.plot(values, [y] * len(values), ".", color="gray")
-            axes.errorbar(middle, y, xerr=None if math.isnan(half) else half, fmt="o", capsize=3)
-        axes.set_yticks(range(len(groups)), groups, fontsize="small")
+            ends = [[middle - max(middle - half, within[0])], [min(middle + half, within[1]) - middle]]
+            axes.plot(values, [y] * len(values), ".", color=look["color"], alpha=0.5)
+            xerr = None if math.isnan(half) else ends
+            axes.errorbar(middle, y, xerr=xerr, fmt="o", capsize=3, color=look["color"])
+        axes.set_yticks(range(len(groups)), [look["label"] for look, _ in groups])
         axes.invert_yaxis()
         axes.set(xlabel=name)
 
@@ -205,37 +229,52 @@ def value_per_group(runs, file, value, name):
 def ratio_against(runs, file, metric, variable, targets):
     """Baseline over each method against a variable: iterations to accuracies, final errors."""
     columns = ratios(runs, metric, variable, targets)  # {(method, value): a ratio per panel}
-    with panels(file, [*target_headings(targets), ERRORS]) as all_axes:
+    with panels(file, runs, [*target_headings(targets), ERRORS], size=(4.5, 4)) as all_axes:
         for n, axes in enumerate(all_axes):
             for method in dict.fromkeys(method for method, _ in columns):
-                points = [(str(v), column[n]) for (m, v), column in columns.items() if m == method]
-                draw_points(axes, [(v, ratio) for v, ratio in points if ratio], method)
+                points = [(v, column[n]) for (m, v), column in columns.items() if m == method]
+                points = [(shown(variable, v), ratio) for v, ratio in points if ratio]
+                color, style = LOOKS.get(method, ("#009e73", "-."))
+                look = {"label": METHODS.get(method, method), "color": color, "linestyle": style}
+                draw_points(axes, points, look)
             axes.axhline(1, color="black", linewidth=0.8)
-            axes.set(xlabel=variable, ylabel="random masks / method")
+            axes.set(xlabel=NAMES.get(variable, variable), ylabel="random masks / method")
             axes.set_yscale("log", base=2)
             axes.yaxis.set_major_formatter("{x:g}")
 
 
+NAMES = {  # of variables
+    "k_schedule": "K, tokens revealed per stage", "buffer": "batches of chains in the buffer",
+    "max_iters": "updates", "dim": "width of the model", "clues": "clues", "tau": "tau",
+}  # fmt: skip
+
+
+def shown(variable, value):
+    """A value of a variable, on its axis."""
+    if variable == "k_schedule":
+        return setting(variable, json.loads(value)).removeprefix("K = ")
+    return {"clues": "minimal", "tau": "off"}.get(variable, "None") if value is None else f"{value}"
+
+
 def sampler_grid(runs, file):
     """Accuracy of samplers against tau, tokens per step, temperature (eval.json), and a table."""
-    title_of = {
-        "tau": "confidence above tau",
-        "reveal": "tokens per step",
-        "temperature": "temperature",
-    }
-    groups = {
+    titles = {"tau": "tau, of confidence", "reveal": "tokens per step", "temperature": "temperature"}
+    groups = [(look, shared_samplers(members)) for members, look in drawn(runs)]
+    print(sampler_table({
         with_seed_count(label, members): shared_samplers(members)
         for label, members in group_runs(runs).items()
-    }
-    print(sampler_table(groups))
-    with panels(file, list(title_of.values())) as all_axes:
-        for key, axes in zip(title_of, all_axes, strict=True):
-            for name, samplers in groups.items():
-                draw_ablation(axes, key, samplers, name)
-            axes.set(xlabel=key, ylabel="accuracy")
+    }))  # fmt: skip
+    with panels(file, runs, ["" for _ in titles], size=(4.5, 4)) as all_axes:
+        for key, axes in zip(titles, all_axes, strict=True):
+            for look, samplers in groups:
+                draw_ablation(axes, key, samplers, look)
+            axes.set(xlabel=titles[key], ylabel="share solved")
 
 
-def draw_ablation(axes, key, samplers, name):
+MARKERS = {"top_k": "o", "margin": "s", "entropy": "^", "random": "x"}
+
+
+def draw_ablation(axes, key, samplers, look):
     """The accuracy of the samplers that vary the key, one line for each policy."""
     points = {}
     for rows in sorted(
@@ -245,7 +284,8 @@ def draw_ablation(axes, key, samplers, name):
         point = rows[0][key], sampled_accuracy(rows)
         points.setdefault(rows[0]["policy"], []).append(point)
     for policy, line in points.items():
-        draw_points(axes, line, f"{name}, {policy}")
+        name = {"label": f"{look['label']}, {policy}", "marker": MARKERS.get(policy, "d")}
+        draw_points(axes, line, look | name)
 
 
 def ablation_of(sampler):
@@ -258,12 +298,12 @@ def ablation_of(sampler):
 
 def trajectory_distance(runs, file):
     """d_abs to the last weights along training, from trajectories.json."""
-    with panels(file, ["teacher-forced chain", "sampler"]) as all_axes:
+    with panels(file, runs, ["teacher-forced chain", "sampler"]) as all_axes:
         for name, axes in zip(("chain", "sampler"), all_axes, strict=True):
-            for label, members in group_runs(runs).items():
+            for members, look in drawn(runs):
                 found = [trajectories(run, "d_abs", number) for run in members]
-                curves = [zip(iterations, d[name], strict=True) for iterations, d in found]
-                draw_band(axes, curves, with_seed_count(label, members))
+                curves = [[*zip(iterations, d[name], strict=True)] for iterations, d in found]
+                draw_band(axes, curves, look, (0, math.inf))
             axes.set(xlabel="iteration", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
@@ -274,7 +314,7 @@ def reveal_order(runs, file):
     times = sorted({last * n // 4 for n in range(5)})
     pictures = [(name, t) for name in ("chain", "sampler") for t in times]
     titles = [f"{name}, {iterations[t]}" for name, t in pictures]
-    with panels(file, titles, rows=2, size=(2, 2.2)) as all_axes:
+    with panels(file, runs[:1], titles, rows=2, size=(2, 2.2)) as all_axes:
         for axes, (name, t) in zip(all_axes, pictures, strict=True):
             draw_grid(axes, steps[name][t][0])  # of the first puzzle
 
@@ -291,26 +331,31 @@ def draw_grid(axes, steps):
 
 def contexts(runs, file):
     """Hidden cells one deduction away: by their number at the end, and along training."""
-    with panels(file, ["last weights", "along training", "along training"]) as all_axes:
-        for label, members in group_runs(runs).items():
+    titles = ["last weights", "along training", "along training"]
+    with panels(file, runs, titles, size=(5, 4)) as all_axes:
+        for n, (members, group) in enumerate(drawn(runs)):
             results = [read_result(run, "contexts.json")["rows"] for run in members]
-            for stream in ("chains", "random"):
+            for stream, method in ("chains", "puma"), ("random", "mdm"):
                 seeds = [[row for row in rows if row["contexts"] == stream] for rows in results]
                 if [] in seeds:
                     folder = members[seeds.index([])].folder
                     raise SystemExit(f"{folder}/contexts.json has no contexts {stream!r}")
-                draw_contexts(all_axes, seeds, f"{label}: {stream}")
+                look = {"color": LOOKS[method][0], "linestyle": ("-", ":", "-.", "--")[n % 4]}
+                name = f"{group['label']}: {stream}"
+                draw_contexts(all_axes, seeds, look | {"label": name})
         all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
         all_axes[1].set(xlabel="iteration", ylabel="share one deduction away")
         all_axes[2].set(xlabel="iteration", ylabel="loss from cells further away")
 
 
-def draw_contexts(all_axes, seeds, label):
+def draw_contexts(all_axes, seeds, look):
     """The contexts of one stream: of each seed a row for each iteration."""
     by_hidden = [[(h, share) for h, _, share in rows[-1]["by_hidden"]] for rows in seeds]
-    draw_band(all_axes[0], by_hidden, label)
-    for axes, key in zip(all_axes[1:], ("one_away", "loss_far"), strict=True):
-        draw_band(axes, [[(row["iteration"], row[key]) for row in rows] for rows in seeds], label)
+    draw_band(all_axes[0], by_hidden, look, SHARE)
+    ends = {"one_away": SHARE, "loss_far": (0, math.inf)}
+    for axes, (key, within) in zip(all_axes[1:], ends.items(), strict=True):
+        curves = [[(row["iteration"], row[key]) for row in rows] for rows in seeds]
+        draw_band(axes, curves, look, within)
 
 
 BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)}  # tenths
@@ -320,14 +365,13 @@ def states(runs, file):
     """What is known in the states of the sampler, by what is hidden, and calibration at tau."""
     last = "too sure: confidence less share right, above tau"
     titles = [f"the next token is wrong: {band}" for band in BANDS]
-    with panels(file, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
-        for label, members in group_runs(runs).items():
-            name = with_seed_count(label, members)
+    with panels(file, runs, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
+        for members, look in drawn(runs):
             results = [read_result(run, "states.json")["rows"] for run in members]
             seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
             for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
-                draw_mean(axes, [along(rows, tenths, "wrong") for rows in seeds], name)
-            draw_mean(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], name)
+                draw_mean(axes, [along(rows, tenths, "wrong") for rows in seeds], look)
+            draw_mean(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], look)
         for axes in all_axes:
             axes.set(xlabel="iteration")
         for axes in all_axes[:-1]:

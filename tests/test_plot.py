@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, run_script
 
-from studies import comparison, plot, records
+from studies import comparison, labels, plot, records
 
 
 @pytest.fixture
@@ -346,6 +346,54 @@ def draw(name, tmp_path, folders, file, *contents):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_method_looks_the_same_in_every_figure(four, write):
+    """Whatever else is drawn, and in whatever order; no two groups look alike."""
+    slow = load([write(f"lr-{lr}", [(0, 0.0)], lr=lr) for lr in range(12)])
+    found = {}
+    for runs in ([four[0], four[2]], [four[2], four[0]], [four[0], *slow], [four[2], *slow]):
+        for members, look in plot.drawn(runs):
+            assert look not in found.values() or look["label"] in found
+            found.setdefault(look["label"], look)
+            if members[0] in four:
+                method = members[0].config["method"]
+                assert (look["color"], look["linestyle"]) == labels.LOOKS[method]
+    ways = [str((look["color"], look["linestyle"])) for _, look in plot.drawn([four[2], *slow])]
+    assert len({*ways}) == 13
+
+
+def test_groups_are_named_in_words(write):
+    one = {"k_schedule": [[0, 9]], "tau": 0.9, "box": [3, 3], "clues": None, "dataset": "sudoku"}
+    other = one | {"k_schedule": [[0, 9], [80, 4]], "tau": None, "method": "puma_late_refill"}
+    settings = one, other, one | {"method": "mdm"}
+    runs = load([write(f"{n}", [(0, 0.0)], **each) for n, each in enumerate(settings)])
+    assert [look["label"] for _, look in plot.drawn(runs)] == [
+        "PUMA, K = 9, tau = 0.9 (1 seed)",
+        "PUMA, late refill, K = 9 to 4, no fast-forward (1 seed)",
+        "random masks (1 seed)",
+    ]
+    assert labels.title(runs) == "9x9 Sudoku, minimal puzzles"
+    runs[0].config["clues"] = 30
+    assert labels.title(runs) == "9x9 Sudoku"
+    runs[0].config["dataset"] = "addition"
+    assert labels.title(runs) == ""
+    sums = load([write("sums", [(0, 0.0)], dataset="addition", digits=10)])
+    assert labels.title(sums) == "10-digit addition"
+
+
+def test_intervals_of_accuracies_stay_within_0_and_1(four, axes, tmp_path):
+    """With two seeds at 0.8 and 0.6 the interval would reach from -0.57 to 1.97."""
+    plot.learning_curves(four[2:], tmp_path / "a.png", "top_k")
+    (patch,) = axes[0].collections
+    ends = patch.get_paths()[0].vertices[:, 1]
+    assert ends.min() == 0 and ends.max() == 1
+    plot.final_accuracy(four[2:], tmp_path / "b.png", "top_k")
+    (bar,) = axes[1].collections
+    assert np.allclose(bar.get_segments()[0][:, 0], [0, 1])
+    assert "0.7000 [0.0000, 1.0000]" in comparison.comparisons(
+        comparison.group_runs(four[2:]), "top_k", [0.5]
+    )[0]
+
+
 def test_figures_of_result_files(tmp_path, write, axes):
     folders = [write(f"puma-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
     order = [[[1, 2, 0, 2]], [[2, 1, 0, 1]]]  # 2 checkpoints, 1 puzzle, 4 cells
@@ -355,7 +403,8 @@ def test_figures_of_result_files(tmp_path, write, axes):
         for d in (1, 2)
     ]
     draw("distance", tmp_path, folders, "trajectories.json", *found)
-    assert lines(axes[0]) == [[(0, 1.5), (9, 0)]] and lines(axes[1]) == [[(0, 3), (9, 0)]]
+    assert lines(axes[0]) == [[(0, 1.5), (9, 0)], [(0, 1), (9, 0)], [(0, 2), (9, 0)]]
+    assert lines(axes[1])[0] == [(0, 3), (9, 0)]
     axes.clear()
     draw("order", tmp_path, folders, "trajectories.json", *found)
     titles = [each.get_title() for each in axes]
@@ -406,7 +455,7 @@ def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
     assert [[x for x, _ in line] for line in ends] == [[x for x, _ in line] for line in expected]
     assert np.allclose([y for line in ends for _, y in line], [0.4, 0.2, 0.3, 0.5])
     table = capsys.readouterr().out.splitlines()
-    mean = "0.2000 [-1.0706, 1.4706]"  # 12.706 * 0.1
+    mean = "0.2000 [0.0000, 1.0000]"  # 12.706 * 0.1 on either side, cut off
     assert f"| top_k | 2 | - | - | 0.0 | method=puma (2 seeds) | {mean} | 2.00 | 18 |" in table
     assert len(table) == 2 + len(varied)
     reveals = [line.split(" | ")[1] for line in table[2:]]
