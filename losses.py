@@ -206,7 +206,9 @@ class HeadLoss(torch.autograd.Function):
                 scaled = (share[part] * h[part]).to(dtype)
                 add_product(grad_weight, error.T, scaled, first=part.start == 0)
         nll, score, confidence = map(torch.cat, zip(*results, strict=True))
-        ctx.save_for_backward(grad_h, None if grad_weight is None else grad_weight[: len(weight)])
+        if grad_weight is not None:  # not a view: autograd adds to a whole tensor in place
+            grad_weight.resize_(weight.shape)
+        ctx.save_for_backward(grad_h, grad_weight)
         ctx.mark_non_differentiable(score, confidence)
         return (share[:, 0] * nll).sum(), score, confidence
 

@@ -196,3 +196,16 @@ def test_more_places_than_hidden_positions_change_nothing(tied, papl, monkeypatc
         results.append([*found, *(p.grad for p in model.parameters())])
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
     torch.testing.assert_close(results[2], results[0], rtol=1e-12, atol=1e-14)
+
+
+def test_gradients_of_a_tied_head_are_added_in_place():
+    """A sum of two tensors of the vocabulary's size would take a third: a tenth of a text step."""
+    model = Transformer(300, 299, 8, dim=16, layers=1, heads=2, mlp=32, tied=True)
+    x0 = torch.randint(299, (2, 8))
+    hidden = torch.rand(2, 8) < 0.5
+    with torch.autocast("cpu", torch.bfloat16):  # the head's copy then has rows more, to fill it up
+        loss, *_ = ChunkedObjective(model)(x0.masked_fill(hidden, 299), x0, hidden)
+    with torch.profiler.profile(record_shapes=True) as record:
+        loss.backward()
+    sums = [event for event in record.events() if event.input_shapes[:2] == [[300, 16]] * 2]
+    assert [event.name for event in sums if event.name.startswith("aten::add")] == ["aten::add_"]
