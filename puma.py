@@ -510,7 +510,7 @@ def packed(mask):
 def unpacked(bits, like):
     """The mask, shaped like `like`, that `packed` turned into bits. Or raises ValueError."""
     if bits.shape != (*like.shape[:-1], -(-like.shape[-1] // 8)):
-        raise ValueError(f"bits {tuple(bits.shape)} for rows {tuple(like.shape)}")
+        raise ValueError(f"bits {tuple(bits.shape)} of rows {tuple(like.shape)}")
     return torch.from_numpy(np.unpackbits(bits.numpy(), axis=-1, count=like.shape[-1])).bool()
 
 
