@@ -217,7 +217,10 @@ def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
     with panels(file, runs, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
         for y, (look, values) in enumerate(groups):
             middle, half = student_interval(values)
-            ends = [[middle - max(middle - half, within[0])], [min(middle + half, within[1]) - middle]]
+            ends = [
+                [middle - max(middle - half, within[0])],
+                [min(middle + half, within[1]) - middle],
+            ]
             axes.plot(values, [y] * len(values), ".", color=look["color"], alpha=0.5)
             xerr = None if math.isnan(half) else ends
             axes.errorbar(middle, y, xerr=xerr, fmt="o", capsize=3, color=look["color"])
@@ -258,7 +261,11 @@ def shown(variable, value):
 
 def sampler_grid(runs, file):
     """Accuracy of samplers against tau, tokens per step, temperature (eval.json), and a table."""
-    titles = {"tau": "tau, of confidence", "reveal": "tokens per step", "temperature": "temperature"}
+    titles = {
+        "tau": "tau, of confidence",
+        "reveal": "tokens per step",
+        "temperature": "temperature",
+    }
     groups = [(look, shared_samplers(members)) for members, look in drawn(runs)]
     print(sampler_table({
         with_seed_count(label, members): shared_samplers(members)
