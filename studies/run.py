@@ -116,7 +116,10 @@ def archived_runs(runs):
         if (run := f"{name}_{seed}") in there
     ]
     if not found:
-        raise SystemExit(f"{archive} has no run of the study {study} with seeds {seeds}: it has {', '.join(there)}")
+        known = ", ".join(there)
+        raise SystemExit(
+            f"{archive} has no run of the study {study} with seeds {seeds}: it has {known}"
+        )
     return found
 
 

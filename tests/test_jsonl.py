@@ -272,7 +272,7 @@ def test_the_loss_alone_where_nothing_judges(runs):
     for name in ("pairs", "packed"):
         last = metrics(runs / name)[-1]
         assert last["accuracy"] == {} and last["examples"] == 0 and 0 < last["val_loss"] < 9
-        with pytest.raises(SystemExit, match="nothing says which texts of this run are right"):
+        with pytest.raises(SystemExit, match="this run's texts have no judge"):
             evaluate(runs / name)
 
 
@@ -363,8 +363,8 @@ def test_a_judge_of_ones_own(judge, capsys):
 @pytest.mark.parametrize(
     "body, message",
     [
-        ("def check(): pass", "it has no function judge; expected exact, or a file"),
-        ("judge = 3", "it has no function judge"),
+        ("def check(): pass", "the file has no function judge; expected exact, or a file"),
+        ("judge = 3", "the file has no function judge"),
         ("import nothing_there", r"judge.py, line 1: ModuleNotFoundError"),
         ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
@@ -390,7 +390,7 @@ def test_a_judged_run(pairs, packed, tmp_path):
     for words, more in (
         ("no such file; expected exact", flags),
         ("holds text without prompts", [*TINY, f"--data_dir={packed}"]),
-        ("goes with dataset own_text", ["--dataset=sudoku"]),
+        ("needs dataset own_text", ["--dataset=sudoku"]),
     ):
         with pytest.raises(SystemExit, match=words):
             train(tmp_path / "other", *more, f"--eval_judge={tmp_path}/judge.py")

@@ -573,7 +573,7 @@ ROW = {"iteration": 5, "one_away": 1.0, "loss_far": 2.0, "by_hidden": [[1, 10, 1
     [
         ("nelbo", "nelbo", [], "expected an object"),
         ("nelbo", "nelbo", {"per_token": "x"}, "per_token: expected a number"),
-        ("policies", "eval", [], "nothing is in it"),
+        ("policies", "eval", [], "it is empty"),
         ("policies", "eval", [{"policy": "top_k"}], "0: no 'reveal'"),
         ("distance", "trajectories", {"iterations": [1]}, "has no d_abs"),
         (
