@@ -20,7 +20,7 @@ try:
 except ImportError:
     raise SystemExit("this needs: pip install transformers accelerate") from None
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the repository, to import from it
+sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parents[1])]  # as a script
 
 from example_queue import ExampleQueue
 from examples.own_trainer import MASK, WORDS, Copying, share_solved

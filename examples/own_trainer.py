@@ -13,7 +13,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the repository, to import from it
+sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parents[1])]  # as a script
 
 from example_queue import ExampleQueue
 from losses import Objective
