@@ -18,7 +18,8 @@ try:
 except ImportError:
     raise SystemExit("this needs: pip install accelerate") from None
 
-sys.path[:0] = [] if __package__ else [str(Path(__file__).resolve().parents[1])]  # as a script
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from example_queue import ExampleQueue
 from examples.own_trainer import MASK, Copying, Net, share_solved
