@@ -1,7 +1,7 @@
-"""The machine: device, number format, compiler and processes, chosen by themselves.
+"""The machine: device, number format, compiler and processes, chosen automatically.
 
-Under torchrun every process holds one device, and DDP averages the gradients, or FSDP2 splits up
-what one device cannot hold.
+Under torchrun every process has one device; DDP averages the gradients, or FSDP2 shards a model
+that is too large for one device.
 """
 
 import contextlib
@@ -21,38 +21,38 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-PREPARATION = datetime.timedelta(hours=3)  # the first process may have much data to make
+PREPARATION = datetime.timedelta(hours=3)  # the first process may have much data to generate
 
-TRANSPORT = "gloo", "nccl", "timed out", "connection", "broken pipe"  # words of its errors
-PATIENT = []  # the process group that waits long, once there is one
+TRANSPORT = "gloo", "nccl", "timed out", "connection", "broken pipe"  # words in its errors
+PATIENT = []  # the process group with the long timeout, once it exists
 
 
 def start(device="", patience=600, deterministic=False):
     """(number of processes, own rank, device); joins the process group under torchrun.
 
-    patience: seconds that processes wait for each other before they take one for lost.
+    patience: seconds that processes wait for each other before they consider one lost.
     deterministic: repeated computations give identical bits. (Otherwise a compiled step on several
     threads sums the embedding's gradient in arrival order.) Always so on a CPU, where it costs
-    nothing; what it costs on CUDA has not been measured.
+    nothing; its cost on CUDA has not been measured.
 
-    Raises ValueError for a device that is not there.
+    Raises ValueError for a device that is not available.
     """
     world, rank = processes(), int(os.environ.get("RANK", "0"))
     try:
         device = torch.device(device or best_device())
-        if device.type == "cuda":  # first of all: else each process opens the first device, too
+        if device.type == "cuda":  # first, or each process would also open the first device
             index = local_rank() if device.index is None else device.index
             device = torch.device("cuda", index)
             torch.cuda.set_device(device)
-        torch.zeros(1, device=device).item()  # fails on meta, too, which holds no values
+        torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {device}: {error}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     if device.type == "cpu" or deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # as PyTorch asks on CUDA
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by PyTorch on CUDA
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # for debugging
+        torch.utils.deterministic.fill_uninitialized_memory = False  # only helps debugging
     if world > 1:
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
@@ -61,7 +61,7 @@ def start(device="", patience=600, deterministic=False):
 
 
 def processes():
-    """How many torchrun started, on all machines; 1 without it."""
+    """How many processes torchrun started, on all machines; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -77,7 +77,7 @@ def best_device():
 
 
 def memory(device=""):
-    """Bytes that a run on the device can have; inf on others, which report it themselves."""
+    """Bytes of main memory, on a CPU; inf on other devices, which report a shortage themselves."""
     on_cpu = (device or best_device()).startswith("cpu")
     if not (on_cpu and "SC_PHYS_PAGES" in getattr(os, "sysconf_names", {})):
         return math.inf
@@ -85,7 +85,7 @@ def memory(device=""):
 
 
 def peak_memory(device):
-    """The most bytes that this process has had on the device; on a CPU, in memory altogether."""
+    """Peak bytes of this process on the device; on a CPU, of all its memory."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
@@ -93,19 +93,19 @@ def peak_memory(device):
 
 
 def precision(device, dtype=""):
-    """Of matrix products: bfloat16 where the hardware has it, or as the name of a dtype says."""
+    """The dtype of matrix products: the named one, or "" = bfloat16 if the hardware supports it."""
     if dtype not in ("", "bfloat16", "float32"):
-        raise ValueError(f"dtype {dtype!r}: expected bfloat16, float32 or nothing")
+        raise ValueError(f'dtype {dtype!r}: expected bfloat16, float32 or ""')
     chosen = dtype == "bfloat16" or (not dtype and has_bfloat16(device))
     return torch.bfloat16 if chosen else torch.float32
 
 
 def autocast(device, dtype="", keep=True):
-    """Matrix products in that precision.
+    """Autocast of matrix products to `precision`.
 
-    keep: a weight that requires a gradient is cast once, and its cast kept until the block is left,
-    also where no gradients are computed: weights must not change within it. Else, and others
-    always, are cast at each use.
+    keep: a weight that requires a gradient is cast once and its cast is kept until the block ends,
+    even if no gradients are computed, so weights must not change inside the block. Otherwise, and
+    for other weights always, each use casts again.
     """
     enabled = precision(device, dtype) is torch.bfloat16
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=keep)
@@ -118,7 +118,7 @@ def has_bfloat16(device):
 
 
 def compiles(device, wish, iterations):
-    """Whether to compile; wish None: if there is a compiler, and a run long enough to repay it."""
+    """Whether to compile; wish None: if there is a compiler and the run is long enough for it."""
     if wish is not None or iterations < 500:
         return bool(wish)
     if device.type == "cuda":
@@ -139,15 +139,15 @@ def first_process_first():
 
 
 def any_process(flag, patient=False):
-    """Whether the flag is set on any process, known to all; patient: some may come late."""
+    """Whether the flag is set on any process, told to all; patient: some may be very late."""
     return total([bool(flag)], *(PATIENT if patient else ()))[0] > 0
 
 
 class StopSign:
     """Asks whether any process has been asked to stop: called after each update, on all of them.
 
-    To ask is to wait for all, so several processes do it about ten times a second, by the seconds
-    that their updates took since they asked last.
+    Asking makes all processes wait for each other, so several processes ask about ten times a
+    second, estimated from the duration of the updates since they last asked.
     """
 
     def __init__(self, stop):
@@ -168,21 +168,21 @@ class StopSign:
 
 
 class Recorded:
-    """Calls a function on CUDA, from the fourth call on as one graph that was recorded of it.
+    """Calls a function on CUDA; from the fourth call on, replays a recorded CUDA graph of it.
 
-    The function returns tensors and waits for none; what differs between its calls is in tensors
-    that it reads, and its chance comes from `generator`. Not run on a GPU yet.
+    The function returns tensors and never makes the host wait; what differs between calls is in
+    tensors that it reads, and its random numbers come from `generator`. Not run on a GPU yet.
     """
 
-    EAGER = 3  # calls in which it allocates, compiles and chooses kernels
+    EAGER = 3  # calls without a graph, in which it allocates, compiles and chooses kernels
 
     def __init__(self, generator):
         self.generator, self.calls, self.graph = generator, 0, None
 
     def __call__(self, function):
-        """What function() returns, as copies."""
+        """The results of function(), copied if replayed."""
         self.calls += 1
-        if self.calls <= self.EAGER:  # on a stream of its own, as a recording is
+        if self.calls <= self.EAGER:  # on its own stream, as when recording
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -200,13 +200,13 @@ class Recorded:
 
 @contextlib.contextmanager
 def lost_processes_as_messages(state):
-    """What the transport raises where another process died, or hangs, is shown as one line.
+    """Turns the errors of the transport, when another process has died or hangs, into one line.
 
-    state() -> words on what is left.
+    state() -> what is left, in words.
     """
     try:
         yield
-    except RuntimeError as error:  # gloo's are of no kind of their own
+    except RuntimeError as error:  # gloo's errors have no type of their own
         reason = str(error).splitlines()[0]
         known = isinstance(error, dist.DistError) or any(w in reason.lower() for w in TRANSPORT)
         if not dist.is_initialized() or not known:
@@ -224,10 +224,10 @@ def distributed(module):
 
 
 def split_up(model, device):
-    """Shard a model: weights, gradients and so moments are split over the processes (FSDP2).
+    """Shard a model over the processes (FSDP2): weights, gradients and thus moments.
 
-    A layer is whole on the device while it computes, embedding and head from there to the end of
-    the backward pass. Every backward pass averages the gradients. Buffers are not split.
+    A layer is whole on the device while it computes; embedding and head stay whole until the end of
+    the backward pass. Every backward pass averages the gradients. Buffers are not sharded.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -235,16 +235,16 @@ def split_up(model, device):
     mesh = init_device_mesh(device.type, (processes(),))
     for part in (*model.model.layers, model):
         fully_shard(part, mesh=mesh)
-        # A sum, then divided: gloo may take an average for a sum (pytorch/pytorch, issue 162338).
+        # Sum, then divide: gloo may compute a sum for an average (pytorch/pytorch, issue 162338).
         part.set_force_sum_reduction_for_comms(True)
-    with torch.no_grad():  # what is called first is the root: not a layer, as a cache would
+    with torch.no_grad():  # the first module called becomes the root; a cache would call a layer
         model(torch.zeros(1, 1, dtype=torch.long, device=device))
     model.reshard()
 
 
 @contextlib.contextmanager
 def whole(model):
-    """A sharded model whole on every process: a pass within it waits for no other process."""
+    """Gathers a sharded model on every process, so a pass inside waits for no other process."""
     parts = [part for part in model.modules() if hasattr(part, "unshard")]
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)
@@ -256,12 +256,12 @@ def whole(model):
 
 
 def is_sharded(tensor):
-    """Whether this process holds a part of it: to_local() is that, full_tensor() asks all."""
+    """Whether this process holds only a part, to_local(); full_tensor() is called on all."""
     return hasattr(tensor, "full_tensor")
 
 
 def shared_out(tensor, like):
-    """A whole tensor, sharded if `like` is."""
+    """A whole tensor, or its shards if `like` is sharded."""
     if not is_sharded(like) or not tensor.dim():
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -270,7 +270,7 @@ def shared_out(tensor, like):
 
 
 def synchronised(module, last):
-    """Around a forward and a backward pass: average the gradients at the last of an update only."""
+    """For a forward and backward pass: average gradients only at the last one of an update."""
     wrapped = isinstance(module, DistributedDataParallel)
     return module.no_sync() if wrapped and not last else contextlib.nullcontext()
 
@@ -284,7 +284,7 @@ def total(values, group=None):
 
 
 def gather(state, first_alone=False):
-    """[the state of each process], on every process or on the first; tensors go to the CPU."""
+    """[the state of each process], on every process or only the first; tensors go to the CPU."""
     state = on_cpu(state)
     if not dist.is_initialized():
         return [state]

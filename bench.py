@@ -1,33 +1,33 @@
-"""Speed on this machine: absolute numbers, and ratios of what runs in turn.
+"""Speed on this machine: absolute numbers, and ratios of things measured in turn.
 
     python bench.py
     python bench.py --parts='["text_step"]' --rows=32 --mode=puma > bench.jsonl
 
 step, text_step      training steps of PUMA and of the baseline (random masks, as many hidden), at
                      the paper's Sudoku shape and at that of its text model (125M parameters)
-stages, text_stages  steps of PUMA whose chains have few stages to many, at the same shapes
+stages, text_stages  steps of PUMA with few to many stages per chain, at the same shapes
 sample               solving 9x9 puzzles of about 24 clues, 2 cells per step
 attention            a step with the fused CPU kernel and with plain products (on a CPU only)
 
-Prints a JSON line for the machine, one for each thing that is measured and one for each ratio, as
-soon as it is known; at the end, to stderr, all as a table. What is compared runs in turn, as
-absolute speed drifts with the machine, and each in a process of its own, for its peak memory: on
-CUDA what its tensors take, elsewhere all of the process. Numbers are medians of steps; `from` and
-`to` are those of single rounds. The model has just been made: nothing is sure, and no chain jumps.
+Prints a JSON line for the machine, one per measurement and one per ratio, each as soon as it is
+known; at the end, everything as tables on stderr. Things that are compared run in turn, since
+absolute speed drifts with the machine, and each in its own process, for its peak memory: on CUDA
+that of its tensors, elsewhere that of the whole process. Numbers are medians over steps; `from` and
+`to` are the extreme rounds. The model is untrained: it is confident of nothing, so no chain jumps.
 
 `reference` is a conventional implementation in float32 on a CPU; on other devices it is left out.
-Another can be named: a module that takes the same flags and prints a JSON line with `seconds`,
+You can name another one: a module that takes the same flags and prints a JSON line with `seconds`,
 `sequences_per_second` and `peak_gb`.
 
-tflop_per_second counts products of matrices. A forward pass has for T tokens in rows of L and n
-scored positions, a training step three times as many,
+tflop_per_second counts matrix products. For T tokens in rows of L and n scored positions, a forward
+pass has (and a training step three times as many)
 
     2 N T                 in the layers, whose matrices have N weights
-    4 layers L T dim      in attention: scores, and what they weigh
+    4 layers L T dim      in attention: scores, and weighted values
     2 n V dim             in the head; n: all positions (Sudoku), the hidden ones (text, sampling)
 
-and `share_of_matrix_rate` is that over the rate of large products in the same dtype, measured in
-turn with the steps. On CUDA also, per step: `host_ms` until the host has launched all of it (with
+and `share_of_matrix_rate` divides this by the rate of large products in the same dtype, measured in
+turn with the steps. On CUDA also, per step: `host_ms` until the host has launched everything (with
 its waits for the device), `device_ms` of kernels and copies, and their number, `launches`.
 """
 
@@ -67,15 +67,15 @@ from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
 parts = ["step", "stages", "sample", "attention", "text_step"]
-mode = "compare"  # of step and text_step: puma, mdm, or compare both
+mode = "compare"  # for step and text_step: puma, mdm, or compare both
 reference = "studies.conventional"  # the module to compare with; "" = none
 rows: int | None = None  # per batch; None = 32 (Sudoku), 2 (text)
-k: int | None = None  # the K of a chain, but in the parts on stages; None = 10 (Sudoku), 42 (text)
-rounds = 5  # how often each has its turn
+k: int | None = None  # K of the chains, except in stages; None = 10 (Sudoku), 42 (text)
+rounds = 5  # how many turns each gets
 # -- system --------------------------------------------------------------------------------------
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
-compile: bool | None = None  # True or False; None = where there is a compiler
+compile: bool | None = None  # True or False; None = if there is a compiler
 
 LIMITS = """
     1 <= rows <= 10**6
@@ -83,14 +83,14 @@ LIMITS = """
     1 <= rounds <= 10**6
 """
 MODES = {"compare": ["puma", "mdm"], "puma": ["puma"], "mdm": ["mdm"]}
-STEPS = 8  # of a round, at least
-LARGE = 2048, 8192  # sides of the products that measure the machine: on a CPU, elsewhere
+STEPS = 8  # per round, at least
+LARGE = 2048, 8192  # sizes of the products that measure the machine: on a CPU, elsewhere
 GIB, TERA = 2**30, 1e12
 PROCESSES = multiprocessing.get_context("spawn")
 
 
 class Shape(NamedTuple):
-    """A model and its rows; `words` counts the mask, the last of them. box: of a Sudoku."""
+    """A model and its rows; `words` is the vocabulary, with the mask last. box: of a Sudoku."""
 
     words: int
     length: int
@@ -101,9 +101,9 @@ class Shape(NamedTuple):
     tied: bool
     rows: int
     K: int
-    Ks: tuple  # of the parts on stages
-    buffer: int  # batches of chains that are held at least
-    warmup: int  # steps before any is counted
+    Ks: tuple  # for the parts on stages
+    buffer: int  # least batches of chains held
+    warmup: int  # uncounted steps at the start
     theirs: tuple  # the reference's flags for a step
     prompt: int = 0
     box: tuple | None = None
@@ -129,8 +129,8 @@ class Setting(NamedTuple):
     method: str  # of STREAMS
     K: int
     rows: int
-    batches: int  # of chains that are held
-    short: int  # up to this length attention on a CPU is plain products
+    batches: int  # of chains held
+    short: int  # up to this length, attention on a CPU is plain products
     device: str
     dtype: str
     compile: bool | None
@@ -149,12 +149,12 @@ def main():
                 print(json.dumps(lines[-1]), flush=True)
     except KeyboardInterrupt:
         raise SystemExit("interrupted") from None
-    finally:  # of what is finished
+    finally:  # what is finished
         print(markdown(lines), file=sys.stderr)
 
 
 def check():
-    """Raise ValueError for settings that nothing can be measured with."""
+    """Raise ValueError for invalid settings."""
     if not parts:
         raise ValueError(f"parts is empty: expected some of {', '.join(PARTS)}")
     if strange := [part for part in parts if part not in PARTS]:
@@ -169,12 +169,12 @@ def check():
 def is_module(name):
     try:
         return find_spec(name) is not None
-    except (ImportError, ValueError):  # of its package; no name at all
+    except (ImportError, ValueError):  # no such package; not a module's name
         return False
 
 
 def machine(where):
-    """What runs, and on what: the first line."""
+    """The first line: hardware, threads, dtype, whether compiled."""
     cuda = where.type == "cuda"
     return {
         "device": str(where),
@@ -212,9 +212,9 @@ def step(shape, where):
 
 
 def stages(shape, where):
-    """With as many chains in the buffer for all: those that the most stages need.
+    """Compare numbers of stages, with the same number of chains: what the most stages need.
 
-    A chain with few stages hides a little more: its first state is all masks.
+    A chain with few stages hides a little more: its first state is fully masked.
     """
     base = setting(shape, where)
     many = {K: stages_of(base.shape.length, K) for K in base.shape.Ks}
@@ -228,7 +228,7 @@ def stages(shape, where):
 
 
 def attention(where):
-    """Of the compiled step: the kernel is chosen when it is traced."""
+    """Compare attention kernels; a compiled step fixes its kernel when traced."""
     if where.type != "cpu":
         return
     base = setting("sudoku", where)
@@ -272,15 +272,15 @@ def puzzles(box):
 
 
 def batches_for(s, stages, rows):
-    """So that there is a chain for each stage: then half is hidden in the mean."""
+    """Enough batches for a chain at each stage, so that half is hidden on average."""
     return max(s.buffer, math.ceil(stages / rows))
 
 
 # -- measuring in turn -----------------------------------------------------------------------------
 def in_turn(label, settings, after_round=lambda: None):
-    """Train with each of {name: Setting} in a process of its own: [Taken].
+    """Train with each of {name: Setting}, each in its own process: [Taken].
 
-    On a CPU the turn changes with each step, elsewhere with each round, so that the host may run
+    On a CPU they take turns after each step, elsewhere after each round, so that the host can run
     ahead of the device. The baseline hides as many tokens as the one before it.
     """
     taken = [Taken(name, one) for name, one in settings.items()]
@@ -310,7 +310,7 @@ def in_turn(label, settings, after_round=lambda: None):
 
 
 class Taken:
-    """What a process measures: seconds and hidden tokens of each step, [round][step]."""
+    """What one process measures: seconds [round][step], hidden tokens [step]."""
 
     def __init__(self, name, setting):
         self.name, self.setting = name, setting
@@ -321,7 +321,7 @@ class Taken:
         self.rates.append(rate)
 
     def take(self, steps, hidden):
-        """Steps with that many hidden tokens, as they came before: those of these steps."""
+        """Run steps, with that many hidden tokens if given; return their hidden tokens."""
         seconds, hidden = self.process.ask("steps", steps, hidden)
         self.seconds[-1] += seconds
         self.hidden += [sum(counts) for counts in hidden]
@@ -332,7 +332,7 @@ class Taken:
         self.launches = self.process.ask("launches")
 
     def medians(self):
-        """Seconds of a step, of each round."""
+        """The median seconds of a step in each round."""
         return [statistics.median(seconds) for seconds in self.seconds]
 
     def numbers(self):
@@ -352,7 +352,7 @@ class Taken:
 
 
 class Reference:
-    """The reference's answers to the same flags; none where there is nothing to compare with."""
+    """The reference's results for the same flags; none if there is nothing to compare with."""
 
     def __init__(self, where, *flags):
         self.command = [sys.executable, "-m", reference, *flags]
@@ -368,25 +368,25 @@ class Reference:
         return [found[name] for found in self.found]
 
     def numbers(self, unit="step"):
-        """unit: what its seconds are of."""
+        """unit: what its seconds measure."""
         names = "seconds", "sequences_per_second", "peak_gb"
         seconds, rate, peak = (short(statistics.median(self.all(name))) for name in names)
         milliseconds = {f"ms_per_{unit}": short(1e3 * seconds)}
         return {"what": "reference"} | milliseconds | {names[1]: rate, names[2]: peak}
 
 
-# -- a process of its own --------------------------------------------------------------------------
+# -- one process per measurement -------------------------------------------------------------------
 class Alone:
-    """kind(setting), made in a process of its own, which ends with the block, or with this one.
+    """kind(setting), created in its own process, which ends with the block or with this process.
 
-    ask("name", ...) calls its method there. Raises RuntimeError where the process has failed.
+    ask("name", ...) calls its method there. Raises RuntimeError if the process has failed.
     """
 
     def __init__(self, kind, setting):
         self.pipe, theirs = PROCESSES.Pipe()
         given = theirs, kind, setting, torch.get_num_threads()
         self.process = PROCESSES.Process(target=serve, args=given, daemon=True)
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as it starts: we end it
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: we end the process
         self.process.start()
         signal.signal(signal.SIGINT, handler)
         theirs.close()
@@ -395,7 +395,7 @@ class Alone:
         return self
 
     def __exit__(self, failed, *_):
-        self.pipe.close()  # on which it ends, and clears up after the compiler
+        self.pipe.close()  # then it ends, and cleans up after the compiler
         self.process.join(0 if failed else 60)
         self.process.kill()
         self.process.join()
@@ -405,7 +405,7 @@ class Alone:
             self.pipe.send((name, args))
             return self.pipe.recv()
         except (EOFError, OSError):
-            raise RuntimeError("what measures has ended; above is why") from None
+            raise RuntimeError("the measuring process has died; see its error above") from None
 
 
 def serve(pipe, kind, setting, threads):
@@ -413,14 +413,14 @@ def serve(pipe, kind, setting, threads):
     torch.manual_seed(0)
     backend.start(setting.device)
     made = kind(setting)
-    with contextlib.suppress(EOFError, OSError):  # whoever asks was killed
+    with contextlib.suppress(EOFError, OSError):  # the asking process was killed
         while True:
             name, args = pipe.recv()
             pipe.send(getattr(made, name)(*args))
 
 
 class Trainer:
-    """Training steps, as train.py takes them but for the averaged weights, with either stream."""
+    """Training steps as in train.py, but without averaged weights, with either stream."""
 
     def __init__(self, setting):
         s, self.where = setting.shape, torch.device(setting.device)
@@ -441,9 +441,9 @@ class Trainer:
     def steps(self, n, hidden=None):
         """n steps: the seconds of each, and how many tokens of each row are hidden, [n][B].
 
-        hidden: how many it is to be, where the stream is the baseline.
+        hidden: how many to hide, if the stream is the baseline.
         """
-        self.stream.given = list(hidden or ())  # chains do not look at it
+        self.stream.given = list(hidden or ())  # chains ignore it
         marks, counts = [mark(self.where)], []
         for _ in range(n):
             counts.append(self.step())
@@ -465,7 +465,7 @@ class Trainer:
         return backend.peak_memory(self.where)
 
     def launches(self):
-        """Of a step on CUDA: ms of the host and of the device, and what it launches."""
+        """For a step on CUDA: ms of the host and of the device, and the number of launches."""
         if self.where.type != "cuda":
             return {}
         synchronise(self.where)
@@ -482,7 +482,7 @@ class Trainer:
 
 
 def on_device(events, steps):
-    """Of a step, from a profiler's events: ms of kernels and copies, and their number."""
+    """Per step, from a profiler's events: ms of kernels and copies, and their number."""
     ran = [e for e in events if e.device_type == DeviceType.CUDA and not e.is_user_annotation]
     busy = sum(e.time_range.elapsed_us() for e in ran)
     return {"device_ms": short(busy / 1e3 / steps), "launches": short(len(ran) / steps)}
@@ -497,7 +497,7 @@ def random_masks(setting, *given):
 
 
 class GivenCounts(RandomMasking):
-    """The baseline, with as many hidden tokens per row as `given` says of the next batches."""
+    """The baseline, with the hidden tokens per row that `given` lists for the next batches."""
 
     def hide(self, prompt, block):
         if not self.given:
@@ -517,14 +517,14 @@ class Solver:
         x0, prompt = (torch.as_tensor(part, device=self.where) for part in every)
         self.hidden = ~prompt
         self.x = x0.long().masked_fill(self.hidden, self.model.mask_token)
-        self.tokens = 0  # that went through the model
+        self.tokens = 0  # tokens that went through the model
         self.model.register_forward_pre_hook(self.count)
 
     def count(self, model, inputs):
         self.tokens += inputs[0].numel()
 
     def solve(self):
-        """Seconds, forward passes and FLOP of solving all."""
+        """Seconds, forward passes and FLOP of solving all puzzles."""
         start, self.tokens = mark(self.where), 0
         with self.autocast:
             _, at, passes = generate(self.model, self.x, self.hidden, Sampler(), batch_size=128)
@@ -590,7 +590,7 @@ class Noise:
 
 
 def mark(where):
-    """A point in time; on CUDA in its queue of work, for which nobody waits here."""
+    """A point in time; on CUDA an event in its queue, without waiting."""
     if where.type == "cuda":
         event = torch.cuda.Event(enable_timing=True)
         event.record()
@@ -614,20 +614,20 @@ def synchronise(where):
 
 # -- numbers ---------------------------------------------------------------------------------------
 def forward_flop(s, tokens, scored):
-    """Of a forward pass: see the docstring above."""
+    """FLOP of a forward pass, as in the module's docstring."""
     weights = s.layers * (4 * s.dim**2 + 3 * s.dim * s.mlp)
     attention = 4 * s.layers * s.length * tokens * s.dim
     return 2 * weights * tokens + attention + 2 * scored * s.words * s.dim
 
 
 def step_flop(s, rows, hidden):
-    """Of a training step on that many rows and hidden tokens: backward is twice the forward."""
+    """FLOP of a training step: a backward pass costs twice the forward pass."""
     tokens = rows * s.length
     return 3 * forward_flop(s, tokens, tokens if s.words <= DENSE else hidden)
 
 
 def throughput(rates, limits):
-    """Of FLOP per second, of each step and of large products beside them."""
+    """Medians of FLOP per second: of the steps, and of large products measured beside them."""
     rate, limit = statistics.median(rates), statistics.median(limits)
     names = "tflop_per_second", "matrix_tflop_per_second", "share_of_matrix_rate"
     values = rate / TERA, limit / TERA, rate / limit
@@ -635,7 +635,7 @@ def throughput(rates, limits):
 
 
 def ratio(name, ours, theirs):
-    """Of numbers that were measured in turn."""
+    """Ratios of numbers measured in turn."""
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     low, high = min(ratios), max(ratios)
     numbers = {"median": statistics.median(ratios), "from": low, "to": high}
@@ -643,7 +643,7 @@ def ratio(name, ours, theirs):
 
 
 def short(number):
-    """To four digits."""
+    """Rounded to four digits."""
     return float(f"{number:.4g}")
 
 

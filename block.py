@@ -1,10 +1,10 @@
 """Block diffusion's contexts: every block of a row holds a chain of its own.
 
-To Algorithm 1 (puma.step) a block is a row, given the clean blocks before it (arXiv 2503.09573;
-paper, section 4.4). All blocks of an example are trained in one pass, so they come and go together,
-although with tau their chains differ in length. An example stays for `stages` visits, the most
-that a chain can take; a block that ends earlier keeps its last state until then, so that it always
-has something to predict. Blocks that are wholly prompt take no part.
+To Algorithm 1 (puma.step) a block is a row, (B, L) -> (B * blocks, block), given the clean blocks
+before it (arXiv 2503.09573; paper, section 4.4). All blocks of an example are trained in one pass,
+so they come and go together, although with tau their chains differ in length. An example stays for
+`stages` visits, the most that a chain can take; a block that ends earlier keeps its last state
+until then, so it always has something to predict. Blocks that are wholly prompt take no part.
 
 The number of visits must be fixed, and so must the number of chains. If an example left when its
 slowest block ended, then the later blocks, which see the clean tokens of earlier ones, would
@@ -14,6 +14,8 @@ what it hides, and the minimiser would change (Proposition 2 needs p(z | x0) to 
 x0 that agree with z). Whether a state is the last of its chain depends only on what is visible. If
 a single block takes part, no other block sees its tokens, so the example leaves when that block
 ends, as in puma.py.
+
+Not here: attention between blocks (model.py), sampling block by block (sample.py, cache.py).
 """
 
 import torch
@@ -36,10 +38,10 @@ class BlockUnmasking(Buffer):
     """Chains in blocks: PUMA's stream for block diffusion.
 
     block_schedule: (iteration, size) pairs; sizes divide the length. A chain has
-    round(size / K) stages, at least 2, or 1 in blocks of one token. The others as in
+    round(size / K) stages, at least 2, or 1 in blocks of one token. Other arguments as in
     puma.ProgressiveUnmasking.
 
-    State: as Buffer's, with stage (batches, B, blocks); age (batches, B), an example's visits.
+    State: Buffer's, but stage (batches, B, blocks); and age (batches, B), the visits of an example.
     """
 
     STATE = (*Buffer.STATE, "age")
@@ -53,9 +55,9 @@ class BlockUnmasking(Buffer):
         self.start_chains()
 
     def start_chains(self, old=None, hidden=None):
-        """Chains of the present size, spread evenly over the stages.
+        """Start chains of the current block size, spread evenly over the stages.
 
-        Old ones, of other processes, begin anew too: they may have had another size.
+        `old` chains, of other processes, start over too: they may have had another block size.
         """
         self.age, self.hidden = self.first_states()
         self.stage = self.of_blocks(self.age)
@@ -69,7 +71,7 @@ class BlockUnmasking(Buffer):
     def prepare(self, iteration):
         self.queue.top_up()
         block, stages = self.sizes_at(iteration)
-        if block != self.block:  # chains of the old size are of no use; their examples stay
+        if block != self.block:  # chains of the old size are useless; their examples stay
             self.block = block
             self.set_stages(stages)
             self.start_chains()
@@ -90,19 +92,19 @@ class BlockUnmasking(Buffer):
         self.stage.copy_(stage_of(revealed, effective, stages).view_as(self.stage))
 
     def advance(self, score, confidence):
-        """Reveal true tokens in every block, replace the examples whose time is over."""
+        """Reveal true tokens in every block, replace the examples that have finished."""
         self.end_visit(score, confidence)
         self.move(score, confidence, uniform(score.numel() // self.block, self.generator))
 
     def move(self, score, confidence, r):
-        """`advance` without its chance, r (B * blocks,)."""
+        """`advance` after its random draw, r (B * blocks,)."""
         x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
         effective = (~self.rows(prompt)).sum(1)
         after, next_stage, ended = step(
             self.rows(hidden), stage.flatten(), effective, self.rows(score), self.rows(confidence),
             r, self.stages, self.tau,
         )  # fmt: skip
-        after = torch.where(ended[:, None], self.rows(hidden), after)  # its last state stays
+        after = torch.where(ended[:, None], self.rows(hidden), after)  # keep the last state
         next_stage = torch.where(ended, stage.flatten(), next_stage)
 
         takes_part = (effective > 0).view_as(stage)  # (B, blocks)
@@ -113,15 +115,15 @@ class BlockUnmasking(Buffer):
         self.leave(**state, age=age.masked_fill(over, 0))
 
     def rows(self, t):
-        """(..., L) -> (rows, block): every block a row."""
+        """(..., L) -> (rows, block): every block becomes a row."""
         return t.reshape(-1, self.block)
 
     def of_blocks(self, counts):
-        """Counts of rows (...) -> of their blocks (..., blocks)."""
+        """Counts of rows (...), repeated for each of their blocks (..., blocks)."""
         return counts[..., None].repeat_interleave(self.x0.shape[-1] // self.block, -1)
 
     def sizes_at(self, iteration):
-        """Tokens of a block, and stages of its chain."""
+        """Tokens per block, and stages per chain."""
         block = value_at(self.block_schedule, iteration)
         return block, stages_of(block, value_at(self.k_schedule, iteration))
 

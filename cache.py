@@ -1,9 +1,10 @@
 """A key-value cache: what a model computed for finished tokens, kept while it fills in later ones.
 
 In block diffusion (arXiv 2503.09573) the tokens of a block see their own block and the finished
-ones before it, never a later one. So the keys and values of a finished block never change, and the
-states of the block in work are the same, up to rounding, as those from the whole sequence.
-A causal model is the case of blocks of one token.
+blocks before it, never a later one. So the keys and values of a finished block never change, and
+the states (B, block, dim) of the current block equal, up to rounding, those of a pass over the
+whole sequence. A causal model is the case of blocks of one token.
+Not here: which tokens are filled in (sample.py), attention while training (model.py).
 """
 
 import torch
@@ -12,7 +13,7 @@ from model import attend
 
 
 class Cache:
-    """Finished tokens of B rows, `start` of them: whole blocks of `block` tokens, 1 if causal.
+    """The `start` finished tokens of B rows: whole blocks of `block` tokens, 1 if causal.
 
     Keys and values of all layers take 2 * layers * B * length * kv_heads * head width numbers.
     """
@@ -22,14 +23,14 @@ class Cache:
         self.start, self.passes, self.kept, self.before = 0, 0, {}, None
 
     def states(self, x):
-        """x (B, block), the tokens of the next block so far -> (B, block, dim): row i scores i."""
+        """x (B, block), the next block as it is now -> (B, block, dim): row i scores token i."""
         if self.model.shifted and x.shape[1] == 1 and self.start > 0:
             return self.before  # the state of the last finished token: no pass is needed
         h = self.run(x)
         return self.model.aligned(h, self.before if self.start > 0 else self.model.first(h))
 
     def keep(self, x):
-        """x (B, n): the next blocks, finished."""
+        """Append finished blocks, x (B, n)."""
         self.before = self.run(x)[:, -1:]
         self.start += x.shape[1]
 
@@ -38,10 +39,10 @@ class Cache:
         return self.model.model(x, slice(self.start, self.start + x.shape[1]), self.attention)
 
     def attention(self, layer, q, k, v):
-        """Queries of new tokens see the kept keys and the new ones up to their own block.
+        """Queries of new tokens see the kept keys, and the new keys up to their own block.
 
-        New pairs are stored behind the kept ones; those of an unfinished block are overwritten by
-        the next pass.
+        New keys and values are stored after the kept ones; the next pass overwrites those of an
+        unfinished block.
         """
         end = self.start + k.shape[2]
         if layer not in self.kept:
@@ -51,7 +52,7 @@ class Cache:
         for store, new in zip(self.kept[layer], (k, v), strict=True):
             store[:, :, self.start : end] = new
         keys, values = (store[:, :, :end] for store in self.kept[layer])
-        if k.shape[2] == self.block:  # sees all that is there
+        if k.shape[2] == self.block:  # one block sees everything so far
             return attend(q, keys, values)
         block = torch.arange(end, device=q.device) // self.block
         return attend(q, keys, values, visible=block <= block[self.start :, None])

@@ -1,15 +1,16 @@
-"""Checkpoints: everything that a run is, in one file, written so that a kill never leaves half.
+"""Checkpoints: the complete state of a run in one file, which a kill never leaves half-written.
 
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`,
-`block` (the size of block diffusion's blocks by then, 0 = none), `model`, `ema` if there is one,
+`block` (the current size of block diffusion's blocks, 0 = none), `model`, `ema` if there is one,
 `optimizer`, and one entry per process in `ranks` (its stream of contexts and its random states,
-about 30 KB for 256 chains of 512 tokens). Of a run with LoRA `model` is the adapters alone, and the
-base is read from where `init_from` says. A running run writes them in the background, from a copy.
+about 30 KB for 256 chains of 512 tokens). With LoRA, `model` holds the adapters alone, and the base
+model is read from the source that `init_from` names. A run writes checkpoints in the background,
+from a copy.
 
 `torch.load(weights_only=True)` reads it, so opening one never runs code; the archive's checksums
-are compared and weights that are not finite are refused. But a stranger's configuration names files
-that sample.py and eval.py then read (`data_file`, `data_dir`, a pretrained model in `init_from`)
-and how much data they generate (`train_examples`).
+are compared, and weights that are not finite are refused. But a stranger's configuration decides
+which files sample.py and eval.py then read (`data_file`, `data_dir`, a pretrained model in
+`init_from`) and how much data they generate (`train_examples`).
 """
 
 import functools
@@ -31,28 +32,28 @@ import backend
 from model import Transformer
 from record import appearing, identity, say
 
-# What a resumed run may have otherwise than the saved one (and all settings of evaluation).
+# Settings that may differ when a run is resumed (as may all settings of evaluation).
 MAY_CHANGE = (
     "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "patience",
     "track", "watch",
 )  # fmt: skip
-# What a run that goes on elsewhere must keep, too: the order of the data, and what weights and
-# optimizer state belong to. (That the data are the same is compared with the data themselves.)
+# Settings that must stay the same even with --init_from=continue: the data order, and the shape of
+# weights and optimizer state. (That the data is the same is checked on the data itself.)
 MUST_KEEP = (
     "seed", "dataset", "dim", "layers", "heads", "kv_heads", "mlp", "theta", "tied", "muon",
     "lora_rank", "lora_alpha",
 )  # fmt: skip
-DAMAGED = "use a copy of it, or start anew"  # what to do
+DAMAGED = "use a copy of it, or start a new run"  # what to do
 
 
 def save(state, path):
-    """The file is the old one or the new one, whatever happens. Its folder is this run's alone.
+    """Leave the old file or the new one, whatever happens. Its folder must be this run's alone.
 
-    Raises OSError that says why it cannot be written.
+    Raises OSError, with the reason, if it cannot be written.
     """
     try:
         for left in path.parent.glob(f"{path.name}.*.tmp"):
-            left.unlink()  # of a process that was killed while it wrote
+            left.unlink()  # left by a process that was killed while writing
         with appearing(path) as partial, open(partial, "wb") as file:
             torch.save(state, file)
     except (OSError, RuntimeError) as error:  # torch hides the first behind the second
@@ -66,17 +67,17 @@ def save(state, path):
 def load(path):
     """The state in a file, its tensors memory-mapped.
 
-    Raises FileNotFoundError if the file is missing; ValueError if a byte of it is damaged, if it is
-    no checkpoint, or if weights are not finite.
+    Raises FileNotFoundError if the file is missing; ValueError if any byte of it is damaged, if it
+    is not a checkpoint, or if weights are not finite.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no checkpoint {path}: train first, or give the run's out_dir")
+        raise FileNotFoundError(f"no checkpoint {path}: train first, or give a run's --out_dir")
     try:
         check_archive(path)
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except Exception as error:  # of many kinds: it may be any file
+    except Exception as error:  # of many types: it may be any file
         reason = f"{error}" if type(error) is ValueError else type(error).__name__
-        raise ValueError(f"{path} is damaged or no checkpoint ({reason}): {DAMAGED}") from None
+        raise ValueError(f"{path} is damaged or not a checkpoint ({reason}): {DAMAGED}") from None
     try:
         check_form(state)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -89,9 +90,9 @@ def check_archive(path):
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
         if any(each.compress_type != zipfile.ZIP_STORED for each in entries):
-            raise ValueError("torch.save does not compress")  # and this may be a bomb
+            raise ValueError("it is compressed, as torch.save never does")  # maybe a zip bomb
         if sum(each.file_size for each in entries) > Path(path).stat().st_size:
-            raise ValueError("it claims more than it holds")
+            raise ValueError("its entries claim to be larger than the file")
     with (
         open(path, "rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
@@ -105,7 +106,7 @@ def check_archive(path):
 
 
 def has_its_checksum(data, entry):
-    """Whether the bytes of an entry of a zip archive, in memory, are those that were written."""
+    """Whether the bytes of an entry of a zip archive in memory match its checksum."""
     header = data[entry.header_offset : entry.header_offset + 30]
     start = entry.header_offset + len(header) + sum(struct.unpack("<HH", header[-4:]))
     with memoryview(data) as whole, whole[start : start + entry.file_size] as part:
@@ -113,7 +114,7 @@ def has_its_checksum(data, entry):
 
 
 def check_form(state):
-    """Raise ValueError, TypeError or KeyError where a state is not that of a run."""
+    """Raise ValueError, TypeError or KeyError if a state is not that of a run."""
     if not isinstance(state, dict):
         raise ValueError(f"expected a dictionary, got {type(state).__name__}")
     for name, kind in dict(iteration=int, block=int, config=dict, model_args=dict).items():
@@ -125,14 +126,14 @@ def check_form(state):
     if not found:
         raise ValueError("it has no weights")
     if not is_finite(found):
-        raise ValueError("weights are not finite, or one number stands for many")
+        raise ValueError("weights are not finite, or share memory within a tensor")
     if not state["config"].get("lora_rank"):  # adapters are compared with their base model
         for weights in found.values():
             check_sizes(state["model_args"], weights.values())
 
 
 def check_sizes(model_args, weights):
-    """Raise ValueError or TypeError unless such a model is about as large as its weights."""
+    """Raise ValueError or TypeError unless model_args describe a model with weights like these."""
     inspect.signature(Transformer).bind(**model_args)
     sizes = [model_args[name] for name in ("vocab_size", "dim", "layers", "heads", "mlp", "length")]
     if not all(type(size) is int and 0 < size < 1 << 24 for size in sizes):
@@ -151,12 +152,12 @@ def check_sizes(model_args, weights):
 
 
 def fill(model, weights):
-    """Load the weights into the model. Raises ValueError where they are those of another one."""
+    """Load the weights into the model. Raises ValueError if they are another model's."""
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
         why = " ".join(str(error).split("\n\t")[1:])
-        raise ValueError(f"the weights are not those of the model: {why:.200}") from None
+        raise ValueError(f"the weights do not fit the model: {why:.200}") from None
 
 
 def is_finite(state):
@@ -166,15 +167,15 @@ def is_finite(state):
     if not isinstance(state, torch.Tensor) or not state.is_floating_point():
         return True
     state = state.to_local() if backend.is_sharded(state) else state
-    # A sum is one pass, and overflows only where the slow question answers it.
+    # A sum is one pass; if it overflows, the slower test decides.
     one_pass = state.is_contiguous() and state.sum(dtype=torch.float32).isfinite()
     return bool(one_pass or (state.is_contiguous() and state.isfinite().all()))
 
 
 def archive(folder):
-    """Move a run, with what was measured of it, into a new folder inside its own; that folder.
+    """Move a run, with its measurements, into a new folder inside its own, and return that.
 
-    It is a run's folder too: every script takes it as out_dir.
+    The new folder is a run's folder too: every script takes it as out_dir.
     """
     names = (folder / f"before.{number}" for number in itertools.count(1))
     kept = next(path for path in names if not path.exists())
@@ -186,7 +187,7 @@ def archive(folder):
 
 
 class Configuration(dict):
-    """The settings of a saved run; one that it lacks is a mistake in the file, not in the code."""
+    """The settings of a saved run; a missing one is an error in the file, not in the code."""
 
     def __missing__(self, key):
         raise ValueError(f"the configuration in the checkpoint lacks {key}")
@@ -204,7 +205,7 @@ class Saved(NamedTuple):
 def load_model(path, device="cpu", length=0):
     """The Saved model of a checkpoint, or of weights that a run kept.
 
-    length: of the longest sequence, if that is more than in training.
+    length: the longest sequence, if longer than in training.
     """
     state = load(path)
     args = state["model_args"]
@@ -236,10 +237,9 @@ def checksum(model):
 
 
 def weights(out_dir):
-    """The averaged weights that a run kept along the way, as files in order, or its checkpoint.
+    """Files of averaged weights that a run kept, in order, or its checkpoint; and the first loaded.
 
-    And the first one as a Saved model. All are read, so that a damaged one is refused before work
-    begins. Raises ValueError for it.
+    All are read, so that a damaged one is refused, with a ValueError, before work begins.
     """
     files = sorted(Path(out_dir, "weights").glob("*.pt")) or [Path(out_dir, "checkpoint.pt")]
     for file in reversed(files):
@@ -248,18 +248,17 @@ def weights(out_dir):
 
 
 def starting_point(source, model_args):
-    """Another run's averaged weights to start from, and model_args that suit them.
+    """Another run's averaged weights to start from, and the model_args for them.
 
-    An autoregressive run starts one with masks: attention becomes bidirectional, logits stay
-    `shifted`. The mask embedding was never trained, so it is set to the mean of all others: "some
-    unknown token".
+    If that run was autoregressive, attention becomes bidirectional and logits stay `shifted`. Its
+    mask embedding was never trained, so it is set to the mean of all others: "some unknown token".
 
-    Raises ValueError where the architectures differ.
+    Raises ValueError if the architectures differ.
     """
     state = load(source)
     if state["config"].get("lora_rank"):
         raise ValueError(
-            f"{source} has adapters only: start from what pretrained.export --merge writes"
+            f"{source} has only adapters: start from the output of pretrained.export --merge"
         )
     theirs = state["model_args"]
     differ = [key for key in model_args if model_args[key] != theirs[key]]
@@ -288,14 +287,14 @@ def set_random_states(states):
 
 # -- saving and resuming a run ---------------------------------------------------------------------
 class Keeper:
-    """Saves a run and restores it. parts: what has a state_dict, by name; data: a fingerprint.
+    """Saves and restores a run. parts: {name: object with a state_dict}; data: a fingerprint.
 
     lock: the record.Lock on the run's folder, on the first process. `saved` is the iteration of the
-    latest checkpoint; `pending`, of the one that is being written, or None; `behind`, whether a
-    later one than `saved` could not be written. All three are the same on every process.
+    latest checkpoint; `pending`, that of the one being written, or None; `behind`, whether a
+    checkpoint later than `saved` could not be written. All three are the same on every process.
     """
 
-    TRIES = 30  # to write the last one, a second apart
+    TRIES = 30  # attempts to write the last one, a second apart
 
     def __init__(self, folder, lock, config, model_args, parts, stream, data, device, rank):
         self.folder, self.path = folder, folder / "checkpoint.pt"
@@ -306,9 +305,9 @@ class Keeper:
         self.writer, self.written = ThreadPoolExecutor(1), None
 
     def save_checkpoint(self, iteration, block):
-        """checkpoint.pt: everything. Every process calls it, the first one writes.
+        """Write checkpoint.pt, with everything. Every process calls this, the first one writes.
 
-        Raises OSError where it cannot, ValueError where another run has taken the folder.
+        Raises OSError if it cannot write, ValueError if another run has taken the folder.
         """
         self.start_writing(iteration, block)
         if self.written:
@@ -316,7 +315,7 @@ class Keeper:
         self.pending = None
 
     def start_writing(self, iteration, block):
-        """Have checkpoint.pt written, on the first process, from a copy of what it holds now."""
+        """Start writing checkpoint.pt, on the first process, from a copy of the present state."""
         of_rank = {"stream": self.stream.state_dict(), **random_states()}
         ranks, self.pending = backend.gather(of_rank, first_alone=True), iteration
         state = {name: part.state_dict() for name, part in self.parts.items()}
@@ -332,15 +331,15 @@ class Keeper:
         self.lock.ours = identity(self.path)
 
     def keep_checkpoint(self, iteration, block):
-        """A checkpoint in the background, once the one before it is written; see `settle`."""
+        """Write a checkpoint in the background, after the one before it; see `settle`."""
         self.settle()
         self.start_writing(iteration, block)
 
     def settle(self, wait=True):
-        """Learn whether the pending checkpoint could be written; where not, say why.
+        """Find out whether the pending checkpoint was written; if it failed, say why.
 
-        Every process calls it. wait: until it is; else perhaps at a later call. Raises SystemExit
-        where another run has taken the folder.
+        Every process calls this. wait: until it is written; else leave that to a later call. Raises
+        SystemExit if another run has taken the folder.
         """
         if self.pending is None:
             return
@@ -355,14 +354,14 @@ class Keeper:
         except OSError as error:
             failed = str(error)
         if failed and not self.behind:
-            say(f"{failed}; {self.latest()}, the run goes on and tries again")
-        self.behind = backend.any_process(failed, patient=True)  # the first one may write for long
+            say(f"{failed}; {self.latest()}, the run continues and tries again")
+        self.behind = backend.any_process(failed, patient=True)  # the first may take long to write
         if not self.behind:
             self.saved = self.pending
         self.pending = None
 
     def finish(self, iteration, block):
-        """The last checkpoint of a run. Raises SystemExit where it cannot be written in time."""
+        """Write the last checkpoint of a run. Raises SystemExit if it cannot in time."""
         self.settle()
         for _ in range(self.TRIES):
             if not self.behind:
@@ -374,25 +373,25 @@ class Keeper:
             raise SystemExit(f"the weights of iteration {iteration} are lost; {self.latest()}")
 
     def latest(self):
-        """Words on what is left where a run ends early."""
+        """What is left when a run ends early, in words."""
         if not self.path.exists():
             return f"{self.path} is gone"
         pending = self.written and self.pending is not None  # then wait for it
         saved = self.pending if pending and not self.written.exception() else self.saved
-        return f"{self.path} of iteration {saved} is whole"
+        return f"{self.path} of iteration {saved} is intact"
 
     def save_weights(self, iteration, block):
-        """weights/<iteration>.pt: the averaged weights alone."""
+        """Write weights/<iteration>.pt: the averaged weights alone."""
         weights = copied(self.parts.get("ema", self.parts["model"]).state_dict(), self.rank == 0)
         if self.rank == 0:
             state = {"ema": weights} | self.about(iteration, block)
             try:
                 save(state, self.folder / "weights" / f"{iteration:06d}.pt")
             except OSError as error:
-                say(f"{error}; the run goes on without these weights")
+                say(f"{error}; the run continues without these weights")
 
     def is_finite(self):
-        """Whether what a checkpoint would hold is: weights, averages, optimizer."""
+        """Whether everything to be saved is finite: weights, averages, optimizer state."""
         return all(is_finite(part.state_dict()) for part in self.parts.values())
 
     def about(self, iteration, block):
@@ -400,10 +399,10 @@ class Keeper:
         return about | {"model_args": self.model_args}
 
     def restore(self, saved, changes):
-        """Put everything back as the checkpoint has it.
+        """Restore everything from the checkpoint.
 
-        Where there are changes, chains and data order are shared out anew instead, with new
-        randomness. Raises ValueError if the training data are others, or parts do not fit.
+        With changes, chains and data order are redistributed instead, with new random states.
+        Raises ValueError if the training data differs, or parts do not fit.
         """
         if saved["data"] != self.data:
             raise ValueError("a resumed run must keep its data: the training examples differ")
@@ -424,7 +423,7 @@ class Keeper:
         except (LookupError, TypeError, AttributeError, RuntimeError) as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
             raise ValueError(
-                f"{self.path} has parts of another form ({reason}): {DAMAGED}"
+                f"{self.path} has parts of the wrong form ({reason}): {DAMAGED}"
             ) from None
         if changes:
             self.stream.share_out(streams)
@@ -434,9 +433,10 @@ class Keeper:
 
 
 def copied(state, here=True, copies=None):
-    """Nested dictionaries and lists with copies of their tensors on the CPU; shared ones shared.
+    """Nested dictionaries and lists with tensors copied to the CPU; shared tensors stay shared.
 
-    Of sharded ones, one at a time, they are whole: every process calls it. here: False = no copies.
+    Sharded tensors are gathered whole, one at a time, so every process calls this. here: False = no
+    copies on this process.
     """
     copies = {} if copies is None else copies
     if isinstance(state, dict):
@@ -457,7 +457,7 @@ def copied(state, here=True, copies=None):
 
 
 def load_optimizer(optimizer, state):
-    """Its moments; learning rate and the like stay those of this run. Raises IndexError."""
+    """Load its moments; learning rate and the like stay those of this run. Raises IndexError."""
     own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     moments = {
@@ -476,8 +476,8 @@ def load_optimizer(optimizer, state):
 
 
 def differences(saved, config, world, device):
-    """{setting: (saved, now)} of what differs for training; processes and device are two more."""
-    known = dict.fromkeys([*config, *saved["config"]])  # also what is no setting any more
+    """{setting: (saved, now)} of training settings that differ; also processes and device."""
+    known = dict.fromkeys([*config, *saved["config"]])  # also settings that no longer exist
     names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
     now = {key: config.get(key) for key in names} | {"processes": world, "device": device.type}
     was = dict(saved["config"]) | {"processes": len(saved["ranks"]), "device": saved["device"]}
@@ -485,20 +485,20 @@ def differences(saved, config, world, device):
 
 
 def load_whole(path):
-    """The state in a checkpoint, which holds more than weights. Raises ValueError where not."""
+    """The state in a checkpoint. Raises ValueError if it holds only weights."""
     state = load(path)
     whole = {"model", "optimizer", "ranks", "device", "data"}
     if missing := whole - state.keys():
-        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds weights alone")
+        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds only weights")
     if type(state["ranks"]) is not list or type(state["config"].get("init_from", "")) is not str:
         raise ValueError(f"{path} is not a checkpoint of this program: ranks or init_from")
     return state
 
 
 def check_resumable(saved, config, changes, anywhere):
-    """Raise ValueError where a run cannot go on from the saved one with what has changed.
+    """Raise ValueError if a run cannot be resumed with these changes.
 
-    anywhere: most may change, and it goes on nearly as the saved run would have.
+    anywhere: most settings may change, and the run continues nearly as the saved one would have.
     """
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
@@ -506,7 +506,7 @@ def check_resumable(saved, config, changes, anywhere):
     if "ar" in changes.get("method", ()):
         refused.append("method")
     if refused:
-        remedy = "" if anywhere else "; --init_from=continue goes on with changes"
+        remedy = "" if anywhere else "; --init_from=continue allows changes"
         raise ValueError(
             f"a saved run must keep its configuration: {in_words(changes, refused)}{remedy}"
         )

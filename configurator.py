@@ -1,21 +1,21 @@
 """Configuration as commented globals, overridden by config files and --key=value.
 
-A script lists its settings at its top and calls `configure(globals())` under its main guard.
+A script lists its settings at the top and calls `configure(globals())` under its main guard.
 A key is a public name that the script sets to a literal at top level, above its first function
 or class; names in capitals are constants. Config files (`python train.py config/sudoku.py
---tau=0.8`) are plain Python, run in order, each in a namespace of its own; `from config.sudoku
-import *` builds one on another. Later wins. A value has the type of its default or, where there is
-one, of its annotation, as in `tau: float | None = 0.9`: an int serves as a float, 0 and 1 as a
-bool, a list as a tuple and back; strings take the text as it stands; `--key` alone sets a bool.
-A float is finite. The elements of a list are of the type that those of its default have, or that
-its annotation says (`list[str]`), and a tuple has as many as its default. Unknown keys and wrong
-types fail, in files too.
+--tau=0.8`) are plain Python, run in order, each in its own namespace; `from config.sudoku import *`
+builds one on another. The last value wins. A value has the type of its default or of its
+annotation, as in `tau: float | None = 0.9`: an int is accepted as a float, 0 and 1 as a bool, a
+list as a tuple and vice versa; strings are taken literally; `--key` alone sets a bool to True.
+Floats must be finite. The elements of a list have the type of those of its default, or that of its
+annotation (`list[str]`), and a tuple has as many as its default. Unknown keys and wrong types fail,
+in files too.
 
-What the values may be is a table below the settings, LIMITS, of one rule per line (`check_limits`):
+The valid values are in LIMITS, a table below the settings with one rule per line (`check_limits`):
 
-    0 <= min_lr <= lr    # a constant rate: the same for both
+    0 <= min_lr <= lr    # equal for a constant rate
 
-Fields of a NamedTuple with defaults can be settings, too: `configure(globals(), fields=Sampler)`.
+A NamedTuple's fields with defaults can be settings too: `configure(globals(), fields=Sampler)`.
 """
 
 import ast
@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType, NoneType
 from typing import NamedTuple
 
-ACCEPTED = {  # type of the default -> types of a value
+ACCEPTED = {  # type of the default -> accepted types of a value
     bool: (bool, int), int: (int,), float: (float, int), str: (str,),
     list: (list, tuple), tuple: (list, tuple), NoneType: (NoneType,),
 }  # fmt: skip
@@ -44,7 +44,7 @@ LONGEST = 300  # characters of a value or a reason in a message
 
 
 class ConfigError(Exception):
-    """A mistake of the user, shown without a traceback."""
+    """A user's mistake, shown without a traceback."""
 
 
 class Key(NamedTuple):
@@ -52,46 +52,46 @@ class Key(NamedTuple):
     kinds: tuple  # of types
     comment: str
     section: str
-    elements: tuple  # kinds of the elements of a list; () = any
+    elements: tuple  # types of the elements of a list; () = any
 
 
 @contextlib.contextmanager
 def errors_as_messages():
-    """For set-up: what a wrong setting or file raises is shown as one line, not a traceback."""
+    """For set-up: errors from wrong settings or files are shown as one line, not a traceback."""
     try:
         yield
     except (ValueError, OSError, MemoryError) as error:
         raise SystemExit(message_of(error)) from None
-    except RuntimeError as error:  # torch's for sizes that cannot be; others are our mistakes
+    except RuntimeError as error:  # torch's for impossible sizes; others are bugs
         if not any(word in str(error) for word in ("memory", "overflow")):
             raise
         raise SystemExit(f"these sizes do not fit into memory: {message_of(error)}") from None
 
 
 def message_of(error):
-    """Type and text of an exception, in one line."""
+    """Type and text of an exception, on one line."""
     return f"{type(error).__name__}: {printable(str(error))}".removesuffix(": ")
 
 
 def printable(text):
-    """In one line of LONGEST characters at most, without what would steer a terminal."""
+    """The text on one line, of at most LONGEST characters, without terminal control characters."""
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
 def shown(value):
-    """A value of a setting, in a message."""
+    """A setting's value, for a message."""
     try:
         return printable(repr(value))
-    except (ValueError, RecursionError):  # thousands of digits, or a list within itself
+    except (ValueError, RecursionError):  # thousands of digits, or a list that contains itself
         return f"a huge {type(value).__name__}"
 
 
 def check_limits(limits, values):
-    """Raise ValueError at the first rule that the values {name: value} break.
+    """Raise ValueError for the first rule that the values {name: value} break.
 
-    limits: a rule per line, a Python expression of names; behind # what to do instead, or why. A
-    list is tried element by element. A rule does not apply where one of its values is None.
+    limits: a rule per line, a Python expression of names; after # a remedy or reason. A list is
+    checked element by element. A rule does not apply if one of its values is None.
     """
     for line in filter(None, map(str.strip, limits.splitlines())):
         rule, _, remedy = (part.strip() for part in line.partition("#"))
@@ -104,13 +104,13 @@ def check_limits(limits, values):
 
 
 def names_in(rule):
-    """The names of an expression, as they come."""
+    """The names in an expression, in order."""
     names = [node for node in ast.walk(ast.parse(rule)) if isinstance(node, ast.Name)]
     return [node.id for node in sorted(names, key=lambda node: node.col_offset)]
 
 
 def holds(rule, values):
-    """Whether a rule of LIMITS holds; one that cannot be computed, of a text as a number, fails."""
+    """Whether a rule of LIMITS holds; it fails if it cannot be computed, as with a string."""
     try:
         return bool(eval(rule, {"__builtins__": {}}, values))
     except (TypeError, ArithmeticError):
@@ -118,9 +118,9 @@ def holds(rule, values):
 
 
 def check_saved(script, values):
-    """Raise ValueError where values {name: value} that were saved are none that the script takes.
+    """Raise ValueError if saved values {name: value} are not valid for the script.
 
-    Settings that the script has not, or that are missing, do not matter.
+    Settings that the script does not have, and missing ones, are ignored.
     """
     source = (Path(__file__).parent / script).read_text(encoding="utf-8")
     keys = read_keys(source)
@@ -135,11 +135,11 @@ def check_saved(script, values):
 
 
 def configure(settings, argv=None, fields=None, lists=False):
-    """Override the globals `settings` of a script by its arguments; return the final values.
+    """Override the globals `settings` of a script with its arguments; return the final values.
 
-    fields: a NamedTuple class whose fields are settings as well, in the values returned alone;
-    lists: each of them may be given as a list of values. Where LIMITS are given, of the script or
-    of `fields`, the values keep to them.
+    fields: a NamedTuple class whose fields are settings too, only in the returned values;
+    lists: each of these may be a list of values. The values are checked against the LIMITS of the
+    script and of `fields`, if there are any.
     """
     argv = sys.argv[1:] if argv is None else argv
     keys = read_keys(Path(settings["__file__"]).read_text(encoding="utf-8"))
@@ -162,7 +162,7 @@ def configure(settings, argv=None, fields=None, lists=False):
 
 
 def command(settings):
-    """What follows `python` to run the script: `train.py`, or `-m studies.plot`."""
+    """What follows `python` on the command line: `train.py`, or `-m studies.plot`."""
     spec = settings.get("__spec__")
     if spec:
         return f"-m {spec.name}"
@@ -211,7 +211,7 @@ def keys_in(statements, source):
 
 
 def elements_of(node, default):
-    """The kinds of a list's elements: of its annotation, like `list[str]`, or of its default's."""
+    """Types of a list's elements: from its annotation, like `list[str]`, or from its default."""
     match getattr(node, "annotation", None):
         case ast.Subscript(slice=element):
             return tuple(kind for kind in ACCEPTED if type_name(kind) == ast.unparse(element))
@@ -220,7 +220,7 @@ def elements_of(node, default):
 
 
 def annotated(node):
-    """The types that an annotation like `float | None` names; none where there is no annotation."""
+    """The types that an annotation like `float | None` names; () without an annotation."""
     names = ast.unparse(node.annotation).split(" | ") if isinstance(node, ast.AnnAssign) else []
     names = [name.partition("[")[0] for name in names]
     return tuple(kind for name in names for kind in ACCEPTED if type_name(kind) == name)
@@ -253,7 +253,7 @@ def read_flag(arg, keys):
 
 
 def parse(text):
-    """The literal that the text spells, or else the text."""
+    """The literal that the text spells, otherwise the text itself."""
     try:
         return WORDS[text] if text in WORDS else ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # or nested too deep
@@ -261,7 +261,7 @@ def parse(text):
 
 
 def read_file(file, keys):
-    """{name: value} of everything public that a config file leaves behind."""
+    """{name: value} of everything public that a config file sets."""
     found = {}
     for name, value in execute(file).items():
         if name in keys:
@@ -272,9 +272,9 @@ def read_file(file, keys):
 
 
 def execute(file):
-    """The namespace that a config file leaves; its errors name the file and the line."""
+    """The namespace after running a config file; errors name the file and the line."""
     if not Path(file).is_file():
-        raise ConfigError(f"no config file {shown(file)}; settings are --key=value")
+        raise ConfigError(f"no config file {shown(file)}; write settings as --key=value")
     namespace = {"__name__": Path(file).stem, "__file__": file}
     try:
         exec(compile(Path(file).read_bytes(), file, "exec"), namespace)
@@ -284,7 +284,7 @@ def execute(file):
 
 
 def place_of(error, file):
-    """File and line of what a config file raised: it may be in one that it imports."""
+    """File and line of an error in a config file, or in one that it imports."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"
     libraries = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
@@ -294,16 +294,16 @@ def place_of(error, file):
 
 
 def unknown(dashes, name, keys):
-    """The message for an unknown key, with the nearest known one where one is near."""
+    """The message for an unknown key, with the closest known one if there is one."""
     nearest = difflib.get_close_matches(name, keys, n=1)
     hint = f"; did you mean {dashes}{nearest[0]}?" if nearest else ""
     return f"unknown key {dashes}{printable(name)}{hint}"
 
 
 def checked(where, key, value):
-    """The value, in the first of the key's types that takes it, and so each of its elements."""
+    """The value, converted to the first of the key's types that accepts it; elements likewise."""
     try:
-        repr(value)  # impossible where a list holds itself, or a number of thousands of digits
+        repr(value)  # fails for a list that contains itself or an int of thousands of digits
         found = converted(value, key.kinds)
         if isinstance(found, list | tuple) and key.elements:
             found = type(found)(converted(each, key.elements) for each in found)
@@ -316,7 +316,7 @@ def checked(where, key, value):
 
 
 def converted(value, kinds):
-    """Raises TypeError where none of the types takes the value, or not as a finite number."""
+    """The value in one of these types. Raises TypeError if none accepts it, or it is not finite."""
     for kind in kinds:
         if type(value) in ACCEPTED[kind] and (kind is not bool or value in (0, 1)):
             try:
@@ -339,7 +339,7 @@ def expected(key):
 
 
 def help_text(script, doc, keys):
-    """The script's docstring, the usage and every key with its default, section by section."""
+    """The script's docstring, its usage, and every key with its default, section by section."""
     usage = f"usage: python {script} [config/FILE.py ...] [--key=value ...]"
     flags = {name: f"--{name}={key.default}" for name, key in keys.items()}
     width = max(map(len, flags.values()), default=0)

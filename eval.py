@@ -6,17 +6,17 @@
     python eval.py --out_dir=out/gsm_mini_puma_1 --problems=transfer  another set of the task's
     python eval.py --out_dir=... --file=QUESTIONS.jsonl               problems in a file
     python eval.py --out_dir=... --reference                          judge the reference solutions
-    python eval.py --out_dir=out/text8_puma_1 --nelbo --problems=test   of another split (own text)
-    python eval.py --out_dir=out/own_text_puma_1 --problems=exact     own text; or judge.py
+    python eval.py --out_dir=out/text8_puma_1 --nelbo --problems=test   another split (own text)
+    python eval.py --out_dir=out/own_text_puma_1 --problems=exact     own text; or a judge.py
     python eval.py config/humaneval.py --out_dir=... --samples=20     programs with tests, pass@k
-    torchrun --nproc_per_node=8 eval.py --out_dir=...                 problems shared out
+    torchrun --nproc_per_node=8 eval.py --out_dir=...                 problems split over processes
 
-Takes the run's averaged weights. Writes out_dir/eval.json, a row per sampler; eval.md, the rows of
+Uses the run's averaged weights. Writes out_dir/eval.json, a row per sampler; eval.md, the rows of
 the latest problems as a table; eval.jsonl, a record per problem. Rows and records share an `id`, a
-checksum of all settings: the same command does not evaluate again what is there. Interrupted, it
-goes on with the next sampler; of programs with tests, with the next batch. --nelbo writes
+checksum of all settings: a repeated command evaluates only what is missing. After an interruption
+it continues with the next sampler, or, for programs with tests, the next batch. --nelbo writes
 nelbo.json, with standard errors: the bound per example, per token (all but the prompt), and per
-token without padding; of text without prompts in bits per character, too (an end of text is none).
+token without padding; for text without prompts also bits per character (ends of text not counted).
 """
 
 import contextlib
@@ -40,20 +40,20 @@ from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
-problems = ""  # "" = held out; transfer (word problems); humaneval, mbpp; own text: its judge
-file = ""  # problems from a file, in the form of the run's task or of `problems`
-examples: int | None = None  # problems at most; None = all
-reference = False  # judge the solutions that come with the problems, in place of a model's
-nelbo = False  # the bound on the negative log-likelihood, in place of accuracy
-masks = 16  # of nelbo, per example
+problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; own text: a judge
+file = ""  # read problems from this file, in the form of the run's task or of `problems`
+examples: int | None = None  # most problems to use; None = all
+reference = False  # judge the reference solutions instead of a model's
+nelbo = False  # the bound on the negative log-likelihood instead of accuracy
+masks = 16  # per example, for nelbo
 # -- programs with tests (humaneval, mbpp) -----------------------------------------------------
 samples = 1  # programs per problem
-new_tokens = 512  # of an answer, with the ends of text that fill it up
-length = 2048  # tokens of prompt and answer at most; they may be more than in training
-seconds = 3.0  # for a program with its tests
+new_tokens = 512  # tokens of an answer, with the end-of-text tokens that pad it
+length = 2048  # most tokens of prompt and answer; may be more than in training
+seconds = 3.0  # time limit of a program with its tests
 # -- system --------------------------------------------------------------------------------------
-seed = 1  # of the sampled tokens, the random policy and the masks
-batch_size = 64  # rows held at a time
+seed = 1  # for sampled tokens, the random policy and the masks
+batch_size = 64  # rows sampled at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
@@ -67,7 +67,7 @@ LIMITS = """
     0 <= seed < 2**32
     1 <= batch_size <= 10**6
 """
-CODE = "humaneval", "mbpp"  # problem sets with tests, for any run on text
+CODE = "humaneval", "mbpp"  # problem sets with tests, for any run trained on text
 
 
 def main(settings):
@@ -96,7 +96,7 @@ def main(settings):
                 results = open_results(conditions, rank, world)
                 for sampler in samplers:
                     results.refuse_others(results.records(sampler), source.belongs)
-        with autocast, errors_as_messages():  # a disk may be full by then
+        with autocast, errors_as_messages():  # the disk may be full by now
             if nelbo:
                 measure_nelbo(saved.model, source, conditions, rank, world)
             else:
@@ -105,8 +105,8 @@ def main(settings):
 
 
 def open_results(conditions, rank, world):
-    """The results in out_dir under these settings, on every process as the first one reads them."""
-    is_code = problems in CODE  # whose batches have a random state each, on however many processes
+    """The results in out_dir under these settings: as the first process reads them, on all."""
+    is_code = problems in CODE  # its batches have their own random states, whatever the processes
     conditions |= {"set": problems, "file": file, "limit": examples}
     conditions |= {"content": zlib.crc32(Path(file).read_bytes()) if file else None}
     conditions |= {"form": [samples, new_tokens, length, seconds] if is_code else None}
@@ -120,7 +120,7 @@ def open_results(conditions, rank, world):
 def grid(policies, reveals, taus, tau_entropies, *rest):
     """A Sampler for every combination of values; each argument is one value or a list of them.
 
-    The two thresholds exclude each other: a combination with both is left out, if others remain.
+    The two thresholds exclude each other: combinations with both are dropped if others remain.
     Raises ValueError for an invalid sampler or an empty grid.
     """
     values = policies, reveals, taus, tau_entropies, *rest
@@ -129,14 +129,14 @@ def grid(policies, reveals, taus, tau_entropies, *rest):
     if None in (*lists[2], *lists[3]):
         samplers = [s for s in samplers if None in (s.tau, s.tau_entropy)]
     if not samplers:
-        raise ValueError("an empty grid: each list needs a value; --tau=[None] is no threshold")
+        raise ValueError("an empty grid: each list needs a value; --tau=[None] means no threshold")
     for sampler in samplers:
         sampler.check()
     return samplers
 
 
 def in_use(samplers, model):
-    """The different ones among them; a causal model has one order."""
+    """The distinct samplers among them; a causal model has only one order."""
     if model.causal:
         order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
         samplers = [sampler._replace(**order) for sampler in samplers]
@@ -144,25 +144,25 @@ def in_use(samplers, model):
 
 
 def load_data(config):
-    """The data of a saved run. Raises ValueError for a configuration that no run can have."""
+    """The data of a saved run. Raises ValueError for an invalid configuration."""
     check_saved("train.py", config)
     return tasks.get(config["dataset"]).load(config)
 
 
 def problems_of(config):
-    """Of the run's task: the held-out problems, a named set, or those in a file."""
+    """Problems of the run's task: held out, from a named set, or from a file."""
     task = load_data(config)
     test = task.problems(problems, file) if problems or file else task.test
     if not test.judged:
         raise ValueError(
-            "nothing says which texts of this run are right: --nelbo is for their likelihood, and "
-            "where they have prompts, --problems=exact or --problems=FILE.py (tasks/own_text.py)"
+            "this run's texts have no judge: expected --nelbo, for their likelihood, or, if they "
+            "have prompts, --problems=exact or --problems=FILE.py (tasks/own_text.py)"
         )
     return test
 
 
 def problem_set(saved):
-    """The problems that the settings ask for. Raises ValueError where they do not suit the run."""
+    """The problems that the settings ask for. Raises ValueError if they do not suit the run."""
     if problems in CODE:
         from tasks import codeeval
 
@@ -172,13 +172,13 @@ def problem_set(saved):
 
 
 def judge_references():
-    """Run the solutions that come with the problems; print how they end."""
+    """Judge the reference solutions; print the failures and a summary."""
     path = Path(out_dir) / "checkpoint.pt"
     if problems in CODE:
         from tasks import codeeval
 
         test = codeeval.Programs(codeeval.read(problems, file), None, length, seconds)
-    elif file and not path.exists():  # word problems: their programs need no run
+    elif file and not path.exists():  # word problems: their programs need no trained run
         from tasks import gsm8k, text
 
         test = text.Questions(gsm8k.read_problems(file), None, length)
@@ -192,7 +192,7 @@ def judge_references():
 
 # -- accuracy --------------------------------------------------------------------------------------
 def measure_samplers(saved, test, samplers, results, rank, world):
-    """Evaluate what results lacks, and print it: one sampler in words, several as a table."""
+    """Evaluate the samplers that results lacks; print one in words, several as a table."""
     missing = [sampler for sampler in samplers if not results.row(sampler)]
     for sampler in record.progress_bar(
         missing, unit="sampler", show=rank == 0 and len(missing) > 1
@@ -205,9 +205,9 @@ def measure_samplers(saved, test, samplers, results, rank, world):
 
 
 def solve_missing(saved, test, sampler, results, rank, world):
-    """Make records of the problems that have none yet; what that cost over all processes.
+    """Add records of the problems that have none yet; return the cost over all processes.
 
-    None where an earlier call made some of them: what they cost is not known.
+    Costs are None if an earlier call made some of the records: their cost is unknown.
     """
     begin, passes = time.perf_counter(), 0
     done = {row["index"] for row in results.records(sampler)}
@@ -215,7 +215,7 @@ def solve_missing(saved, test, sampler, results, rank, world):
     shares = [test.batches(count, batch_size, number, world) for number in range(world)]
     for batches in itertools.zip_longest(*shares, fillvalue=()):  # one for each process
         indices, records = np.array(batches[rank], int), []
-        if not done.issuperset(indices.tolist()):  # a batch that was cut off is made again, whole
+        if not done.issuperset(indices.tolist()):  # a batch that was cut off is redone whole
             records, more = solve(saved, test, indices, sampler, rank)
             passes += more
         for part in backend.gather({"records": [r for r in records if r["index"] not in done]}):
@@ -228,7 +228,7 @@ def solve_missing(saved, test, sampler, results, rank, world):
 def solve(saved, test, indices, sampler, rank):
     """A record of each problem at `indices` (n,), and the number of forward passes.
 
-    Each batch has a random state of its own, so an interruption does not change what is sampled.
+    Each batch has its own random state, so an interruption does not change what is sampled.
     """
     x, hidden = tasks.problems_on(saved.model.lm_head.weight.device, test, indices)
     torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
@@ -246,10 +246,10 @@ def solve(saved, test, indices, sampler, rank):
 
 # -- while training --------------------------------------------------------------------------------
 def evaluate(task, model, block, samplers, most, size, rank, world):
-    """Accuracy by policy and validation loss on the held-out examples, shared out over processes.
+    """Accuracy by policy, and validation loss, on held-out examples split over the processes.
 
-    most: how many examples the loss uses at most; size: rows per batch. The random state is its
-    own: the same at every call, and training's is left as it was.
+    most: the most examples that the loss uses; size: rows per batch. It has its own random state,
+    the same at every call, and leaves that of training unchanged.
     """
     device = model.lm_head.weight.device
     mine, strata = np.arange(rank, len(task.test), world), task.test.strata
@@ -276,16 +276,16 @@ def evaluate(task, model, block, samplers, most, size, rank, world):
 
 
 def count(records, strata):
-    """How many records there are: in all, and of each stratum."""
+    """The number of records: in all, and in each stratum."""
     return [len(records), *(sum(each["stratum"] == name for each in records) for name in strata)]
 
 
 @torch.no_grad()
 def validation_loss(examples, model, block, most, size, rank, world):
-    """The baseline's loss summed over this process's rows, of `most` in all, and their number.
+    """The baseline's loss summed over this process's share of `most` rows, and their number.
 
-    The masks are the same for both methods and every number of processes. The loss of a model with
-    blocks is that in blocks, a causal model's that of the next token: not to be compared.
+    The masks are the same for both methods and any number of processes. With blocks it is the loss
+    in blocks, for a causal model the next-token loss: these are not comparable.
     """
     device = model.lm_head.weight.device
     x0, prompt = (torch.as_tensor(part) for part in examples[np.arange(min(len(examples), most))])
@@ -325,9 +325,9 @@ def measure_nelbo(model, task, conditions, rank, world):
 
 
 def units(nats, tokens, task, data):
-    """What the bound is given in: its key, and a column each of the sums and of what they are over.
+    """The units of the bound: [(key, numerators (N,), denominators (N,))].
 
-    nats, tokens (N, 2) as from likelihood.nelbo, of the first N of the data.
+    nats, tokens (N, 2) as from likelihood.nelbo, for the first N examples of the data.
     """
     found = [
         ("per_example", nats[:, 0], torch.ones_like(tokens[:, 0])),

@@ -1,16 +1,16 @@
-"""The next training examples, in a queue that lies on the device.
+"""The next training examples, in a queue on the device: x0 (n, L), prompt (n, L), number (n,).
 
 Examples come in an endless sequence of shuffled epochs. Of W processes, process r takes examples
-r, r + W, r + 2W, ... of that sequence: over all of them every example is used exactly once per
-epoch, whatever the size of the data set and however fast each process uses up its share.
-Another number of processes can go on from there (`share_out`): what the earlier ones passed over
-then comes first, in `ahead`, and the sequence goes on from `base`.
+r, r + W, r + 2W, ... of that sequence, so together they use every example exactly once per epoch,
+whatever the size of the data set and however fast each process uses up its share. A different
+number of processes can continue from there (`share_out`): examples that the earlier processes
+skipped come first, in `ahead`, and the sequence continues from `base`.
 
 `take` runs on the device alone: rows that want an example find it by a running count. The host
-tops the ring up behind that count without waiting for it: it knows from the calls made how much
-can have been taken at most, and from an earlier copy of the count how much was at least.
-The order is a function of (seed, epoch), so the count, `ahead` and `base` are the whole state; it
-is computed where it is needed and takes no memory, however many examples there are.
+tops up the ring behind that count without waiting for it: the calls made so far bound from above
+how many examples were taken, and an earlier copy of the count bounds it from below.
+The order is a function of (seed, epoch), computed where it is needed, so it takes no memory and
+the whole state is the count, `ahead` and `base`. Not here: reading the data (tasks/, data/).
 """
 
 import zlib
@@ -18,13 +18,13 @@ import zlib
 import numpy as np
 import torch
 
-ROUNDS = 8  # of the network that shuffles; more than enough for any size
+ROUNDS = 8  # of the Feistel network that shuffles; more than enough for any size
 
 
 class ExampleQueue:
     """data[indices (n,)] -> x0 (n, L) integer, prompt (n, L) bool, as numpy arrays; len(data).
 
-    rows: how many examples one `take` can ask for at most; takes: how often after one `top_up`.
+    rows: the most examples that one `take` can ask for; takes: calls of it per `top_up`.
     """
 
     def __init__(self, data, rows, device="cpu", seed=0, rank=0, world=1, takes=1):
@@ -44,8 +44,8 @@ class ExampleQueue:
     def take(self, wanted):
         """The next examples for the rows that want one, wanted (rows,) bool.
 
-        x0, prompt (rows, L) and number (rows,), the index in the data. The other rows get something
-        arbitrary. The host must call `top_up` before, once for `takes` calls.
+        Returns x0, prompt (rows, L) and number (rows,), the index in the data; arbitrary in the
+        other rows. The host must call `top_up` first, once per `takes` calls.
         """
         slot = (self.taken + wanted.cumsum(0) - 1) % self.size
         self.taken.add_(wanted.sum())
@@ -55,8 +55,8 @@ class ExampleQueue:
         """Make sure that the next takes find what they may ask for; half a ring at a time.
 
         The host knows only how much was taken when the last count arrived (`known`), and that each
-        of the `unseen` takes since then took at most `rows`. It fills in slots that are surely
-        free, and waits for the device only where that leaves too little for `takes` more.
+        of the `unseen` takes since then took at most `rows`. It fills slots that are certainly
+        free, and waits for the device only if that leaves too few examples for `takes` more.
         """
         self.observe()
         self.refill()
@@ -67,11 +67,11 @@ class ExampleQueue:
         self.unseen += self.takes
 
     def passes(self):
-        """Passes over the data begun so far, by all processes if each took as many as this one."""
+        """Epochs so far, over all processes, if each has taken as many examples as this one."""
         return (self.base - len(self.ahead) + self.known * self.world) / len(self.data)
 
     def look_up(self, number):
-        """x0, prompt (..., L) of the examples number (...), on the CPU.
+        """x0, prompt (..., L) of the examples with these numbers (...), on the CPU.
 
         Raises ValueError for a number that no example has.
         """
@@ -91,14 +91,14 @@ class ExampleQueue:
         self.start(int(state["taken"]))
 
     def share_out(self, states, returned):
-        """Go on where the queues of other processes stopped, one state_dict each, as one of ours.
+        """Continue where the queues of other processes stopped, given the state_dict of each.
 
         First come the examples `returned` (n,), indices of data that were taken and given back, and
         those that a slower process had not reached yet.
         """
         taken = [int(state["taken"]) for state in states]
         self.ahead, self.base = states[0]["ahead"].numpy(), states[0]["base"]
-        reached = max(count * len(states) for count in taken)  # none of the sequence beyond it
+        reached = max(count * len(states) for count in taken)  # nothing beyond it was taken
         left = np.arange(min(taken) * len(states), max(reached, len(self.ahead)))
         rank = left % len(states)
         left = left[(left >= reached) | (left // len(states) >= np.array(taken)[rank])]
@@ -109,7 +109,7 @@ class ExampleQueue:
         self.start(0)
 
     def start(self, taken):
-        self.known, self.unseen = taken, 0  # a count that was read, takes since it was
+        self.known, self.unseen = taken, 0  # the last count read, and the takes since then
         self.filled = taken
         self.copy = None
         self.fill(self.size // 2)
@@ -119,7 +119,7 @@ class ExampleQueue:
             self.fill(self.size // 2)
 
     def observe(self):
-        """Learn how many examples were taken; on CUDA from a copy that arrives by itself."""
+        """Learn how many examples were taken; on CUDA from an asynchronous copy."""
         if self.taken.device.type != "cuda":
             self.known, self.unseen = int(self.taken), 0
             return
@@ -153,10 +153,10 @@ class ExampleQueue:
 
 
 def shuffled(index, size, key):
-    """Where a random permutation of 0..size - 1 takes index (n,); key: whole numbers.
+    """index (n,) under a random permutation of 0..size - 1; key: whole numbers.
 
-    Nothing of the permutation is held in memory: it is a Feistel network over pairs of equal
-    halves of the bits, and what falls outside 0..size - 1 goes through it again until it is inside.
+    The permutation takes no memory: it is a Feistel network on two equal halves of the bits, and
+    results outside 0..size - 1 go through it again until they are inside.
     """
     half = np.uint64(((size - 1).bit_length() + 1) // 2 or 1)
     low = (np.uint64(1) << half) - np.uint64(1)
@@ -180,14 +180,14 @@ def scramble(number):
 
 
 def fingerprint(data):
-    """A checksum of the first examples, and how many there are."""
+    """The number of examples, and a checksum of the first ones."""
     x0, prompt = data[np.arange(min(256, len(data)))]
     parts = np.asarray(x0, np.int64).tobytes(), np.asarray(prompt, bool).tobytes()
     return [len(data), zlib.crc32(b"".join(parts))]
 
 
 class Arriving:
-    """A number () on its way from the device to the host, which need not wait for it yet."""
+    """A number () being copied from the device to the host, which need not wait for it yet."""
 
     def __init__(self, number):
         self.event, self.copy = None, number
@@ -206,6 +206,6 @@ class Arriving:
 
 
 def to_device(array, like):
-    """A copy in the dtype and on the device of `like`; to CUDA from pinned memory, not waiting."""
+    """A copy with the dtype and device of `like`; to CUDA from pinned memory, without waiting."""
     tensor = torch.as_tensor(array).to(like.dtype)
     return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor

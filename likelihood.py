@@ -1,14 +1,15 @@
-"""The negative evidence lower bound (NELBO) of the paper, in nats, by few masks.
+"""The negative evidence lower bound (NELBO) of the paper, in nats, from few masks.
 
     NELBO(x0) = E[1/t * sum over hidden i of -log f_i(x0_i | x_t)],   t ~ U(0, 1)      (eq. 1)
 
-x_t hides each of the L_eff tokens that are not prompt with probability t. A set of h positions then
-has the weight integral of t^(h-1) (1-t)^(L_eff-h) dt = 1 / (h comb(L_eff, h)), so that exactly
+x_t hides each of the L_eff non-prompt tokens with probability t. A set of h positions then has the
+weight integral of t^(h-1) (1-t)^(L_eff-h) dt = 1 / (h comb(L_eff, h)), so that exactly
 
     NELBO(x0) = L_eff E[mean over hidden i of -log f_i(x0_i | x)],   h ~ U{1, ..., L_eff}
 
-with h uniformly random positions hidden: no t is drawn and no mask is empty. Most of what is left
-of the variance comes from h, so the counts are stratified, over all examples and masks together.
+with h uniformly random positions hidden: no t is drawn and no mask is empty. Most of the remaining
+variance comes from h, so the counts are stratified over all examples and masks together.
+Not here: models with blocks and causal models, which eval.py refuses.
 """
 
 import numpy as np
@@ -24,9 +25,9 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
     """Estimates for the first N examples, on every process: nats (N, 2), tokens (N, 2), float64.
 
     examples[indices] -> x0, prompt (n, L) as numpy arrays; padding(x0) -> bool (n, L).
-    Column 0 counts all tokens but the prompt; its nats are the bound. Column 1 leaves the padding
-    out of what is predicted; contexts still show it, and with it the length, so it is no bound.
-    The masks depend on the seed alone, not on the device, the processes or batch_size.
+    Column 0 counts all tokens but the prompt; its nats are the bound. Column 1 omits predictions of
+    padding; contexts still show padding, and so the length: it is not a bound.
+    The masks depend on the seed alone, not on device, processes or batch_size.
     """
     generator = torch.Generator().manual_seed(seed)
     step = batch_size * world
@@ -54,10 +55,10 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
 
 
 def stratified(effective, masks, generator):
-    """Counts of `masks` masks for each of N rows, effective (N,) -> (N, masks).
+    """Hidden tokens of each of `masks` masks per row, effective (N,) = L_eff -> (N, masks).
 
-    A row's counts come from `masks` equal parts of 1..L_eff, one from each, so that together they
-    are uniform on it; those of one column fall into N equal parts of its part, one in each.
+    1..L_eff is divided into `masks` equal parts, and column j draws from part j, so a row's counts
+    together are uniform. Part j is divided into N again: each row draws from another of these.
     """
     N = len(effective)
     part = torch.rand(N, masks, generator=generator).argsort(0)  # a permutation in each column
@@ -78,7 +79,7 @@ def hidden_nll(model, x0, hidden):
 def ratio(nats, tokens):
     """The sum of nats (N,) over that of tokens (N,), and its standard error (the delta method).
 
-    The error is that of a draw of N such examples and of their masks; None if N is 1.
+    The error accounts for the draw of N examples and of their masks; None if N is 1.
     """
     N, value = len(nats), (nats.sum() / tokens.sum()).item()
     if N == 1:

@@ -2,19 +2,19 @@
 
 The paper's loss is E[1/t * sum over hidden i of -log f_i(x0_i | x_t)] (eq. 1). With
 t = hidden / L_eff the weight 1/t is L_eff / hidden, so up to the constant L_eff the loss is the
-mean over hidden positions. For random masking, drawing the count of hidden tokens uniformly from
-1..L_eff and weighting by 1/count gives every mask the weight that drawing t ~ U(0, 1), masking
-i.i.d. and weighting by 1/t gives it in expectation, up to the same L_eff, with less variance.
+mean over hidden positions. For random masks, the count of hidden tokens is drawn uniformly from
+1..L_eff and the weight is 1/count: in expectation every mask weighs as much, up to the same L_eff,
+as with t ~ U(0, 1), i.i.d. masks and weight 1/t, and the variance is lower.
 
-In block diffusion each block is such a row: the mean over its hidden positions, then over the
-blocks that have any. A sum over them would differ by their number, which is the same for all rows
-but for prompts. The mean makes no step larger for its smaller blocks, so that learning rate and
-clipping hold for all sizes; with blocks of one it is the loss of the next token.
+In block diffusion each block is such a row: the loss is the mean over its hidden positions, then
+over the blocks that have any. A sum over blocks would differ by a factor, their number, which is
+the same for all rows without prompts. The mean keeps the gradient's scale independent of the block
+size, so learning rate and clipping carry over; with blocks of one token it is the next-token loss.
 
-Loss and score come from the same pass over the logits: the chain needs no forward pass of its own.
-With a small vocabulary that pass covers all positions (`Objective`), since static shapes are worth
-more than the logits saved; with a large one only the hidden ones, a chunk at a time, and it
-computes the gradient on the way (`ChunkedObjective`).
+Loss (), score (B, L) and confidence (B, L) come from one pass over the logits, so the chain needs
+no forward pass of its own. With a small vocabulary that pass covers all positions (`Objective`):
+static shapes are worth more than the logits saved. With a large one it covers the hidden positions
+only, a chunk at a time, and computes the gradient on the way (`ChunkedObjective`).
 """
 
 import math
@@ -27,12 +27,12 @@ import policies
 
 DENSE = 64  # the largest vocabulary that is scored at all positions
 CHUNK = {"cpu": 1 << 25, "cuda": 1 << 29}  # logits held at once with a larger one, by device
-WIDTH = 64  # rows of logits are filled up to a multiple of this: products need them aligned
+WIDTH = 64  # rows of logits are padded to a multiple of this: matrix products need alignment
 PIECE = 4096  # rows of a product that a CPU's cache holds while they are added
 
 
 def predictions(log_probs, x0, position, policy):
-    """What follows from log_probs (..., V): cross-entropy of x0, policy's score, confidence; (...).
+    """log_probs (..., V) -> cross-entropy of x0, the policy's score and the confidence, (...) each.
 
     x0 and position (...). Score and confidence carry no gradient and depend on log_probs only, not
     on x0.
@@ -51,9 +51,9 @@ def score_all(model, x, x0, policy, block=0):
 
 
 def row_shares(hidden, dtype, block=0):
-    """What each position weighs in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
+    """The weight of each position in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
 
-    A row with nothing hidden weighs nothing; only a variant (studies/ablations.py) has such rows.
+    A row with nothing hidden has weight 0; only a variant (studies/ablations.py) has such rows.
     """
     blocks = hidden.unflatten(1, (-1, block or hidden.shape[1]))  # (B, blocks, block)
     count = blocks.sum(2, keepdim=True).clamp(min=1)
@@ -64,7 +64,7 @@ def row_shares(hidden, dtype, block=0):
 def row_mean(nll, hidden, block=0):
     """Mean over each row's hidden positions, then over all rows; (B, L) each -> ().
 
-    With blocks: over each block's, then over the row's blocks that have any.
+    With blocks: first over each block's, then over the blocks of a row that have any.
     """
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype, block)).sum()
 
@@ -76,12 +76,12 @@ def check_papl(alpha):
 
 
 def papl_weights(nll, hidden, alpha, block=0):
-    """1 + alpha w, with w the row's share of the probability of the true tokens; (B, L).
+    """PAPL's weight of each position in the loss, 1 + alpha w^i; (B, L).
 
     w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
-    comparison to PAPL"); a block is a row of its own. As a softmax of log f it is finite where all
-    f are tiny. It depends on what is hidden, so it moves the minimiser (Proposition 2 does not
-    hold): towards being too sure.
+    comparison to PAPL"); each block counts as a row. Computed as a softmax of log f, it is finite
+    even if all f are tiny. It depends on hidden tokens, so it moves the minimiser (Proposition 2
+    does not hold), towards overconfidence.
     """
     lowest = torch.finfo(nll.dtype).min
     score = nll.detach().neg().masked_fill(~hidden, lowest)
@@ -89,17 +89,17 @@ def papl_weights(nll, hidden, alpha, block=0):
 
 
 def states(model, x, x0, block=0):
-    """What the model makes of x, (B, L, dim): with blocks, of x0 in the blocks before, too."""
+    """The model's states of x, (B, L, dim); with blocks, they also see x0 in earlier blocks."""
     return model(x, x0, block) if block else model(x)
 
 
 class Objective(nn.Module):
-    """What one training step computes: the loss, and what the chain needs, in one forward pass.
+    """The loss, and the score and confidence that the chain needs, in one forward pass.
 
-    model   model.Transformer, or any other in model.Logits
-    policy  one of policies.py, or its name
+    model   model.Transformer, or any other model wrapped in model.Logits
+    policy  a function of policies.py, or its name
     papl    the alpha of `papl_weights`; 0 = off
-    Raises ValueError for another model, an unknown policy, an alpha that is none.
+    Raises ValueError for an unsuitable model, an unknown policy or an invalid alpha.
     """
 
     needs = "logits"  # of the model
@@ -110,14 +110,14 @@ class Objective(nn.Module):
         if not hasattr(model, self.needs):
             raise ValueError(
                 f"{type(model).__name__} has no {self.needs}: {type(self).__name__} takes a model "
-                "like model.Transformer; losses.Objective any other as model.Logits(it, mask_token)"
+                "like model.Transformer; wrap others for Objective: model.Logits(yours, mask_token)"
             )
         self.model, self.policy, self.papl = model, policies.get(policy), papl
 
     def forward(self, x, x0, hidden, block=0, size=None):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden.
 
-        size: how many positions are hidden, or more; only a large vocabulary has use for it.
+        size: the number of hidden positions, or more; used only with a large vocabulary.
         """
         nll, score, confidence = score_all(self.model, x, x0, self.policy, block)
         if self.papl:
@@ -126,7 +126,7 @@ class Objective(nn.Module):
 
 
 class ChunkedObjective(Objective):
-    """The same for a large vocabulary: logits at hidden positions only, a chunk of them at once."""
+    """The same for a large vocabulary: logits at hidden positions only, one chunk at a time."""
 
     needs = "lm_head"
 
@@ -136,20 +136,20 @@ class ChunkedObjective(Objective):
 
     def compile(self):
         self.model.compile()
-        # The rest of the head is products of matrices. Dynamic: a code of its own for the first
-        # size may round otherwise, and a resumed run has another first size.
+        # The rest of the head is matrix products. Dynamic: code specialised to the first size may
+        # round differently, and a resumed run has another first size.
         self.finish = torch.compile(finish, dynamic=True)
 
     def forward(self, x, x0, hidden, block=0, size=None):
-        """As Objective's. Without a size the host waits for the model."""
+        """Like Objective's. Without a size, the host waits for the device."""
         h = states(self.model, x, x0, block)
         n = hidden.numel()
-        where = places(hidden.flatten(), size)  # those that are too many are n
+        where = places(hidden.flatten(), size)  # n where there are fewer hidden than `size`
         at = where.clamp(max=n - 1)
         weight = self.model.lm_head.weight
         dtype = torch.promote_types(weight.dtype, torch.float32)
         share = row_shares(hidden, dtype, block)
-        if self.papl:  # a pass over the logits of its own: a weight needs its whole row
+        if self.papl:  # needs its own pass over the logits: a weight depends on its whole row
             nll = masked_nll(self.model, h, x0, hidden)
             share = share * papl_weights(nll, hidden, self.papl, block)
         loss, *found = HeadLoss.apply(
@@ -164,7 +164,7 @@ class ChunkedObjective(Objective):
 
 
 def places(hidden, size):
-    """Where hidden (n,) is True, filled up with n to `size`; None: as many as there are."""
+    """Indices where hidden (n,) is True, padded with n to `size`; None: no padding."""
     if size is None:
         return hidden.nonzero()[:, 0]
     return torch.nonzero_static(hidden, size=size, fill_value=len(hidden))[:, 0]
@@ -174,8 +174,8 @@ class HeadLoss(torch.autograd.Function):
     """Output head and loss at n positions: values and gradients in one pass, chunk by chunk.
 
     h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score (n,), confidence (n,).
-    While the logits of a chunk exist their gradient becomes that of h and, summed in float32, of
-    weight: backward has nothing left to do but scale them.
+    While a chunk's logits exist, their gradient is turned into that of h and, summed in float32, of
+    weight; backward only scales these.
     """
 
     @staticmethod
@@ -187,8 +187,8 @@ class HeadLoss(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_weight = weight.new_empty(head.shape)
         parts, results = chunks(len(h), len(weight), h.device), []
-        # Used again by each chunk. Where products come in float32 their gradient has a room of its
-        # own, else it is written over them. Columns past the vocabulary are zero and remain so.
+        # Reused by each chunk. If products come out in float32, their gradient has its own buffer;
+        # otherwise it overwrites them. Columns past the vocabulary are zero and stay so.
         room = h.new_empty(parts[0].stop, len(head), dtype=of_products(dtype, kind))
         apart = torch.zeros_like(room, dtype=dtype) if room.dtype != dtype else None
         for part in parts:
@@ -199,7 +199,7 @@ class HeadLoss(torch.autograd.Function):
             softmax = None if apart is None else error[:, : len(weight)]
             given = x0[part], position[part], policy
             results.append(finish(logits[:, : len(weight)], *given, softmax))
-            one_less = torch.expm1(-results[-1][0])  # exact where the model is sure
+            one_less = torch.expm1(-results[-1][0])  # exact even for probabilities near 1
             error[torch.arange(n, device=h.device), x0[part]] = one_less.to(dtype)
             grad_h[part] = share[part] * product(error, head)
             if grad_weight is not None:
@@ -221,9 +221,9 @@ class HeadLoss(torch.autograd.Function):
 
 
 def finish(logits, x0, position, policy, softmax=None):
-    """`predictions` of logits (n, V), over which, or into `softmax`, their softmax is written.
+    """`predictions` of logits (n, V); writes their softmax into `softmax`, or over the logits.
 
-    Compiled it is a few passes over the logits, without a tensor of their size.
+    Compiled, it takes a few passes over the logits and no further tensor of their size.
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
     log_probs = torch.log_softmax(wide, -1, out=wide)
@@ -236,7 +236,7 @@ def finish(logits, x0, position, policy, softmax=None):
 def masked_nll(model, h, x0, hidden):
     """Cross-entropy of x0 where hidden, 0 elsewhere; h (B, L, dim), the others (B, L) -> (B, L).
 
-    For numbers alone: no gradient, and CHUNK logits at once.
+    For evaluation: no gradient, and at most CHUNK logits at once.
     """
     where = hidden.nonzero(as_tuple=True)
     rows, target = h[where], x0[where]  # (n, dim), (n,)
@@ -248,13 +248,13 @@ def masked_nll(model, h, x0, hidden):
 
 
 def chunks(n, vocab_size, device):
-    """Slices of n positions, each of which has CHUNK logits at most; one at least, if empty."""
+    """Slices of n positions with at most CHUNK logits each; at least one slice, even if empty."""
     size = max(1, CHUNK.get(device.type, CHUNK["cpu"]) // vocab_size)
     return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
 
 
 def aligned(weight, dtype):
-    """weight (V, dim) in that dtype; where this makes a copy, with rows of zeros to fill it up."""
+    """weight (V, dim) in that dtype; if this makes a copy, padded with rows of zeros."""
     if weight.dtype == dtype:
         return weight
     V, dim = weight.shape
@@ -264,19 +264,19 @@ def aligned(weight, dtype):
 
 
 def of_products(dtype, kind):
-    """The dtype that `product` has for factors of `dtype`: on CUDA the sums are not rounded."""
+    """The dtype of `product` for factors of `dtype`: on CUDA the sums stay in float32."""
     return torch.promote_types(dtype, torch.float32) if kind == "cuda" else dtype
 
 
 def product(a, b, out=None):
-    """a @ b, into `out` where it is given."""
+    """a @ b, into `out` if given."""
     if (dtype := of_products(a.dtype, a.device.type)) == a.dtype:
         return torch.mm(a, b, out=out)
     return torch.mm(a, b, out_dtype=dtype, out=out)
 
 
 def add_product(total, a, b, first):
-    """total += a @ b, or = where it is the first; no temporary of its size."""
+    """total += a @ b, or total = a @ b if first; without a temporary of its size."""
     beta = 0 if first else 1
     if a.dtype == total.dtype:
         torch.addmm(total, a, b, beta=beta, out=total)

@@ -5,11 +5,11 @@
     logits = model.logits(h)  (..., dim) -> (..., vocab_size)
 
 The two calls are separate because a large output head should only be evaluated where it is needed.
-`Logits` makes them of any function x -> logits, so that losses and sampler take a foreign model.
-Row i of h always scores token i: a model trained to predict the next token (`shifted`) is shifted
-in here, so that losses, policies, chains and samplers need not know. The mask token has
-probability zero everywhere. Modules are named as Hugging Face's Qwen2 names them
-(arXiv 2407.10671), so that its checkpoints load without a table of names.
+`Logits` gives any function x -> logits these two calls, so losses and sampler accept other models.
+Row i of h always scores token i: a model trained to predict the next token (`shifted`) is aligned
+in here, so losses, policies, chains and samplers need not know. The mask token has probability
+zero everywhere. Modules have the names of Hugging Face's Qwen2 (arXiv 2407.10671), so that its
+checkpoints load without renaming. Not here: loss (losses.py), sampling (sample.py, cache.py).
 """
 
 import functools
@@ -21,15 +21,15 @@ import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
-SHORT = 128  # up to this length attention on a CPU is plain matrix products
+SHORT = 128  # up to this length, attention on a CPU is plain matrix products
 
 
 class Transformer(nn.Module):
-    """vocab_size counts the mask token; length is the longest sequence; mlp the inner width.
+    """vocab_size counts the mask token; length is the longest sequence; mlp is the inner width.
 
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
-    shifted: the output at position i - 1 scores token i (a causal model must be, or it would see
-    the token that it scores).
+    shifted: the output at position i - 1 scores token i (required of a causal model, which would
+    otherwise see the token that it scores).
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
         if dim % heads or heads % kv_heads or dim // heads % 2:
             raise ValueError(f"{dim=} must split into {heads=} of even width, over {kv_heads=}")
         if causal and not shifted:
-            raise ValueError("a causal model must be shifted: row i may only see tokens before i")
+            raise ValueError("a causal model must be shifted: row i may see only tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token
         self.causal, self.shifted = causal, shifted
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
@@ -52,7 +52,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def initialise(self, layers):
-        """Normal at 0.02; what writes into the residual stream is scaled by 1/sqrt(2 layers)."""
+        """Normal, std 0.02; divided by sqrt(2 layers) for weights that write to the residual."""
         for name, p in self.named_parameters():
             if name.endswith("bias"):
                 p.zero_()
@@ -63,7 +63,7 @@ class Transformer(nn.Module):
     def forward(self, x, x0=None, block=0):
         """(B, L) ids -> (B, L, dim). block: the size of block diffusion's blocks, 0 = none.
 
-        Each block is then given the clean tokens x0 before it and no others (arXiv 2503.09573).
+        Each block then sees only itself and the clean tokens x0 before it (arXiv 2503.09573).
         """
         L = x.shape[1]
         if not self.causal and 0 < block < L:
@@ -74,11 +74,11 @@ class Transformer(nn.Module):
     def blockwise(self, x, x0, block):
         """All blocks in one pass over [x ; x0], both (B, L) -> (B, L, dim).
 
-        Row i sees x in its own block and x0 before it. Where the model is shifted, the first token
-        of a block is scored by the clean token before it: with blocks of one, as if causal.
+        Row i sees x in its own block and x0 before it. If the model is shifted, the clean token
+        before a block scores the block's first token: with blocks of one, as in a causal model.
         """
         if x0 is None:
-            raise ValueError("a model in blocks needs the clean tokens of the blocks before, too")
+            raise ValueError("with blocks the model also needs x0, the clean tokens before a block")
         places = torch.arange(x.shape[1], device=x.device)
         attention = block_causal(len(places), block, x.device)
         noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)
@@ -87,16 +87,16 @@ class Transformer(nn.Module):
         return torch.cat((self.first(noisy), before), 1) if self.shifted else noisy
 
     def aligned(self, h, before):
-        """h (B, n, dim) of n tokens in a row, before (B, 1, dim) -> row i scores token i."""
+        """h (B, n, dim) of n consecutive tokens, before (B, 1, dim) -> row i scores token i."""
         return torch.cat((before, h[:, :-1]), 1) if self.shifted else h
 
     def first(self, h):
-        """What scores token 0 of a shifted model, which has no predecessor, (B, 1, dim).
+        """The state (B, 1, dim) that scores token 0 of a shifted model: it has no predecessor.
 
-        With bidirectional attention its own position stands in (as in Dream). In a causal model
-        that would show the token to its own score: zeros, so that all tokens are equally likely.
-        This only matters where no prompt comes first, as in a Sudoku whose first cell is blank:
-        there it is exact, because digits are interchangeable.
+        With bidirectional attention, its own position stands in (as in Dream). In a causal model
+        that would reveal the token to its own score: zeros instead make all tokens equally likely.
+        This matters only if no prompt comes first, as in a Sudoku whose first cell is blank: there
+        it is exact, because digits are interchangeable.
         """
         return torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
 
@@ -105,19 +105,19 @@ class Transformer(nn.Module):
 
 
 class Logits(nn.Module):
-    """A model of your own, as losses.Objective and sample.generate take one.
+    """Wraps your own model for losses.Objective and sample.generate.
 
         model = Logits(function, mask_token)
         loss, score, confidence = Objective(model)(x, x0, hidden)
         tokens, revealed_at, passes = generate(model.eval(), x, hidden, Sampler())
 
-    function: any callable, (B, L) token ids -> logits (B, L, V), row i of which scores token i; a
-    model of Hugging Face, whose output has them as `.logits`, too. It must see both sides of a
-    token. V counts the mask token, whose logit is not looked at: its probability is zero. If the
-    function is a module its parameters are this one's; train() and eval() reach it.
+    function: any callable, (B, L) token ids -> logits (B, L, V), where row i scores token i; also a
+    Hugging Face model, whose output has them as `.logits`. It must see both sides of a token. V
+    counts the mask token, whose logit is ignored: its probability is zero. If the function is a
+    module, its parameters are also this one's, and train() and eval() reach it.
 
-    All of (B, L, V) is held. For a large vocabulary losses.ChunkedObjective holds less, of a model
-    that has a forward pass to (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
+    All of (B, L, V) is held. For a large vocabulary, losses.ChunkedObjective holds less; its model
+    needs a forward pass to (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
     """
 
     causal = False
@@ -128,14 +128,14 @@ class Logits(nn.Module):
         self.function, self.mask_token = function, mask_token
 
     def forward(self, x, x0=None, block=0):
-        """(B, L) ids -> (B, L, V). Raises ValueError where they are no logits, or with blocks."""
+        """(B, L) ids -> (B, L, V). Raises ValueError for another shape, or with blocks."""
         if block:
-            raise ValueError(f"block {block}: expected 0, a function of x alone has no blocks")
+            raise ValueError(f"block {block}: expected 0, as a function of x alone has no blocks")
         found = self.function(x)
         found = getattr(found, "logits", found)
         if found.shape[:-1] != x.shape or not self.mask_token < found.shape[-1]:
             raise ValueError(
-                f"logits {tuple(found.shape)} of tokens {tuple(x.shape)} and mask token "
+                f"logits {tuple(found.shape)} for tokens {tuple(x.shape)} and mask token "
                 f"{self.mask_token}: expected (B, L, V), with the mask token below V"
             )
         self.vocab_size = found.shape[-1]
@@ -146,14 +146,14 @@ class Logits(nn.Module):
 
 
 def never(logits, token):
-    """Logits (..., V), in float32 at least, in which that token has probability zero."""
+    """Logits (..., V), in at least float32, that give the token probability zero."""
     is_token = torch.arange(logits.shape[-1], device=logits.device) == token
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return logits.masked_fill(is_token, -torch.inf)
 
 
 class Body(nn.Module):
-    gradient_checkpointing = False  # keep the blocks' inputs only, compute the rest twice
+    gradient_checkpointing = False  # keep only the blocks' inputs, compute the rest twice
 
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
         super().__init__()
@@ -165,7 +165,7 @@ class Body(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x, places, attention):
-        """x (B, n) tokens at the positions `places`, a slice or (n,); see `bidirectional`."""
+        """x (B, n) tokens at positions `places`, a slice or (n,); attention: `bidirectional`."""
         h = self.embed_tokens(x)  # (B, n, dim)
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for number, layer in enumerate(self.layers):
@@ -232,7 +232,7 @@ def rotate(t, cos, sin):
 
 
 def bidirectional(layer, q, k, v):
-    """What a layer, by its number, does with queries (B, heads, n, width), keys and values."""
+    """Attention of a layer (its number) for queries (B, heads, n, width), keys and values."""
     return attend(q, k, v)
 
 
@@ -241,7 +241,7 @@ def causal(layer, q, k, v):
 
 
 def block_causal(L, block, device):
-    """Attention over [x ; x0]: by flex attention on CUDA (not run yet), else by a boolean mask."""
+    """Attention over [x ; x0]: flex attention on CUDA (not run yet), elsewhere a boolean mask."""
     if device.type == "cuda":
         return functools.partial(flex, block_mask(L, block, device))
     index = torch.arange(2 * L, device=device)
@@ -249,9 +249,9 @@ def block_causal(L, block, device):
 
 
 def sees(L, block, query, key):
-    """Which of the 2L tokens of [x ; x0], by index, see which.
+    """Whether token `query` sees token `key`, both indices into the 2L tokens of [x ; x0].
 
-    Tokens of one half and block see each other; all see the clean tokens of earlier blocks.
+    Tokens of the same half and block see each other; all see the clean tokens of earlier blocks.
     """
     same_half, own, other = query // L == key // L, query % L // block, key % L // block
     return (same_half & (own == other)) | ((key >= L) & (other < own))
@@ -276,7 +276,7 @@ def flex(mask, layer, q, k, v):
 
 @functools.lru_cache
 def compiled_flex_attention():
-    """Not compiled it is not fused. To load the compiler takes seconds: only where it is used."""
+    """Flex attention is fused only if compiled; loading the compiler takes seconds: on demand."""
     return torch.compile(flex_attention, dynamic=False)
 
 
@@ -284,7 +284,7 @@ def attend(q, k, v, causal=False, visible=None):
     """q (B, heads, n, width); k, v (B, kv_heads, m, width); visible (n, m) bool, None = all.
 
     At short lengths on a CPU: plain products, which a compiler fuses. In float32 the fused kernel
-    is as fast compiled, and faster not compiled (results/speed.md).
+    is as fast if compiled, and faster if not (results/speed.md).
     """
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = (t.repeat_interleave(groups, 1) for t in (k, v))

@@ -1,25 +1,26 @@
-"""Muon: momentum made orthogonal, for the weight matrices of the layers; AdamW for all the rest.
+"""Muon: orthogonalised momentum for the weight matrices of the layers; AdamW for all the rest.
 
-The update of a matrix is its momentum with every singular value moved to about 1 (K. Jordan et al.,
-"Muon", 2024), scaled as in arXiv 2502.16982, so that learning rate and weight decay are those of
-AdamW. torch.optim.Muon does the same for one matrix at a time and in bfloat16, which processors
-without it emulate: four times the cost of the whole training step in config/gsm_mini.py.
+    W <- (1 - lr * decay) W - lr * 0.2 sqrt(max(n, m)) U V^T,   U S V^T = Nesterov momentum (n, m)
 
-A step waits for no value, and a learning rate may be a tensor: it can be recorded and replayed.
+(K. Jordan et al., "Muon", 2024; the scale is that of arXiv 2502.16982, so learning rate and weight
+decay can be AdamW's). torch.optim.Muon does the same for one matrix at a time and in bfloat16,
+which processors without it emulate: four times the cost of a training step in config/gsm_mini.py.
+The step never makes the host wait, and lr may be a tensor, so it can be recorded and replayed.
+Not here: which weights are orthogonalised (train.make_optimizer).
 """
 
 import functools
 
 import torch
 
-COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the quintic; steep at 0, so that 5 steps do
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the quintic; steep at 0, so 5 steps are enough
 STEPS = 5
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but groups with `momentum` > 0 hold matrices for Muon.
+    """AdamW, except that groups marked `orthogonal` hold matrices for Muon.
 
-    precision: the dtype of the products that make a matrix orthogonal.
+    precision: the dtype of the matrix products in `orthogonalise`.
     """
 
     def __init__(self, groups, momentum=0.95, precision=torch.float32, **adamw):
@@ -41,9 +42,9 @@ class Muon(torch.optim.AdamW):
         super().step()
 
     def orthogonal_step(self, matrices, group):
-        """One update of matrices (n, m) of one shape, all at once; AdamW then finds no gradient."""
+        """One update of matrices (n, m) of one shape, all at once; AdamW then sees no gradient."""
         for p in matrices:
-            if p not in self.state:  # AdamW asks for a step on loading
+            if p not in self.state:  # on loading, AdamW expects a `step`
                 self.state[p] = {"momentum_buffer": torch.zeros_like(p), "step": torch.zeros(())}
         momentum = [self.state[p]["momentum_buffer"] for p in matrices]
         gradient = [p.grad for p in matrices]
@@ -58,12 +59,12 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalise(g, precision=torch.float32):
-    """U V^T of the singular value decomposition U S V^T, nearly, of g (k, n, m) float32.
+    """Approximately U V^T, for the singular value decomposition U S V^T of g (k, n, m) float32.
 
-    By a Newton-Schulz iteration. Of S, as shares of its root of the sum of squares, what is 0.01
-    and more ends at 0.68 to 1.14, and what is 0.002 and more at 0.68 to 1.21; below that it grows
-    by a factor of 485 at most, so that the smallest of a square matrix may end near 0. In bfloat16
-    the entries of the result differ by 0.01 or less.
+    By a Newton-Schulz iteration. Singular values, as shares of the root of their sum of squares,
+    end in 0.68 to 1.14 if they are at least 0.01, and in 0.68 to 1.21 if at least 0.002; smaller
+    ones grow by a factor of at most 485, so the smallest of a square matrix may end near 0. In
+    bfloat16 the entries of the result differ by at most 0.01.
     """
     a, b, c = COEFFICIENTS
     tall = g.shape[-2] > g.shape[-1]

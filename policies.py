@@ -1,14 +1,14 @@
-"""Which hidden positions are revealed next: one definition, for training and for sampling.
+"""Which hidden positions are revealed next: one definition for training and sampling.
 
 A policy turns a model's predictions into a `score`, larger = revealed sooner (paper, section 2):
 
     policy(log_probs (..., V), confidence (...), position (...)) -> score (...)
 
-Each position by itself: a policy may be given any part of a batch. `log_probs` are the model's own
-(untempered), `confidence` is the probability of the predicted token: the likeliest one, or the one
-that was sampled. A policy never sees a hidden token of x0,
-which is what keeps the minimiser of the loss in place (paper, Proposition 2).
-No function here loops over rows or waits for the device.
+It scores each position on its own, so it may be given any part of a batch. `log_probs` are the
+model's own (untempered), `confidence` is the probability of the predicted token: the likeliest one,
+or the one that was sampled. A policy never sees a hidden token of x0, so the minimiser of the loss
+is unchanged (paper, Proposition 2). No function here loops over rows or waits for the device.
+Not here: how many tokens are revealed (puma.step, sample.choose).
 """
 
 import re
@@ -21,7 +21,7 @@ def top_k(log_probs, confidence, position):
 
 
 def margin(log_probs, confidence, position):
-    """Probability of the likeliest token less that of the second."""
+    """Probability of the likeliest token minus that of the second."""
     first, second = log_probs.topk(2, -1).values.exp().unbind(-1)
     return first - second
 
@@ -40,10 +40,10 @@ def left_to_right(log_probs, confidence, position):
 
 
 def semi_autoregressive(block):
-    """Blocks of `block` positions from left to right, inside a block the surest first."""
+    """Blocks of `block` positions from left to right; within a block, highest confidence first."""
 
     def policy(log_probs, confidence, position):
-        # In float32 confidences of late blocks would be rounded together.
+        # In float32, confidences in late blocks would round to the same score.
         wide = torch.float32 if confidence.device.type == "mps" else torch.float64
         return confidence.to(wide) - 2.0 * (position // block)
 
@@ -56,8 +56,8 @@ POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_righ
 def get(name, key="policy"):
     """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32.
 
-    A policy of your own may be given as the function itself. Raises ValueError for an unknown name,
-    of the setting `key`.
+    You can also pass your own policy, as a function. Raises ValueError for an unknown name; `key`
+    is the setting that the message mentions.
     """
     if callable(name):
         return name
@@ -75,27 +75,27 @@ def reveal(score, hidden, count):
 
     Ties go to the leftmost. Rows with fewer hidden positions reveal them all.
     """
-    # A hidden position outranks a visible one whatever its score: -inf is for visible ones alone.
+    # A hidden position outranks every visible one, whatever its score: only those get -inf.
     lowest = torch.finfo(score.dtype).min
     score = score.nan_to_num(lowest, neginf=lowest).masked_fill(~hidden, -torch.inf)
-    # Rows want different counts, so no topk. The stable sort breaks ties by place; to rank by
-    # counting the larger scores takes (B, L, L) comparisons, on a CPU 4 to 40 times as long.
+    # Not topk, as counts differ between rows. A stable sort breaks ties by position; ranking by
+    # counting the larger scores takes (B, L, L) comparisons, 4 to 40 times as long on a CPU.
     order = score.argsort(dim=1, descending=True, stable=True)
     first = torch.arange(score.shape[1], device=score.device) < count[:, None]
     return hidden & torch.zeros_like(hidden).scatter(1, order, first)
 
 
 def check_tau(tau):
-    """Raise ValueError unless tau is a probability, or None."""
+    """Raise ValueError unless tau is a probability or None."""
     if tau is not None and not (isinstance(tau, int | float) and 0 <= tau <= 1):
         raise ValueError(f"{tau=}: expected a probability, or None")
 
 
 def threshold(tau, tau_entropy):
-    """A sampler's threshold as (policy, tau): revealed is what that policy scores above tau.
+    """A sampler's threshold as (policy, tau): reveal the positions that policy scores above tau.
 
-    tau bounds the probability of the predicted token from below, tau_entropy the entropy (nats)
-    from above; without either tau is None. Raises ValueError if both are given or one is neither.
+    tau is a lower bound on the probability of the predicted token, tau_entropy an upper bound on
+    the entropy (nats). Without either, tau is None. Raises ValueError for both, or a bad value.
     """
     if None not in (tau, tau_entropy):
         raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")
@@ -108,6 +108,6 @@ def threshold(tau, tau_entropy):
 def fast_forward(confidence, hidden, tau):
     """Hidden positions whose confidence exceeds tau, (B, L) bool (paper, section 3.2.1).
 
-    Regardless of the policy: a sure position in a later block is revealed too.
+    Regardless of the policy: a confident position in a later block is revealed too.
     """
     return hidden & (confidence > tau)

@@ -1,26 +1,27 @@
 """Progressive Unmasking (PUMA, arXiv 2602.10314): Algorithm 1, and the buffer that streams it.
 
 Ordinary masked diffusion trains on random masks. PUMA trains on the states of *chains*: a chain
-starts fully masked; at each step the current model chooses which positions come next and the *true*
-tokens are revealed there. The choice uses score and confidence of the training step itself, so it
-costs no forward pass, and it sees x only, never a hidden token of x0, so the minimiser of the loss
-stays what it is (Proposition 2). A chain passes through `stages` stages; at stage n a share of
+starts fully masked; at each step the current model chooses the next positions, and the *true*
+tokens are revealed there. The choice uses the score and confidence that the training step computes
+anyway, so it costs no extra forward pass, and it depends on x alone, never on a hidden token of
+x0, so the minimiser of the loss is unchanged (Proposition 2). A chain passes through `stages`
+stages; at stage n the revealed share of its L_eff non-prompt tokens lies in
 
-    I_n = [n, n + 1] / stages      of its L_eff tokens that are not prompt
+    I_n = [n, n + 1] / stages
 
-is revealed. `step` is Algorithm 1. The classes are streams of training contexts with one
-interface: random masks (the baseline), next tokens, and the buffer of chains.
+`step` is Algorithm 1. The classes are streams of training contexts with one interface: random
+masks (the baseline), next tokens, and the buffer of chains.
 
-    stream.prepare(iteration)            the host's part: new examples, a switch of K
+    stream.prepare(iteration)            on the host: load new examples, switch K
     batch = stream.visit()               x, x0, hidden (B, L) and the block size, see Batch
-    stream.advance(score, confidence)    (B, L) each, from the forward pass on that batch; chains
-                                         refuse a visit before it, and what carries a gradient
+    stream.advance(score, confidence)    (B, L) each, detached, from the forward pass on that
+                                         batch; chains need this call before the next visit
     stream.effective                     L_eff (B,) of the rows of the latest batch, for the record
 
-`visit` and `advance` run on the device alone: they never wait for it, read no number that the host
-knows but sizes, and change tensors in place, so that one recording of them can be replayed.
+`visit` and `advance` run on the device alone: they never make the host wait, take nothing but sizes
+from it, and change tensors in place, so that one recording of them can be replayed.
 
-Not here: the policy, which turned logits into the score in losses.predictions; chains per block
+Not here: the policy, which turns logits into the score (losses.predictions); chains per block
 (block.py).
 """
 
@@ -40,13 +41,13 @@ def step(hidden, stage, effective, score, confidence, r, stages, tau):
 
     hidden (B, L) bool, stage (B,), effective (B,) = L_eff; score, confidence (B, L): larger score
     = revealed sooner, confidence = probability of the likeliest token; both must depend on x alone.
-    r (B,) uniform in [0, 1); stages (): how many a chain has; tau: inf turns fast-forward off.
+    r (B,) uniform in [0, 1); stages (): number of stages of a chain; tau = inf: no fast-forward.
 
     Returns hidden and stage after the step, and which chains have ended, (B,) bool.
     """
     target = tokens_at((stage + 1 + r) / stages, effective)  # Unif(I_{n+1}), as a number of tokens
-    # At least one: where L_eff is smaller than the number of stages, the target may be reached
-    # already, and a chain that reveals nothing would stay in the buffer for ever.
+    # At least one: if L_eff is smaller than the number of stages, the target may already be
+    # reached, and a chain that reveals nothing would stay in the buffer for ever.
     count = (target - (effective - hidden.sum(1))).clamp(min=1)
     chosen = policies.reveal(score, hidden, count)
     chosen |= policies.fast_forward(confidence, hidden, tau)
@@ -54,28 +55,28 @@ def step(hidden, stage, effective, score, confidence, r, stages, tau):
     revealed = effective - hidden.sum(1)
     # The last stage has no successor, and a row with nothing hidden would train on nothing.
     ended = (stage + 1 >= stages) | ~hidden.any(1)
-    # Fast-forward may reveal more than the next stage's share: the chain jumps to where it is.
+    # Fast-forward may reveal more than the next stage's share: the chain then skips stages.
     stage = torch.where(revealed > target, stage_of(revealed, effective, stages), stage + 1)
     return hidden, stage, ended
 
 
 def tokens_at(share, effective):
-    """How many of L_eff tokens a share < 1 is, (B,): rounded, but never all of them.
+    """A share < 1 of L_eff as a number of tokens, (B,): rounded, but never all of them.
 
-    A state without a hidden token would have nothing to predict.
+    A state without a hidden token would leave nothing to predict.
     """
     return (share * effective).round().long().clamp(max=effective - 1)
 
 
 def stage_of(revealed, effective, stages):
     """The stage n of a row with that many tokens revealed: revealed / L_eff lies in I_n."""
-    return revealed * stages // effective.clamp(min=1)  # 0 where all is prompt (a block may be)
+    return revealed * stages // effective.clamp(min=1)  # 0 if all is prompt, as a block may be
 
 
 def stages_of(length, K):
-    """How many stages a chain of `length` tokens has that reveals K of them per stage.
+    """The number of stages of a chain of `length` tokens that reveals K of them per stage.
 
-    At least two, or all contexts would be fully masked; one token has but one context.
+    At least two, or every context would be fully masked; a single token has only one context.
     """
     return max(2, round(length / K)) if length > 1 else 1
 
@@ -90,27 +91,27 @@ class Batch(NamedTuple):
 
 
 class Stream:
-    """Where training contexts come from."""
+    """A source of training contexts."""
 
     def batch(self, iteration):
-        """The next Batch, where nothing is to be recorded."""
+        """The next Batch, for a loop that records no CUDA graph."""
         self.prepare(iteration)
         return self.visit()
 
     def compile(self):
-        """Compile what `advance` does, where it is more than drawing."""
+        """Compile the work of `advance`, if there is any."""
 
     def count_hidden(self):
-        """From now on `size` is asked after every visit."""
+        """Announce that `size` will be called after every visit."""
 
     def size(self):
-        """How many positions of the latest batch are hidden, if the host can know; else None."""
+        """The number of hidden positions in the latest batch; None if the host does not know it."""
 
 
 class RandomMasking(Stream):
-    """Ordinary masked diffusion, the baseline: each batch is new, under random masks.
+    """Ordinary masked diffusion, the baseline: every batch holds new examples, randomly masked.
 
-    block_schedule: (iteration, size) pairs; each block of a row then has a mask of its own.
+    block_schedule: (iteration, size) pairs; each block of a row then gets its own mask.
     """
 
     def __init__(self, queue, mask_token, generator, block_schedule=()):
@@ -145,13 +146,13 @@ class RandomMasking(Stream):
         self.generator.set_state(state["generator"].cpu())
 
     def share_out(self, states):
-        """Go on from streams of other processes, a state_dict each; chains give back examples."""
+        """Continue from other processes' state_dicts; chains in them return their examples."""
         queues, chains = take_apart(states, self.queue)
         self.queue.share_out(queues, chains["number"].numpy())
 
 
 class NextToken(RandomMasking):
-    """Autoregression, for a causal model: all tokens are seen and all but the prompt predicted."""
+    """Autoregression, for a causal model: nothing is masked, all but the prompt is predicted."""
 
     def visit(self):
         x0, self.prompt, _ = self.queue.take(self.every_row)
@@ -159,10 +160,10 @@ class NextToken(RandomMasking):
 
 
 class RandomFirst(Stream):
-    """Random masks until an iteration, chains from there on; both draw from one queue.
+    """Random masks until an iteration, chains from then on; both draw from one queue.
 
     A chain hides the hard tokens: those that the visible ones do not determine yet. A model that
-    cannot use its context learns little from them. Random masks hide easy tokens too, which teach
+    cannot use its context learns little from them. Random masks also hide easy tokens, which teach
     it, for instance, to copy a word.
     """
 
@@ -201,22 +202,22 @@ class RandomFirst(Stream):
         self.chains.load_state_dict(state["chains"])
 
     def share_out(self, states):
-        """Go on from streams of other processes; the queue is the chains' too."""
+        """Continue from other processes' state_dicts; the chains restore the common queue."""
         self.chains.share_out(states)
 
 
 class Buffer(Stream):
-    """Holds chains, as several batches of B, and visits one batch at a time, in turn.
+    """Holds several batches of B chains and visits one batch at a time, in turn.
 
     Consecutive batches then share no sequence, although a chain stays for several visits.
-    Its state, each (batches, B, ...): x0, prompt, hidden (.., L), stage and the number of the
-    example; `turn` (1,) is the batch visited now. `stages` () is how many a chain has: on the
-    device, since a switch of K changes it; the host knows it as `known`.
+    State, each (batches, B, ...): x0, prompt, hidden (.., L), stage and the number of the example;
+    `turn` (1,) is the batch being visited. `stages` () is the number of stages of a chain: on the
+    device, since a switch of K changes it; `known` is the host's copy.
     """
 
     STATE = "x0", "prompt", "hidden", "stage", "number", "turn"
-    counts, coming = False, None  # whether `size` is asked; that of the batch that comes next
-    visiting = False  # whether the batch visited has yet to advance
+    counts, coming = False, None  # whether `size` will be called; the next batch's, on its way
+    visiting = False  # whether the visited batch has yet to advance
 
     def __init__(self, queue, mask_token, generator, batches):
         if batches < 1:
@@ -242,7 +243,7 @@ class Buffer(Stream):
         self.counts = True
 
     def size(self):
-        """With two batches or more the count was sent at the visit before, and has arrived."""
+        """With two or more batches, the count was sent at the previous visit and has arrived."""
         if not self.counts:
             return None
         now, n = self.coming or Arriving(self.visited("hidden").sum()), len(self.hidden)
@@ -251,21 +252,21 @@ class Buffer(Stream):
         return now.value()
 
     def begin_visit(self):
-        """Raise RuntimeError if the last batch has not moved: its chains would never end."""
+        """Raise RuntimeError if the last batch has not advanced: its chains would never end."""
         if self.visiting:
             raise RuntimeError(
-                "advance() was not called after the last visit() or batch(): its chains have not "
-                "moved: call advance(score, confidence) with what the objective returned for it"
+                "advance() was not called after the last visit() or batch(), so its chains have "
+                "not moved: call advance(score, confidence) with what the objective returned"
             )
         self.visiting = True
 
     def end_visit(self, score, confidence):
-        """Raise RuntimeError if no batch was visited, ValueError for what carries a gradient."""
+        """Raise RuntimeError if no batch was visited, ValueError for inputs with a gradient."""
         for name, part in ("score", score), ("confidence", confidence):
             if part.requires_grad:
                 raise ValueError(
-                    f"{name} carries a gradient, and no loss may reach the model through the "
-                    f"choice of what is revealed: give {name}.detach()"
+                    f"{name} carries a gradient, but no loss may reach the model through the "
+                    f"choice of what to reveal: pass {name}.detach()"
                 )
         if not self.visiting:
             raise RuntimeError("no batch was visited since the last advance(): call visit() first")
@@ -276,7 +277,7 @@ class Buffer(Stream):
         self.stages.fill_(stages)
 
     def first_states(self):
-        """Stage (batches, B) and hidden positions of first chains, spread evenly over the stages.
+        """Stage (batches, B) and hidden positions of the first chains, spread over the stages.
 
         If all began at stage 0, they would all end together.
         """
@@ -298,11 +299,11 @@ class Buffer(Stream):
         return (~self.visited("prompt")).sum(1)
 
     def visited(self, name):
-        """The part of the state `name` that belongs to the batch visited now, (B, ...)."""
+        """The visited batch's part of the state `name`, (B, ...)."""
         return getattr(self, name).index_select(0, self.turn)[0]
 
     def leave(self, **state):
-        """Put the visited batch back as `state` has it, and turn to the next one."""
+        """Write `state` back to the visited batch, and turn to the next one."""
         for name, value in state.items():
             getattr(self, name).index_copy_(0, self.turn, value[None])
         self.turn.copy_((self.turn + 1) % len(self.x0))
@@ -319,14 +320,14 @@ class Buffer(Stream):
         return dict(x0=x0, prompt=prompt, hidden=hidden, stage=stage, number=number)
 
     def state_dict(self):
-        """Of the examples only their numbers and a checksum; what is hidden as bits (`packed`)."""
+        """Examples are saved as numbers and a checksum, hidden positions as bits (`packed`)."""
         state = {name: getattr(self, name).clone() for name in self.STATE[2:] if name != "hidden"}
         state |= {"hidden": packed(self.hidden), "checksum": checksum(self.x0, self.prompt)}
         state |= {"stages": self.known, "generator": self.generator.get_state()}
         return state | {"queue": self.queue.state_dict()}
 
     def load_state_dict(self, state):
-        """Raises ValueError where the saved buffer has another shape, or chains that cannot be."""
+        """Raises ValueError if the saved buffer has another shape, or impossible chains."""
         saved = state | saved_chains(state, self.queue)
         for name in self.STATE:
             if getattr(self, name).shape != saved[name].shape:
@@ -344,10 +345,9 @@ class Buffer(Stream):
         self.queue.load_state_dict(state["queue"])
 
     def share_out(self, states):
-        """Go on from the chains of other processes, a state_dict each: this one has its share.
+        """Continue from the chains in other processes' state_dicts: this process takes its share.
 
-        Chains that find no room give their examples back to the queue; where there is more room
-        than chains, new ones begin.
+        Chains that find no room return their examples to the queue; spare room gets new chains.
         """
         queues, chains = take_apart(states, self.queue)
         self.visiting = False
@@ -369,14 +369,14 @@ class ProgressiveUnmasking(Buffer):
 
     queue          ExampleQueue; its `rows` is B
     generator      torch.Generator on the device of the queue
-    k_schedule     (iteration, K) pairs: from that iteration on, K tokens are revealed per stage of
-                   a full-length row, so that a chain has round(L / K) stages, at least 2; of a row
-                   that is partly prompt, K * L_eff / L tokens. A whole number: this K throughout
+    k_schedule     (iteration, K) pairs: from that iteration on, a full-length row reveals K tokens
+                   per stage, so a chain has round(L / K) stages, at least 2; a row that is partly
+                   prompt reveals K * L_eff / L tokens. A whole number: this K throughout
     tau            also reveal all with confidence above this (fast-forward); None = off
     buffer         how many batches of chains are held; 1 = as in the paper
-    random_share   the share of the buffer's rows that holds no chains, but a new example under
-                   random masks at each visit. A model that is surer than tau of everything ends
-                   its chains at once; without such rows it then forgets what follows the start
+    random_share   share of the buffer's rows that hold no chain, but a new example under a random
+                   mask at each visit. A model with confidence above tau everywhere ends its chains
+                   at once; without such rows it then forgets all states but the first
                    (theory/README.md, results/when.md). Not in the paper, where it is 0.
     """
 
@@ -391,7 +391,7 @@ class ProgressiveUnmasking(Buffer):
         self.mask_random_rows()
 
     def start_chains(self, old, hidden):
-        """New chains, but where old (batches, B): these have reached the states hidden (n, L)."""
+        """Start new chains; those where `old` (batches, B) continue from states hidden (n, L)."""
         self.stage, self.hidden = self.first_states()
         self.hidden[old] = hidden
         self.stage[old] = self.reached()[old]
@@ -399,25 +399,25 @@ class ProgressiveUnmasking(Buffer):
         self.coming = None
 
     def spread(self, share):
-        """The places of the buffer that hold no chains, (batches, B) bool: evenly, however many.
+        """Which rows of the buffer hold no chain: a share, evenly spread, (batches, B) bool.
 
-        Raises ValueError for a share of them that is none, or all.
+        Raises ValueError if a share above 0 comes to no row, or to all.
         """
         rows = self.number.numel()
         count = (torch.arange(rows + 1, device=self.number.device) * share).floor()
         if share and not 0 < count[-1] < rows:
             raise ValueError(
                 f"random_share {share} of {rows} rows in the buffer is {int(count[-1])}: "
-                "expected some, and not all"
+                "expected at least one, but not all"
             )
         return (count[1:] > count[:-1]).view_as(self.number)
 
     def numbered(self):
-        """The number of each chain, (batches, B): rows without one have that of another."""
+        """The number of each chain, (batches, B); a row without one repeats another's."""
         return ((~self.is_random).flatten().cumsum(0) - 1).view_as(self.number)
 
     def mask_random_rows(self):
-        """Random masks in all rows that hold no chains."""
+        """Draw random masks for all rows that hold no chain."""
         if self.random_share:
             masks = random_masks(self.prompt.flatten(0, 1), self.generator).view_as(self.hidden)
             self.hidden = torch.where(self.is_random[..., None], masks, self.hidden)
@@ -445,7 +445,7 @@ class ProgressiveUnmasking(Buffer):
     def advance(self, score, confidence):
         """Reveal true tokens, replace the chains that ended, turn to the next batch.
 
-        Raises RuntimeError without a visit before, ValueError for what carries a gradient.
+        Raises RuntimeError without a visit before it, ValueError for inputs with a gradient.
         """
         self.end_visit(score, confidence)
         chance = [uniform(len(score), self.generator)]
@@ -454,7 +454,7 @@ class ProgressiveUnmasking(Buffer):
         self.move(score, confidence, *chance)
 
     def move(self, score, confidence, r, share=None, order=None):
-        """`advance` without its chance, which no compiler takes from a generator.
+        """`advance` after its random draws: a generator cannot be compiled.
 
         r (B,) goes to `step`; share (B,) and order (B, L) to the masks of the rows without chains.
         """
@@ -476,7 +476,7 @@ class ProgressiveUnmasking(Buffer):
 def take_apart(states, queue):
     """The queues in the state_dicts of several streams, and their chains, {name: (n, ...)}.
 
-    Random masks have no chains: n is 0. Raises ValueError as `saved_chains`.
+    Random masks have no chains: n = 0. Raises ValueError like `saved_chains`.
     """
     states = [state.get("chains", state) for state in states]
     queues = [state["queue"] for state in states]
@@ -490,15 +490,15 @@ def take_apart(states, queue):
 def saved_chains(state, queue):
     """x0, prompt, hidden (batches, B, L), number (batches, B) of the chains in a state_dict.
 
-    The examples are those of the queue's data. Raises ValueError where the saved ones were others.
+    The examples are looked up in the queue's data. Raises ValueError if the saved ones differ.
     """
     try:
         x0, prompt = queue.look_up(state["number"])
         hidden = unpacked(state["hidden"], prompt)
         if state["checksum"] != checksum(x0, prompt) or (hidden & prompt).any():
-            raise ValueError("they differ")
+            raise ValueError("the rows differ")
     except ValueError as error:
-        raise ValueError(f"the saved chains are not of these training examples: {error}") from None
+        raise ValueError(f"the saved chains are not from this training set: {error}") from None
     return dict(x0=x0, prompt=prompt, hidden=hidden, number=state["number"])
 
 
@@ -508,7 +508,7 @@ def packed(mask):
 
 
 def unpacked(bits, like):
-    """The mask, shaped as `like`, that `packed` made bits of. Raises ValueError for another one."""
+    """The mask, shaped like `like`, that `packed` turned into bits. Or raises ValueError."""
     if bits.shape != (*like.shape[:-1], -(-like.shape[-1] // 8)):
         raise ValueError(f"bits {tuple(bits.shape)} of rows {tuple(like.shape)}")
     return torch.from_numpy(np.unpackbits(bits.numpy(), axis=-1, count=like.shape[-1])).bool()
@@ -521,7 +521,7 @@ def checksum(x0, prompt):
 
 # -- schedules -------------------------------------------------------------------------------------
 def check_schedule(pairs, name="k_schedule"):
-    """The (iteration, value) pairs; a whole number is that value throughout. Or ValueError."""
+    """The (iteration, value) pairs; a whole number means this value throughout. Or ValueError."""
     if type(pairs) is int:
         pairs = [(0, pairs)]
     listed = pairs if isinstance(pairs, tuple | list) else []
@@ -535,7 +535,7 @@ def check_schedule(pairs, name="k_schedule"):
     ):
         raise ValueError(
             f"{name} {pairs}: expected (iteration, value) pairs of whole numbers; iterations start "
-            "at 0 and rise, values are at least 1, and both at most 10^9"
+            "at 0 and increase, values are at least 1, and both at most 10^9"
         )
     return pairs
 
@@ -554,16 +554,16 @@ def value_at(schedule, iteration):
 
 
 def tau_or_inf(tau):
-    """tau as `step` takes it: inf for None. Raises ValueError for what is no probability."""
+    """tau as `step` takes it: inf for None. Raises ValueError unless it is a probability."""
     policies.check_tau(tau)
     return math.inf if tau is None else tau
 
 
-# -- chance ----------------------------------------------------------------------------------------
+# -- random draws ----------------------------------------------------------------------------------
 def random_masks(prompt, generator, block=0):
-    """A count uniform in 1..L_eff, then that many random positions; hidden (B, L) bool.
+    """Hides a uniform count in 1..L_eff of random positions in each row; hidden (B, L) bool.
 
-    In blocks, if `block` is their size: each is a row of its own.
+    block: if not 0, the size of blocks that each count as a row.
     """
     rows = prompt.reshape(-1, block or prompt.shape[1])
     share = uniform(len(rows), generator)
@@ -573,7 +573,7 @@ def random_masks(prompt, generator, block=0):
 def masks_of_share(prompt, share, order):
     """Random masks of a share (B,) in [0, 1) of each row: of 1 + share * L_eff positions.
 
-    order (B, L): noise; the positions of the largest are hidden.
+    order (B, L): noise; the positions with the largest values are hidden.
     """
     effective = (~prompt).sum(1)
     count = 1 + (share * effective).long().clamp(max=effective - 1)
@@ -581,7 +581,7 @@ def masks_of_share(prompt, share, order):
 
 
 def random_reveal(prompt, stage, stages, generator):
-    """Hidden positions (B, L) of rows at `stage` (B,) whose revealed positions are random."""
+    """Hidden positions (B, L) of rows at `stage` (B,), where the revealed ones are random."""
     effective = (~prompt).sum(1)
     count = tokens_at((stage + uniform(len(prompt), generator)) / stages, effective)
     return ~prompt & ~choose_random(~prompt, count, generator)

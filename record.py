@@ -1,23 +1,23 @@
-"""The record of a run: files that a script writes beside the checkpoint, and how they are written.
+"""The record of a run: the files written beside its checkpoint, and how to write and read them.
 
 metrics.jsonl, one JSON object per line:
 
-    {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    first, at each resume
+    {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    at start and resumes
     {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "visits", "hidden", "tenths",
      "seconds", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
 `iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
-use for several updates; a continued run with a smaller buffer gives examples back, so that it may
-fall). grad_norm is taken before clipping; accuracy and val_loss are those of the averaged weights.
-`seconds` are those of training since iteration 0, without evaluations.
-strata: {policy: {stratum: share}}, of a task that has them.
+use for several updates; a run continued with a smaller buffer returns examples, so `epoch` may
+fall). grad_norm is taken before clipping; accuracy and val_loss use the averaged weights.
+`seconds` counts training since iteration 0, without evaluations.
+strata: {policy: {stratum: share}}, for a task that has them.
 
-Three numbers say what a run is trained on, since the line before (of the first process): `visits`,
-the rows trained for each example used up, null where none was; `hidden`, the mean share of a row's
-positions but the prompt that are hidden; `tenths`, how many rows have 0 to 10 % hidden, 10 to 20 %,
-... Visits that fall to 1 say that chains end at once, and all is hidden: the model is surer than
-tau of every position.
+Three fields describe what the first process has trained on since the previous line: `visits`, the
+rows trained per example used up, null if none was; `hidden`, the mean share of a row's non-prompt
+positions that are hidden; `tenths`, the number of rows with 0 to 10 % hidden, 10 to 20 %, ...
+Visits that fall to 1 mean that chains end at once and all positions are hidden: the model's
+confidence is above tau everywhere.
 """
 
 import contextlib
@@ -38,9 +38,9 @@ from tqdm import tqdm
 
 
 class Lock:
-    """Keeps a folder to one run: `with Lock(folder)`, until the process ends, however it ends.
+    """Reserves a folder for one run: `with Lock(folder)`, until the process ends, however it ends.
 
-    Raises ValueError that names the process that holds it, OSError if the folder cannot be written.
+    Raises ValueError naming the process that holds it, OSError if the folder cannot be written.
     `ours`: the identity of the checkpoint that this run wrote last.
     """
 
@@ -57,7 +57,7 @@ class Lock:
             if self.held():
                 self.path.unlink()
             if self.is_new:
-                self.folder.rmdir()  # if nothing came of it
+                self.folder.rmdir()  # if it is empty
 
     def take(self):
         try:
@@ -67,24 +67,24 @@ class Lock:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = self.file.read(200).strip() or "another process"
-            wait = "wait for its end, or give another out_dir"
+            wait = "wait until it ends, or give another out_dir"
             raise ValueError(f"{self.folder} is in use by {holder}: {wait}") from None
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", error)
             raise OSError(f"cannot write {self.path}: {why}; give another out_dir") from None
-        if not self.held():  # another run gave it back, and took the file away, meanwhile
+        if not self.held():  # meanwhile another run released it and removed the file
             self.take()
         self.file.truncate(0)
         self.file.write(f"process {os.getpid()} on {platform.node()}\n")
         self.file.flush()
 
     def held(self):
-        """Not if the folder was moved away or deleted; it may be there anew."""
+        """Whether the lock file is still ours: the folder may have been moved or replaced."""
         here = os.fstat(self.file.fileno())
         return self.path.exists() and os.path.samestat(here, self.path.stat())
 
     def renew(self):
-        """Take it again if need be. Raises ValueError where another run has been there since."""
+        """Take it again if it was lost. Raises ValueError if another run has used the folder."""
         if self.held():
             return
         self.take()
@@ -94,7 +94,7 @@ class Lock:
 
 
 def identity(path):
-    """What tells a file from another one that takes its name; None where there is none."""
+    """What distinguishes a file from a later one of the same name; None if there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -105,10 +105,10 @@ def identity(path):
 class Log:
     """What a run reports while it trains, on its first process: metrics.jsonl and a progress bar.
 
-    lock: on the run's folder; None on the other processes. A run resumed at iteration `start` first
-    drops the lines beyond it. changes: the settings that it resumes with, {name: (before, now)}.
-    evaluated: whether the file holds an evaluation at `start` already. Where the file cannot be
-    written, lines wait for the next one. Raises ValueError for a damaged file.
+    lock: on the run's folder; None on other processes. A run resumed at iteration `start` first
+    drops later lines. changes: the settings changed at the resume, {name: (before, now)}.
+    evaluated: whether the file already holds an evaluation at `start`. If the file cannot be
+    written, lines wait for the next attempt. Raises ValueError for a damaged file.
     """
 
     def __init__(self, lock, config, start, total, changes, follow=()):
@@ -131,15 +131,15 @@ class Log:
         self.since = time.perf_counter()
 
     def add(self, loss, norm, hidden):
-        """Of one update, on the device for now: loss and gradient's norm, both ().
+        """Record one update, on the device for now: loss and gradient norm, both ().
 
-        hidden (rows,): the share of the positions to predict that was hidden in each row.
+        hidden (rows,): the share of each row's non-prompt positions that was hidden.
         """
         self.updates.append((loss, norm, hidden))
 
     def fault(self, iteration):
         """What is not finite in the updates added since the last call, up to `iteration`; or ""."""
-        import torch  # not at the top: figures are drawn without it
+        import torch  # not at the top: plotting does without it
 
         new = self.updates[self.checked :]
         self.checked = len(self.updates)
@@ -150,7 +150,7 @@ class Log:
         return ""
 
     def report_training(self, iteration, values, world, taken):
-        """The mean loss since the last report, what was trained on, and examples per second.
+        """Report the mean loss since the last report, what was trained on, examples per second.
 
         world: processes; taken (): the examples that this one has used up. Returns the line.
         """
@@ -172,7 +172,7 @@ class Log:
         return line
 
     def report_evaluation(self, iteration, result, seconds):
-        """A result of eval.evaluate; the seconds that it took do not count as training."""
+        """Report a result of eval.evaluate; its seconds do not count as training."""
         self.write({"type": "eval", "iter": iteration} | result)
         new = {"val_loss": f"{result['val_loss']:.3f}"}
         for share in [*result["accuracy"].values()][:1]:  # own text may have none
@@ -181,7 +181,7 @@ class Log:
         self.since += seconds
 
     def show(self, iteration, new):
-        """Numbers {name: text} on the bar; in a line of their own where there is none."""
+        """Show numbers {name: text} on the bar, or on their own line if there is no bar."""
         self.shown |= new
         self.bar.set_postfix(self.shown)
         if self.lock and self.bar.disable:
@@ -196,28 +196,28 @@ class Log:
                 tell(line)
 
     def flush(self):
-        """Bring the file up to date, or say why not."""
+        """Bring the file up to date, or say why that failed."""
         try:
             if self.path.exists() and self.path.stat().st_size == self.size:
                 with open(self.path, "a", encoding="utf-8") as file:
                     file.write(self.lines[-1])
-            else:  # a new file, or what is there is not what was written
+            else:  # a new file, or it no longer holds what was written
                 self.lock.renew()
                 write(self.path, "".join(self.lines))
             self.size = self.path.stat().st_size
             self.failed = False
-        except ValueError as error:  # of the lock
-            raise SystemExit(f"{error}: this one ends") from None
+        except ValueError as error:  # from the lock
+            raise SystemExit(f"{error}: this one stops") from None
         except OSError as error:
             with contextlib.suppress(OSError):
-                os.truncate(self.path, self.size)  # no half of a line
+                os.truncate(self.path, self.size)  # no partial line
             self.size = -1
             if not self.failed:
-                say(f"cannot write {self.path}: {error.strerror}; its lines wait for the next one")
+                say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")
             self.failed = True
 
     def close(self):
-        """At the end of a run. Raises SystemExit where the file still cannot be written."""
+        """Finish the file at the end of a run. Raises SystemExit if it still cannot be written."""
         if self.failed:
             self.flush()
         if self.failed:
@@ -225,17 +225,17 @@ class Log:
 
 
 def progress_bar(*args, show=True, **options):
-    """tqdm's, but none where standard error is no terminal: a file would be full of its states."""
+    """tqdm's bar; none unless standard error is a terminal: it would fill a log file."""
     return tqdm(*args, disable=None if show else True, **options)
 
 
 def say(text):
-    """A line on the standard error that leaves a progress bar whole."""
+    """Print a line on standard error without breaking a progress bar."""
     tqdm.write(text, file=sys.stderr)
 
 
 def contexts(hidden, used):
-    """What was trained on: hidden (rows,), the share of each row; used: examples used up."""
+    """What was trained on. hidden (rows,): share hidden in each row; used: examples used up."""
     return {
         "visits": round(len(hidden) / used, 4) if used else None,
         "hidden": round(hidden.mean().item(), 4),
@@ -244,7 +244,7 @@ def contexts(hidden, used):
 
 
 def origin():
-    """Where a result comes from: versions of what it was computed with, and the commit."""
+    """Where a result comes from: versions of the software, and the commit."""
     return {"versions": versions(), "commit": commit()}
 
 
@@ -254,7 +254,7 @@ def versions():
 
 
 def commit():
-    """The commit of the code, with + when files differ from it; None outside a repository."""
+    """The commit of the code, with + if files differ from it; None outside a repository."""
     here = Path(__file__).parent
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
@@ -268,7 +268,7 @@ def commit():
 class Results:
     """Rows of samplers in eval.json (and eval.md), records of problems in eval.jsonl.
 
-    Every process reads them, the first one writes. Raises ValueError for a damaged file.
+    Every process reads them, only the first writes. Raises ValueError for a damaged file.
     """
 
     def __init__(self, folder, conditions, rank):
@@ -277,7 +277,7 @@ class Results:
         self.all = read_lines(folder / "eval.jsonl", RECORD)
         self.refuse_others(self.all, lambda record: True)
         if rank == 0 and self.all:
-            write_lines(folder / "eval.jsonl", self.all)  # without a line that a kill cut off
+            write_lines(folder / "eval.jsonl", self.all)  # drops a line that a kill cut off
 
     def key(self, sampler):
         """The checksum of all settings that a result depends on."""
@@ -292,12 +292,12 @@ class Results:
         return [each for each in self.all if each["id"] == key]
 
     def refuse_others(self, records, belongs):
-        """Raise ValueError that names a record which comes twice, or does not belong there."""
+        """Raise ValueError naming a record that is there twice, or does not belong there."""
         seen = set()
         for each in records:
             place = each["id"], each["index"]
             if place in seen or not belongs(each):
-                wrong = "twice" if place in seen else "is none of those that are evaluated"
+                wrong = "occurs twice" if place in seen else "is not one of those evaluated"
                 line = next(n for n, row in enumerate(self.all, start=1) if row is each)
                 refuse(self.folder / "eval.jsonl", line, f"problem {each['index']} {wrong}")
             seen.add(place)
@@ -320,7 +320,7 @@ class Results:
             write(self.folder / "eval.md", self.markdown() + "\n")
 
     def markdown(self):
-        """The rows under these conditions as a table, with a column for each stratum."""
+        """The rows for these conditions as a table, with a column for each stratum."""
         rows = [row for row in self.rows.values() if self.conditions.items() <= row.items()]
         strata = [*dict.fromkeys(name for row in rows for name in row.get("strata", {}))]
         lines = []
@@ -335,7 +335,7 @@ class Results:
 
 
 def read_results(path):
-    """The rows of eval.json, none without the file. Raises ValueError that names the file."""
+    """The rows of eval.json; none without the file. Raises ValueError naming a damaged file."""
     rows = read_json(path, [ROW]) if path.exists() else []
     for place, row in enumerate(rows):
         if "accuracy" in row:
@@ -357,7 +357,7 @@ def scores(row):
 
 
 def in_words(row):
-    """A row of results for a reader."""
+    """A row of results as text."""
     total = row.get("problems", sum(row["kinds"].values()))
     lines = [
         f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
@@ -378,15 +378,15 @@ def in_words(row):
 def appearing(path):
     """A temporary path for a file or a folder, which becomes `path` once the body has written it.
 
-    A kill at any moment leaves the old `path` or the new one, never half of it: the data reach the
-    disk before the rename. The temporary name belongs to this process, so several may write the
-    same file; what a failing body leaves is removed. Raises OSError where `path` is a folder with
-    something in it.
+    A kill at any moment leaves the old `path` or the new one, never half of it: the data reaches
+    the disk before the rename. The temporary name is this process's own, so several may write the
+    same file; a failing body leaves nothing behind. Raises OSError if `path` is a folder that is
+    not empty.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.tmp")
-    remove(partial)  # a killed process may have had the same number
+    remove(partial)  # a killed process may have had the same id
     try:
         yield partial
         for each in (partial, *partial.rglob("*")):
@@ -399,7 +399,7 @@ def appearing(path):
 
 
 def remove(path):
-    """A file or a folder, if it is there."""
+    """Delete a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -415,7 +415,7 @@ def write_json(path, data):
 
 
 def write_lines(path, rows):
-    """JSON lines."""
+    """Write rows as JSON lines."""
     write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -424,11 +424,11 @@ def append_lines(path, rows):
         file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
-# -- reading: a file may be damaged, or of another hand --------------------------------------------
+# -- reading: a file may be damaged, or made by someone else ---------------------------------------
 def read_lines(path, form=None):
-    """The objects of JSON lines, none without a file; an end that a kill cut off is left out.
+    """The objects of JSON lines; none without a file; a last line that a kill cut off is dropped.
 
-    form: of every object, as `fault` takes it. Raises ValueError that names a damaged line.
+    form: of every object, as `fault` takes it. Raises ValueError naming a damaged line.
     """
     path = Path(path)
     lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
@@ -443,13 +443,13 @@ def read_lines(path, form=None):
 
 
 def refuse(path, number, wrong):
-    """Raise ValueError that names a line, if there is something wrong with it."""
+    """Raise ValueError naming a line, if `wrong` says what is wrong with it."""
     if wrong:
         raise ValueError(f"{path}, line {number}: {wrong}; remove the line, or move the file away")
 
 
 def read_json(path, form):
-    """What a JSON file holds. Raises ValueError that names the file and what is wrong with it."""
+    """The content of a JSON file. Raises ValueError naming the file and what is wrong with it."""
     try:
         data = json.loads(Path(path).read_bytes().decode())
         wrong = fault(data, form)
@@ -461,10 +461,10 @@ def read_json(path, form):
 
 
 def fault(value, form):
-    """What is wrong with a value that was JSON, in words; None: nothing.
+    """What is wrong with a value read from JSON, in words, or None.
 
-    form: {key: form} of an object that has at least these, {str: form} of one with any keys, or
-    none, [form] of a list that is not empty, or one of the functions below.
+    form: {key: form} for an object with at least these keys, {str: form} for one with any keys or
+    none, [form] for a list that is not empty, or one of the functions below.
     """
     if callable(form):
         return None if form(value) else f"expected {form.__doc__}, not {value!a:.60}"
@@ -472,7 +472,7 @@ def fault(value, form):
         kind = "a list" if isinstance(form, list) else "an object"
         return f"expected {kind}, not {value!a:.60}"
     if form and str not in form and not value:
-        return "nothing is in it"
+        return "it is empty"
     if isinstance(form, list):
         pairs = [(place, each, form[0]) for place, each in enumerate(value)]
     else:
@@ -485,12 +485,12 @@ def fault(value, form):
 
 
 def text(value):
-    """a text"""
+    """a string"""
     return isinstance(value, str)
 
 
 def whole(value):
-    """a whole number from 0"""
+    """a whole number, at least 0"""
     return type(value) is int and value >= 0
 
 
@@ -514,9 +514,9 @@ def interval(value):
     return isinstance(value, list) and len(value) == 2 and all(map(share, value))
 
 
-LINES = {  # of metrics.jsonl, by their type
+LINES = {  # of metrics.jsonl, by type
     "config": {"config": {"method": text, "seed": whole}},
-    "train": {"iter": whole, "loss": number},  # older ones have no seconds, visits, hidden
+    "train": {"iter": whole, "loss": number},  # older lines lack seconds, visits, hidden
     "eval": {"iter": whole, "accuracy": {str: share}, "val_loss": number},
 }
 ROW = {"id": text, "sampler": text, "kinds": {str: whole}, "tokens_per_step": number}
@@ -524,7 +524,7 @@ RECORD = {"id": text, "index": whole, "kind": text, "tokens": whole, "steps": wh
 
 
 def read_metrics(path):
-    """The lines of metrics.jsonl. Raises ValueError that names one that no run writes there."""
+    """The lines of metrics.jsonl. Raises ValueError naming one that no run writes."""
     rows, last, seen = read_lines(path, {"type": text}), 0, set()
     for place, row in enumerate(rows, start=1):
         form = LINES.get(row["type"])
@@ -538,21 +538,21 @@ def read_metrics(path):
 
 
 def read_until(path, start):
-    """The lines of metrics.jsonl that a run which goes on at iteration `start` keeps.
+    """The lines of metrics.jsonl that a run resumed at iteration `start` keeps.
 
-    Says where there are lines missing.
+    Prints where lines are missing.
     """
     rows = [row for row in read_metrics(path) if row.get("iter", 0) <= start]
     for kind in ("train", "eval"):
         if hole := hole_in(rows, kind, start):
-            say(f"{path} lacks {kind} lines between the iterations {hole[0]} and {hole[1]}")
+            say(f"{path} lacks {kind} lines between iterations {hole[0]} and {hole[1]}")
     return rows
 
 
 def hole_in(rows, kind, end=0):
     """The iterations between which lines of a kind are missing, up to `end`, or None."""
     key = {"train": "log_interval", "eval": "eval_interval"}[kind]
-    before, every, most = 0, 0, 0  # the line before, its distance to the next at most
+    before, every, most = 0, 0, 0  # the previous line, the interval, the next line at the latest
     for row in rows:
         if row["type"] == "config":  # a resumed run may have another interval
             said = row["config"].get(key)
@@ -562,12 +562,12 @@ def hole_in(rows, kind, end=0):
             if row["iter"] - before > most:
                 return before, row["iter"]
             before, most = row["iter"], every
-    last = end - (kind == "eval")  # an evaluation at the end may be still to come
+    last = end - (kind == "eval")  # the evaluation at the end may be yet to come
     return (before, end) if end and last - before >= most else None
 
 
 def table(head, rows):
-    """Lists of strings as markdown."""
+    """A markdown table of lists of strings."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

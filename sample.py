@@ -1,4 +1,4 @@
-"""Sampling: fill in masked tokens a few at a time, the best positions first (paper, section 2).
+"""Sampling: fill in masked tokens a few at a time, by a policy's order (paper, section 2).
 
     python sample.py --out_dir=out/sudoku_mini_puma_1              a held-out puzzle of the run
     python sample.py --prompt=1......23....4.5.....2...5.12..3..5. --watch
@@ -7,8 +7,8 @@
     python sample.py --out_dir=out/text_mini_puma_1 --temperature=1    text without a prompt
     python sample.py --policy=entropy --reveal=1 --temperature=0.5     any sampler
 
-`generate` is what evaluation and studies call, too; a `Sampler` is the list of its settings.
-Many problems, and how well they are solved: eval.py.
+`generate` (x, hidden (N, L) -> tokens (N, L)) also serves evaluation and studies; a `Sampler` holds
+its settings. Not here: the policies (policies.py), many problems and their accuracy (eval.py).
 """
 
 import functools
@@ -28,9 +28,9 @@ from record import progress_bar
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
 prompt = ""  # a puzzle, row by row, 0 or . = blank; 12+34; a text; "" = the first held-out one
-watch = False  # show it filling in, in the terminal (studies/watch.py)
-delay = 0.15  # seconds per step of watch
-seed = 1  # of the sampled tokens and of the random policy
+watch = False  # show in the terminal how it fills in (studies/watch.py)
+delay = 0.15  # seconds per step with --watch
+seed = 1  # for sampled tokens and the random policy
 # -- system --------------------------------------------------------------------------------------
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
@@ -45,14 +45,14 @@ GRID = 2.0**-24  # the steps of torch.rand in float32
 
 
 class Sampler(NamedTuple):
-    """How to sample. Its fields are settings of sample.py, and of eval.py, which takes lists."""
+    """How to sample. Its fields are settings of sample.py, and, as lists too, of eval.py."""
 
     policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
     reveal: int = 2  # tokens revealed per step
     tau: float | None = None  # reveal all with confidence above this, else `reveal`; None = off
     tau_entropy: float | None = None  # the same for positions with entropy below this, in nats
     temperature: float = 0.0  # 0 = the likeliest token
-    top_p: float = 1.0  # sample from the likeliest tokens that have this share of the probability
+    top_p: float = 1.0  # sample from the likeliest tokens with this total probability
 
     LIMITS = """
         1 <= reveal <= 10**6    # tokens per step
@@ -63,7 +63,7 @@ class Sampler(NamedTuple):
     """
 
     def check(self):
-        """Raise ValueError that names a field with a value out of its range."""
+        """Raise ValueError, naming the field, for a value out of its range."""
         policies.get(self.policy)
         check_limits(self.LIMITS, self._asdict())
         policies.threshold(self.tau, self.tau_entropy)
@@ -83,20 +83,20 @@ class Sampler(NamedTuple):
 def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False):
     """Unmask the hidden positions of x, step by step.
 
-    model: model.Transformer, or any other in model.Logits, with dropout off (model.eval()).
-    x (N, L) token ids, of which those at hidden positions are not looked at; hidden (N, L) bool.
-    Each step reveals the sampler's `reveal` positions of the highest score; with tau, all positions
-    of more confidence than tau and, in rows without one, the `reveal` best. temperature > 0 first
-    samples a token for every position; `confidence` is then the model's untempered probability of
-    what was sampled (paper, table 1), and the entropy does not depend on it.
+    model: model.Transformer, or another model in model.Logits, with dropout off (model.eval()).
+    x (N, L) token ids, ignored at hidden positions; hidden (N, L) bool.
+    Each step reveals the sampler's `reveal` positions with the highest score; with tau, all
+    positions with confidence above tau, or the `reveal` best in a row without any. temperature > 0
+    first samples a token for every position; `confidence` is then the model's untempered
+    probability of the sampled token (paper, table 1), and the entropy does not depend on it.
 
-    block: the size of the blocks that are filled in one after the other, 0 = the row at once. A
-    causal model's blocks are single tokens: policy, reveal and tau have nothing to choose from.
-    Blocks need the cache of a Transformer; the policy semi_ar_<size> takes any model.
+    block: the size of blocks filled in one after the other; 0 = the whole row at once. A causal
+    model's blocks are single tokens: policy, reveal and tau have nothing to choose from.
+    Blocks need the cache of a Transformer; the policy semi_ar_<size> works with any model.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
-    the number of forward passes. progress: show how many tokens are revealed.
-    Raises ValueError for a sampler with values out of range, and for another model.
+    the number of forward passes. progress: show a bar of revealed tokens.
+    Raises ValueError for a sampler with values out of range, and for an unsuitable model.
     """
     sampler.check()
     check_model(model, block)
@@ -114,7 +114,7 @@ def check_model(model, block):
     if not hasattr(model, "mask_token"):
         raise ValueError(
             f"{type(model).__name__} has no mask_token: expected a model like model.Transformer, "
-            "or any other as model.Logits(it, mask_token)"
+            "or another one wrapped in model.Logits(yours, mask_token)"
         )
     if block and not hasattr(model, "model"):
         raise ValueError(
@@ -126,12 +126,12 @@ def at_once(model, x, hidden, sampler, batch_size, bar):
     """Fill in x, hidden (N, L) in place, `batch_size` rows at a time.
 
     A waiting row takes the place of a finished one at once. When none waits, finished rows stay
-    until a quarter of the places is idle: the model sees few shapes, each of which costs a GPU time
-    for plans of its own. The host waits for the device once per step, for three counts.
+    until a quarter of the places is idle: the model then sees few shapes, each of which costs a GPU
+    time to plan for. The host waits for the device once per step, for three counts.
     """
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
-    rows = queue[:batch_size]  # (B,), those at work
+    rows = queue[:batch_size]  # (B,), the rows in progress
     taken, passes = len(rows), 0
     while True:
         now = hidden[rows]  # (B, L)
@@ -158,7 +158,7 @@ def at_once(model, x, hidden, sampler, batch_size, bar):
 
 
 def places(working, size):
-    """How many of `size` places remain for `working` rows: as many, or less by quarters."""
+    """How many of `size` places to keep for `working` rows: all, or fewer by quarters."""
     while working <= size * 3 // 4:
         size = size * 3 // 4
     return size
@@ -168,7 +168,7 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     """Fill in x, hidden (N, L) in place, block by block from the left; finished blocks are cached.
 
     The rows of a batch start each block together, so that one cache serves them all. `passes`
-    counts those that fill the cache, too.
+    also counts the passes that fill the cache.
     """
     from cache import Cache
 
@@ -176,7 +176,7 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     work = hidden.any(1).nonzero()[:, 0]
     for rows in work.split(batch_size) if len(work) else ():
         cache, age = Cache(model, x.shape[1], size), torch.zeros_like(x[rows, :1])
-        counts = hidden[rows].sum(0).tolist()  # of each column
+        counts = hidden[rows].sum(0).tolist()  # per column
         starts = [column // size * size for column, count in enumerate(counts) if count]
         given, last = starts[0], starts[-1]  # first and last block to fill in
         if given:
@@ -190,17 +190,17 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
                 tokens, chosen = reveal_step(model, sampler, h, tokens, now, left, start)
                 age += chosen.any(1, keepdim=True)
                 at, now = torch.where(chosen, age, at), now & ~chosen
-                before, left = left, now.sum().item()  # the host waits for the device here alone
+                before, left = left, now.sum().item()  # only here the host waits for the device
                 bar.update(before - left)
             x[rows, block], revealed_at[rows, block] = tokens, at
-            if start < last:  # nothing follows the last: no need to keep it
+            if start < last:  # nothing follows the last block
                 cache.keep(tokens)
         passes += cache.passes
     return revealed_at, passes
 
 
 def reveal_step(model, sampler, h, x, hidden, left, start=0):
-    """One step at positions from `start` on: x with new tokens, and where they are, (B, n) each.
+    """One step on positions start .. start + n: x with new tokens, and where they are, (B, n) each.
 
     h (B, n, dim) are the states that score x (B, n); hidden (B, n), of which `left` are True.
     """
@@ -213,14 +213,14 @@ def reveal_step(model, sampler, h, x, hidden, left, start=0):
 
 
 def indices(hidden, count):
-    """hidden.nonzero(as_tuple=True) of a (B, n) with `count` True: no wait for the device."""
+    """hidden.nonzero(as_tuple=True), hidden (B, n) with `count` True: without a host wait."""
     number = torch.arange(1, count + 1, device=hidden.device)
     flat = torch.searchsorted(hidden.flatten().cumsum(0), number)
     return flat // hidden.shape[1], flat % hidden.shape[1]
 
 
 def predict(model, h, position, sampler, certain):
-    """Token and the scores of two policies, `certain` and the sampler's, at n positions, (n,)."""
+    """The token, and its scores by two policies, `certain` and the sampler's, at n positions."""
     policy, parts = policies.get(sampler.policy), []
     for part in chunks(len(h), model.vocab_size, h.device):
         log_probs = model.logits(h[part]).log_softmax(-1)
@@ -235,7 +235,7 @@ def draw(log_probs, temperature, top_p=1.0):
     """The likeliest token, or one sampled at the temperature by the Gumbel-max trick."""
     if temperature == 0:
         return log_probs.argmax(-1)
-    # A rare token wins where u is near 0, but there float32 has multiples of GRID alone: of 150,000
+    # A rare token wins if u is near 0, but torch.rand gives multiples of GRID only: of 150,000
     # tokens that share a probability of 0.1 % none would ever be drawn. A second u fills the gaps.
     u, finer = torch.rand(2, *log_probs.shape, device=log_probs.device)
     exponential = u.add_(finer, alpha=GRID).neg_().log1p_().neg_()  # -log(1 - u)
@@ -243,9 +243,9 @@ def draw(log_probs, temperature, top_p=1.0):
 
 
 def nucleus(logits, top_p):
-    """-inf for all but the fewest tokens that, the likeliest first, have top_p of the probability.
+    """Logits (n, V), -inf outside the smallest set of likeliest tokens with top_p of probability.
 
-    (n, V) -> (n, V); arXiv 1904.09751, of the distribution at the temperature.
+    arXiv 1904.09751; of the distribution at the temperature.
     """
     if top_p == 1:
         return logits
@@ -253,13 +253,13 @@ def nucleus(logits, top_p):
     # Tokens this rare cannot reach 1 - top_p even together: drop them before sorting.
     candidates = (share >= (1 - top_p) / share.shape[-1]).sum(-1).max()
     share, token = share.topk(int(candidates))  # the host waits for the device, for each chunk
-    outside = share.cumsum(-1) - share >= top_p  # what the likelier ones have is enough
+    outside = share.cumsum(-1) - share >= top_p  # the likelier ones are enough
     kept = logits.gather(-1, token).masked_fill(outside, -torch.inf)
     return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)
 
 
 def choose(score, certainty, hidden, count, tau):
-    """The positions to reveal in this step, (B, L) bool: one at least where any is hidden."""
+    """The positions to reveal in this step, (B, L) bool: at least one where any is hidden."""
     best = policies.reveal(score, hidden, score.new_full(score.shape[:1], count))
     if tau is None:
         return best

@@ -1,14 +1,14 @@
 """Sudoku: the rules, grids as text, and the puzzles as a task (it never sees a model).
 
-A grid is uint8 (N, L) row-major, L = n * n, digits 1..n, 0 = blank; box = (rows, columns) of a box,
-n = rows * columns. To a model every cell is a token in place: digit d is token d - 1 and the mask
-is token n, so a puzzle is the solution x0 (L,) and `prompt` (L,), True at the clues.
+Grids are uint8 (N, L), row-major, L = n * n, digits 1..n, 0 = blank; box = (rows, columns) of a
+box, n = rows * columns. For a model each cell is one token in place: digit d is token d - 1 and the
+mask is token n, so a puzzle is the solution x0 (L,) and `prompt` (L,), True at the clues.
 
-Puzzles on disk are one array (N, 2, L), each with its solution, that is read memory-mapped: it is
-generated if it is not there yet, or data/sudoku/prepare.py makes it from other people's files.
-Which puzzles are held out depends on the puzzle alone (data/sudoku/renaming.py), so that no run
-trains on another's test puzzles, and a run may start from the weights of any other.
-That a puzzle has one solution is not tested: generated ones do, files are trusted.
+Puzzles on disk are one memory-mapped array (N, 2, L) of puzzles and solutions: generated if it does
+not exist yet, or made by data/sudoku/prepare.py from other people's files.
+Whether a puzzle is held out depends on the puzzle alone (data/sudoku/renaming.py), so no run trains
+on another's test puzzles, and a run may start from the weights of any other.
+Not here: generation (data/sudoku/), and tests that a solution is unique (files are trusted).
 """
 
 import itertools
@@ -21,19 +21,19 @@ from data.processes import cores
 from data.sudoku.renaming import distinct, is_held_out
 from tasks import Problems, Task
 
-SLAB = 1 << 14  # rows worked on at once: a file may have millions
+SLAB = 1 << 14  # rows processed at once: a file may have millions
 DATA_SEED = 0  # the same puzzles for runs of every seed
 SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SYMBOL_BYTES = np.frombuffer(SYMBOLS.encode(), np.uint8)
 FOLDER = Path(__file__).parent / "data" / "sudoku"  # of generated puzzles
-# Strata of ratings, and the least of each: decades, but 10 to 99, where most of the hard puzzles of
-# Sudoku-Extreme are, in two.
+# Strata of ratings, with the least rating of each: decades, but 10 to 99, where most of the hard
+# puzzles of Sudoku-Extreme are, is split in two.
 STRATA = {"0": 0, "1-9": 1, "10-29": 10, "30-99": 30, "100+": 100}
 
 
 # -- rules -----------------------------------------------------------------------------------
 def side(box):
-    """n, the digits of a grid with such boxes."""
+    """n, the number of digits for this box."""
     return box[0] * box[1]
 
 
@@ -46,7 +46,7 @@ def unit_cells(box):
 
 
 def digit_sets(grids, box):
-    """Digits of each unit as a bit mask, (N, 3n) uint32; what isn't a digit is ignored."""
+    """The digits of each unit as a bit mask, (N, 3n) uint32; other values are ignored."""
     n = side(box)
     table = np.zeros(n + 1, np.uint32)
     table[1:] = 1 << np.arange(n)
@@ -55,9 +55,9 @@ def digit_sets(grids, box):
 
 
 def solves(grids, puzzles, box):
-    """Which grids (N, L) of any integers solve their puzzles (N, L), bool (N,).
+    """Whether each grid (N, L), of any integers, solves its puzzle (N, L), bool (N,).
 
-    Every row, column and box has every digit, and every clue is kept.
+    Every row, column and box must have every digit, and every clue must be kept.
     """
     grids, puzzles = np.asarray(grids), np.asarray(puzzles)
     complete = (digit_sets(grids, box) == (1 << side(box)) - 1).all(1)
@@ -65,7 +65,7 @@ def solves(grids, puzzles, box):
 
 
 def faults(puzzles, box, solutions):
-    """Pairs of a complaint and the rows (N,) it holds for; later ones rely on the earlier."""
+    """Pairs of a complaint and the rows (N,) that it is about; later ones rely on earlier ones."""
     n = side(box)
     yield f"digits must be 0 (blank) to {n}", ((puzzles < 0) | (puzzles > n)).any(1)
     yield "no blank cell", (puzzles > 0).all(1)
@@ -78,9 +78,9 @@ def faults(puzzles, box, solutions):
 
 
 def validate(puzzles, box, solutions=None, name="row {}".format):
-    """Raise ValueError at the first row of puzzles (N, L), solutions (N, L) that breaks the rules.
+    """Raise ValueError for the first row of puzzles (N, L), solutions (N, L) that breaks the rules.
 
-    `name(row)` says in the message where a row (0-based) comes from.
+    `name(row)` is what the message calls a row (counted from 0).
     """
     for what, grids in (("puzzles", puzzles), ("solutions", solutions)):
         if grids is not None and grids.shape != (len(puzzles), side(box) ** 2):
@@ -97,7 +97,7 @@ def validate(puzzles, box, solutions=None, name="row {}".format):
 
 # -- text ------------------------------------------------------------------------------------
 def symbol_table(n):
-    """Digit of each byte, uint8 (256,); 255 where it is none."""
+    """The digit that each byte stands for, uint8 (256,); 255 = none."""
     table = np.full(256, 255, np.uint8)
     table[ord(".")] = 0
     for digit, symbol in enumerate(SYMBOLS[: n + 1]):
@@ -106,7 +106,7 @@ def symbol_table(n):
 
 
 def decode(texts, box, name):
-    """Digits of strings of L symbols, uint8 (N, L); name(row) as in `validate`."""
+    """The digits of strings of L symbols, uint8 (N, L); name(row) as in `validate`."""
     cells = side(box) ** 2
     for row, text in enumerate(texts):
         if len(text) != cells:
@@ -149,31 +149,31 @@ def render(grid, box):
 
 # -- prepared files --------------------------------------------------------------------------
 def read_prepared(path, box):
-    """Puzzles and solutions of a prepared file, memory-mapped uint8 (N, 2, L), and what it says.
+    """Puzzles and solutions of a prepared file, memory-mapped uint8 (N, 2, L), and its description.
 
-    Raises FileNotFoundError, or ValueError that names the command which makes such a file.
+    Raises FileNotFoundError, or ValueError with the command that makes such a file.
     """
     try:
         pairs, about = files.open_kept(path)
     except ValueError as error:
         raise ValueError(
-            f"{error}; if it is damaged, delete it, if it is not a prepared file, make one with "
+            f"{error}; if it is damaged, delete it; if it is not a prepared file, make one with "
             f"python data/sudoku/prepare.py --source={path} "
             f'--box="({box[0]},{box[1]})" --out=FILE.npy'
         ) from None
     form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, side(box) ** 2]}
     if about != about | form:
-        raise ValueError(f"{path} is not of puzzles with box {tuple(box)}, but {about.get('box')}")
+        raise ValueError(f"{path} holds puzzles with box {about.get('box')}, not {tuple(box)}")
     return pairs, about
 
 
 def held_out_file(path):
-    """Where the held-out puzzles of a prepared file are, if they have a file of their own."""
+    """The file of a prepared file's held-out puzzles, if these have their own."""
     return Path(path).with_suffix(f".test{Path(path).suffix}")
 
 
 def read_held_out(path, box, about):
-    """As `read_prepared` of that file; None if the prepared one, which says `about`, has none.
+    """Like `read_prepared`, of the held-out file; None if the prepared one (`about`) has none.
 
     Raises ValueError if the two were not prepared together.
     """
@@ -209,9 +209,9 @@ class Examples:
 
 
 class Puzzles(Problems):
-    """Puzzles (N, L), digits with 0 = blank, to be solved; their solutions are not needed.
+    """Puzzles (N, L) to solve, 0 = blank; their solutions are not needed.
 
-    ratings (N,): the guesses that a solver needed, which decide the stratum; (0,): not known.
+    ratings (N,): the number of guesses a solver needed, which gives the stratum; (0,) = unknown.
     """
 
     def __init__(self, puzzles, box, ratings=()):
@@ -254,7 +254,7 @@ class Puzzles(Problems):
 class Sudoku(Task):
     """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming.
 
-    `validation`, whose loss is measured, is the test set: its grids are known. ratings: of the test
+    `validation`, for the loss, is the test set, whose solutions are known. ratings: of the test
     puzzles, as in `Puzzles`.
     """
 
@@ -266,13 +266,13 @@ class Sudoku(Task):
         self.vocab_size = side(box) + 1
 
     def prompts(self, texts):
-        """Puzzles that a user writes, row by row."""
+        """Puzzles that a user types, row by row."""
         return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
 
     def problems(self, name, file):
         """The puzzles in a file, as in data/sudoku/readers.py."""
         if name or not file:
-            raise ValueError(f"problems {name!r}: Sudoku has none by name, give --file")
+            raise ValueError(f"problems {name!r}: Sudoku has no named sets, use --file")
         from data.sudoku.readers import read_puzzles  # only needed here
 
         puzzles, ratings = read_puzzles(file, self.box)
@@ -282,7 +282,7 @@ class Sudoku(Task):
     def generated(cls, box, clues, train, test, seed, folder=FOLDER, workers=1):
         """`train` and `test` generated puzzles, the first ones of data/sudoku/generated.py.
 
-        Raises ValueError if there are not so many different ones.
+        Raises ValueError if there are not that many different puzzles.
         """
         from data.sudoku.generated import first_puzzles  # only needed here
 
@@ -293,9 +293,9 @@ class Sudoku(Task):
     def from_file(cls, path, box, test):
         """The puzzles of a prepared file that are not held out, and `test` of those that are.
 
-        One puzzle in renaming.HELD_OUT is held out; where there is a file of held-out puzzles
-        (`held_out_file`), those in it are, and no others. More test puzzles begin with the same
-        ones. Raises ValueError where there are fewer than `test`.
+        One in renaming.HELD_OUT puzzles is held out; but if there is a file of held-out puzzles
+        (`held_out_file`), exactly those. A larger test set starts with the smaller one. Raises
+        ValueError if there are fewer than `test`.
         """
         pairs, about = read_prepared(path, box)
         keys, rows = distinct(pairs[:, 0], pairs[:, 1])

@@ -1,6 +1,6 @@
 """Train a masked diffusion model, with Progressive Unmasking (puma) or random masks (mdm).
 
-Or an autoregressive one (ar), from which such a run can start.
+Or train an autoregressive model (ar), from which such a run can start.
 
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
@@ -8,17 +8,17 @@ Or an autoregressive one (ar), from which such a run can start.
     python train.py config/sudoku_mini.py --init_from=continue --lr=5e-4       with changes
     python train.py config/gsm_tiny.py --init_from=out/gsm_tiny_ar_1/checkpoint.pt
 
-Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends in the same weights as an
-uninterrupted one: the checkpoint holds the chains, the data order and the random states too.
-`continue` also takes other processes, another device, batch size, learning rate, K or tau: chains
-and data order are then shared out anew. Without a checkpoint it starts a run, so that torchrun can
-start it again by itself, with the machines that are left (its restarts need the variable:
-pytorch/pytorch, issue 135712):
+Writes metrics.jsonl and checkpoint.pt to out_dir. A resumed run ends with the same weights as an
+uninterrupted one: the checkpoint also holds the chains, the data order and the random states.
+`continue` allows changes: another number of processes, device, batch size, learning rate, K or tau;
+chains and data order are then redistributed. Without a checkpoint it starts a new run, so that
+torchrun can restart it automatically on the machines that are left (restarts need this variable,
+see pytorch/pytorch, issue 135712):
 
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --nnodes=1:4 --nproc_per_node=8 --max_restarts=3 ... train.py --init_from=continue
 
-Reads from the top: settings, `main`, `set_up`, the loop, then how each part is built.
+Read it from the top: settings, `main`, `set_up`, the loop, then how each part is built.
 """
 
 import contextlib
@@ -60,12 +60,12 @@ out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1
 init_from = "scratch"  # scratch, resume, continue; FILE.pt, hf:FOLDER, hf:NAME; continue:hf:NAME
 # -- data ------------------------------------------------------------------------------------
-dataset = "sudoku"  # sudoku; addition; own_text; text: questions with programs; instructions
-train_examples = 200_000  # to generate; of files all are used
+dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
+train_examples = 200_000  # to generate; data from files is used whole
 test_examples = 512
 # -- data: text ------------------------------------------------------------------------------
 data_dir = (
-    ""  # a folder that a data/*/prepare.py wrote; "" = generated word problems, or their text
+    ""  # a folder written by a data/*/prepare.py; "" = generated word problems, or their text
 )
 templates: list[str] = []  # names in data/wordproblems/templates.py; [] = all of them
 text_length = 176  # tokens of a generated problem; longer ones are dropped
@@ -75,20 +75,20 @@ clues: int | None = None  # clues per generated puzzle; None = minimal puzzles
 data_file = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
 # -- data: addition --------------------------------------------------------------------------
 digits = 16  # of each of the two numbers
-digit_order = "highest"  # of a row's digits: highest first, or lowest
-long_chains = False  # training sums have long carry chains as often as short ones
+digit_order = "highest"  # which digit of a number comes first in a row: highest or lowest
+long_chains = False  # make long carry chains as frequent as short ones in training sums
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma, mdm: random masks, ar: next token; others: studies/ablations.py
+method = "puma"  # puma; mdm (random masks); ar (next token); variants in studies/ablations.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # a chain also reveals all with confidence above this; None = off
-buffer = 8  # chains held, in batches of batch_size; they are visited in turn
-random_share = 0.0  # of the rows: random masks, the rest are chains; 0 = as in the paper
-chains_from = 0  # the iteration from which there are chains; before it, random masks
-chains_until = 0  # the iteration from which there are random masks again; 0 = never
-papl = 0.0  # alpha: weigh the loss by 1 + alpha times the share of confidence in the truth; 0 = off
+buffer = 8  # batches of chains held (of batch_size rows each), visited in turn
+random_share = 0.0  # share of rows with random masks instead of chains; 0 = as in the paper
+chains_from = 0  # first iteration with chains; random masks before it
+chains_until = 0  # iteration from which random masks replace the chains; 0 = never
+papl = 0.0  # alpha of PAPL's loss weights 1 + alpha * w (losses.papl_weights); 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
-# -- model (a pretrained one has its own shape: these are not used) ---------------------------
+# -- model (not used with a pretrained one, which has its own shape) --------------------------
 dim = 128
 layers = 4
 heads = 8
@@ -97,41 +97,41 @@ mlp = 384
 theta = 10000.0  # base of the rotary frequencies
 tied = False  # output head = embedding
 # -- adapters (of a pretrained model) ---------------------------------------------------------
-lora_rank = 0  # of trainable matrices beside frozen weights (pretrained/lora.py); 0 = train all
-lora_alpha = 16  # their output is scaled by alpha / rank
+lora_rank = 0  # rank of LoRA adapters on frozen weights (pretrained/lora.py); 0 = train all weights
+lora_alpha = 16  # adapter output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
 batch_size = 128  # rows per update, over all processes
-micro_batch: int | None = None  # rows per process and forward pass at most; None = no limit
+micro_batch: int | None = None  # most rows per process and forward pass; None = no limit
 max_iters = 3000  # updates
 lr = 1e-3
 min_lr = 1e-4  # at the end of the cosine
 warmup = 200  # updates
-muon = False  # orthogonal momentum, not AdamW, for the matrices of the layers (muon.py)
+muon = False  # Muon instead of AdamW for the weight matrices of the layers (muon.py)
 weight_decay = 0.01  # not on norms and biases
 betas = (0.9, 0.99)
-grad_clip = 1.0  # of the gradient's norm; 0 = off
-ema = 0.9999  # decay of the averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
+grad_clip = 1.0  # clip the gradient's norm at this; 0 = off
+ema = 0.9999  # decay of averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300
 eval_policies = ["top_k", "margin", "entropy"]
 eval_reveal = 2  # tokens revealed per step
-eval_tau: float | None = None  # reveal all with confidence above this instead; None = off
+eval_tau: float | None = None  # instead reveal all with confidence above this; None = off
 eval_batch_size = 512
-eval_judge = ""  # of own text's responses: exact, or a FILE.py (tasks/own_text.py); "" = loss alone
+eval_judge = ""  # judge of own_text's responses: exact or FILE.py (tasks/own_text.py); "" = none
 watch = False  # after each evaluation, show how a held-out example fills in (studies/watch.py)
 # -- system ----------------------------------------------------------------------------------
 log_interval = 10
-track = ""  # also pass the lines of metrics.jsonl on to tensorboard, trackio or wandb
+track = ""  # also send the lines of metrics.jsonl to tensorboard, trackio or wandb
 checkpoint_interval = 500
-keep_every = 0  # also keep the averaged weights at multiples of this, in out_dir/weights; 0 = off
+keep_every = 0  # also save the averaged weights every so many updates, in out_dir/weights; 0 = off
 shard = False  # split weights and moments over the processes: for models larger than one device
-patience = 600  # seconds that processes wait for each other before they take one for lost
+patience = 600  # seconds that processes wait for each other before they consider one lost
 device = ""  # cpu, cuda, mps; "" = the best there is
-dtype = ""  # bfloat16 or float32, of matrix products; "" = bfloat16 where the hardware has it
-deterministic = False  # on CUDA: repeated runs give identical bits, at a cost; on a CPU always so
-cuda_graph = False  # record the step once and replay it: for small models; has not run yet
-gradient_checkpointing = False  # keep less for backward and compute it twice
-compile: bool | None = None  # None = where there is a compiler and the run is long enough
+dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the hardware supports it
+deterministic = False  # bit-identical repeated runs on CUDA, at a cost; always so on a CPU
+cuda_graph = False  # record the step once and replay it: for small models; not run yet
+gradient_checkpointing = False  # save memory: recompute activations in the backward pass
+compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
 LIMITS = """
     0 <= seed < 2**32
@@ -162,7 +162,7 @@ LIMITS = """
     1 <= micro_batch <= 10**6
     0 <= max_iters <= 10**9
     0 <= lr
-    0 <= min_lr <= lr    # a constant rate: the same for both
+    0 <= min_lr <= lr    # equal for a constant rate
     0 <= warmup <= 10**9
     0 <= weight_decay <= 1000
     0 <= betas < 1
@@ -177,7 +177,7 @@ LIMITS = """
     0 <= keep_every <= 10**9    # 0 = off
     1 <= patience <= 10**6
 """
-CHANCE = 1_000_003  # between the seeds of a run that goes on with changes, per iteration
+CHANCE = 1_000_003  # per iteration, added to the seeds of a run that continues with changes
 
 
 class Run(NamedTuple):
@@ -185,15 +185,15 @@ class Run(NamedTuple):
 
     task: object
     model: Transformer
-    averaged: Transformer  # its averaged weights, for evaluation; without EMA: its own
+    averaged: Transformer  # with averaged weights, for evaluation; without EMA, its own
     optimizer: Muon
     stream: object  # of training contexts (puma.py)
     objective: torch.nn.Module  # the model with its loss
-    share: torch.Tensor  # (): 1 - decay of the averaged weights, at the iteration
+    share: torch.Tensor  # (): 1 - decay of the averaged weights, at this iteration
     recorded: backend.Recorded | None  # `step` as a CUDA graph
     keeper: checkpoint.Keeper
-    start: int  # the iteration to go on from
-    changes: dict  # {setting: (saved, now)} where it goes on with changes
+    start: int  # the first iteration to run
+    changes: dict  # {setting: (saved, now)} if it continues with changes
     autocast: object
     world: int  # processes
     rank: int  # of this one
@@ -227,15 +227,15 @@ def main(config):
 
 
 def set_up(config, folder, lock, world, rank, where):
-    """Everything before the first iteration, as a Run. Raises ValueError for settings that fail."""
+    """Everything before the first iteration, as a Run. Raises ValueError for invalid settings."""
     shards = shard and world > 1
     autocast = backend.autocast(where, dtype, keep=not shards)
     saved, changes = find_saved(config, folder, world, rank, where)
     with backend.first_process_first():
         task = tasks.get(dataset).load(config)
-        len(task.test)  # a judge that fails is to say so before anything is trained
+        len(task.test)  # so that a broken judge is reported before training
         torch.manual_seed(seed)
-        room = torch.device("cpu") if shards else where  # of the whole model
+        room = torch.device("cpu") if shards else where  # holds the whole model
         model, weights, model_args = make_model(task, saved, config["init_from"], room)
     model.model.gradient_checkpointing = gradient_checkpointing
     averaged = make_average(model, where, shards)
@@ -255,7 +255,7 @@ def set_up(config, folder, lock, world, rank, where):
         keeper.restore(saved, changes)
     if not shards and backend.compiles(where, compile, max_iters):
         objective.compile()
-        if where.type == "cuda":  # on a CPU they gain less than it takes to compile them
+        if where.type == "cuda":  # on a CPU, compiling these takes longer than it saves
             stream.compile()
             optimizer.compile()
     if world > 1 and not shards:
@@ -269,15 +269,15 @@ def set_up(config, folder, lock, world, rank, where):
 
 
 def find_saved(config, folder, world, rank, where):
-    """The checkpoint to go on from, or None, and what has changed since, {setting: (was, now)}.
+    """The checkpoint to continue from, or None, and what has changed since, {setting: (was, now)}.
 
-    The configuration gets the start of the saved run, since adapters need their base again.
+    Sets config["init_from"] to that of the saved run, since adapters need their base model again.
     """
     path = folder / "checkpoint.pt"
     word, config["init_from"] = asked_for()
     if word == "continue" and not path.exists():
         if rank == 0:
-            print(f"no {path} yet: a new run starts, from {config['init_from']}")
+            print(f"no {path} yet: starting a new run from {config['init_from']}")
         return None, {}
     if not word:
         return None, {}
@@ -287,31 +287,31 @@ def find_saved(config, folder, world, rank, where):
     checkpoint.check_resumable(saved, config, changes, anywhere=word == "continue")
     if changes and rank == 0:
         words = checkpoint.in_words(changes, changes)
-        print(f"going on at iteration {saved['iteration']} with changes: {words}")
+        print(f"continuing at iteration {saved['iteration']} with changes: {words}")
     return saved, changes
 
 
 def what_is_left(keeper):
-    return f"{keeper.latest()}; --init_from=continue goes on with the processes that are left"
+    return f"{keeper.latest()}; --init_from=continue resumes with the processes that are left"
 
 
 def begin_files(keeper, folder, rank):
     """The first checkpoint of a new run; an earlier run in the folder is moved aside."""
     if rank == 0 and (folder / "checkpoint.pt").exists():
-        print(f"kept in {checkpoint.archive(folder)}: the run that was in {folder}")
+        print(f"moved the earlier run in {folder} to {checkpoint.archive(folder)}")
     if keep_every:
         keeper.save_weights(0, block_at(0))
     keeper.save_checkpoint(0, block_at(0))
 
 
 def train(run, log):
-    """The loop, from run.start to max_iters; the last evaluation."""
+    """The loop, from run.start to max_iters; returns the last evaluation."""
     asked_to_stop, result, collapsed = backend.StopSign(stop_on_signal()), None, False
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
         if block_at(iteration) != block_at(max(iteration - 1, 0)):
-            torch.compiler.reset()  # it gives up after a few versions of the same code
+            torch.compiler.reset()  # the compiler gives up after a few versions of the same code
         log.add(*update(run, iteration))
         done, block = iteration + 1, block_at(iteration)
         log.bar.update()
@@ -334,28 +334,28 @@ def train(run, log):
         if stopping or done == max_iters:
             run.keeper.finish(done, block)
         if stopping:
-            raise SystemExit(f"stopped at iteration {done}; --init_from=resume goes on from there")
+            raise SystemExit(f"stopped at iteration {done}; --init_from=resume continues there")
         if evaluates_at(done):
             result = report(run, log, done)
     return result or evaluation(run, max_iters)
 
 
 def warn_of_collapse(line, rank):
-    """Whether chains end as soon as they start, by a line of metrics.jsonl; said once."""
+    """Whether chains end as soon as they start, by a line of metrics.jsonl; then warn of it."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
     if not at_once or tau is None or method in ("mdm", "ar"):
         return False
     if rank == 0:
         say(
             f"iteration {line['iter']}: an example is visited {line['visits']:.2f} times, as the "
-            f"model is surer than tau {tau} of what is hidden. It trains on fully masked rows "
-            "alone, and may forget the rest (results/when.md): see --random_share, --tau=None"
+            f"model's confidence is above tau {tau} nearly everywhere. It trains on fully masked "
+            "rows only and may forget the rest (results/when.md): see --random_share, --tau=None"
         )
     return True
 
 
 def update(run, iteration):
-    """One step of the optimizer; what record.Log.add takes, the norm before clipping."""
+    """One step of the optimizer; returns the arguments of record.Log.add (norm before clipping)."""
     run.stream.prepare(iteration)  # new examples, a switch of K
     run.optimizer.param_groups[0]["lr"].fill_(lr_at(iteration))  # one tensor, of all groups
     run.share.fill_(1 - decay_at(iteration))
@@ -363,11 +363,11 @@ def update(run, iteration):
 
 
 def step(run):
-    """`update` on the device: it waits for no value, so it could be recorded and replayed.
+    """`update` on the device: it never makes the host wait, so it can be recorded and replayed.
 
-    What changes from one iteration to the next is in tensors, or in a size of a block. With a large
-    vocabulary the host needs the number of hidden positions (losses.ChunkedObjective): of chains it
-    has come by itself since their last visit, for random masks the host waits.
+    What changes between iterations is in tensors, or is the block size. With a large vocabulary the
+    host needs the number of hidden positions (losses.ChunkedObjective): for chains, it was sent at
+    the previous visit; for random masks, the host waits.
     """
     losses, hidden, passes = [], [], run.stream.queue.takes
     for micro in range(passes):
@@ -392,8 +392,8 @@ def step(run):
 def stop_unless_sound(run, log, done, weights):
     """Raise SystemExit on every process if a loss or a gradient's norm is not finite.
 
-    weights: also if a weight is not finite, or the loss that the weights have now. What is to be
-    saved would be of no use: the next step fails.
+    weights: also if a weight, or the loss of the current weights, is not finite. Saving these would
+    be useless: the next step fails.
     """
     fault = log.fault(done)
     sound = not weights or (predicts(run, done) and run.keeper.is_finite())  # all must predict
@@ -401,12 +401,12 @@ def stop_unless_sound(run, log, done, weights):
         fault = f"the weights or their loss are not finite at iteration {done}"
     if backend.any_process(bool(fault)):
         fault = fault or f"a loss of another process is not finite by iteration {done}"
-        remedy = "start with a smaller --lr, or go on from there with --init_from=continue --lr=..."
+        remedy = "start with a smaller --lr, or continue there with --init_from=continue --lr=..."
         raise SystemExit(f"{fault}; {run.keeper.latest()}: {remedy}")
 
 
 def predicts(run, done):
-    """Whether model and average have a finite loss, on a few held-out examples."""
+    """Whether model and average have a finite loss on a few held-out examples."""
     data, block = run.task.validation, block_at(done - 1)
     losses = []
     for model in run.model, run.averaged:
@@ -448,7 +448,7 @@ def show_example(run, log, done):
 
 # -- settings --------------------------------------------------------------------------------------
 def check():
-    """Raise ValueError for settings that no run can have, before anything is loaded or made.
+    """Raise ValueError for invalid settings, before anything is loaded or generated.
 
     Values that depend on the data or the model are checked where these are made.
     """
@@ -456,9 +456,9 @@ def check():
     if track:
         trackers().check(track)
     if dataset == "instructions" and not data_dir:
-        raise ValueError("data_dir is empty: expected what data/dream_coder/prepare.py wrote")
+        raise ValueError("data_dir is empty: expected a folder from data/dream_coder/prepare.py")
     if eval_judge and dataset != "own_text":
-        raise ValueError(f"eval_judge {eval_judge!r}: goes with dataset own_text, not {dataset}")
+        raise ValueError(f"eval_judge {eval_judge!r}: needs dataset own_text, not {dataset}")
     check_method()
     check_together()
     word, start = asked_for()
@@ -479,7 +479,7 @@ def check():
 
 
 def check_together(vocab_size=0):
-    """Raise ValueError for settings that do not go together; vocab_size: once it is known."""
+    """Raise ValueError for settings that exclude each other; vocab_size: 0 until it is known."""
     with_graph = {
         "several processes": backend.processes() > 1,
         "a device that is not cuda": not (device or backend.best_device()).startswith("cuda"),
@@ -498,7 +498,7 @@ def check_together(vocab_size=0):
     ):  # fmt: skip
         for what, there in never.items():
             if asked and there:
-                raise ValueError(f"{key} does not go with {what}: expected --{key}=False")
+                raise ValueError(f"{key} cannot be used with {what}: expected --{key}=False")
 
 
 def check_method():
@@ -507,12 +507,12 @@ def check_method():
         if chains_from >= max_iters > 0:
             raise ValueError(
                 f"chains_from {chains_from}: expected less than max_iters {max_iters}; "
-                "--chains_from=0 has chains from the start, --method=mdm has none"
+                "--chains_from=0 uses chains from the start, --method=mdm never does"
             )
     if random_share and (block_schedule or method not in ("puma", "mdm", "ar")):
         with_it = "block_schedule" if block_schedule else f"method {method}"
         raise ValueError(
-            f"random_share {random_share}: expected 0 with {with_it}; it goes with method puma "
+            f"random_share {random_share}: expected 0 with {with_it}; it needs method puma "
             "without blocks"
         )
     policies.get(policy)
@@ -521,13 +521,13 @@ def check_method():
         check_schedule(block_schedule, "block_schedule")
         if method == "ar":
             raise ValueError(
-                "block_schedule goes with mdm and puma: ar is the case of blocks of 1; "
-                "--block_schedule=[] is none"
+                "block_schedule is for mdm and puma; ar is the case of blocks of 1: "
+                "expected --block_schedule=[]"
             )
 
 
 def check_memory():
-    """Raise ValueError where a run on a CPU needs more memory than there is, by a low estimate."""
+    """Raise ValueError if a run on a CPU needs more memory than there is, by a low estimate."""
     known = {"sudoku": math.prod(box) ** 2, "text": text_length, "own_text": text_length}
     length = known.get(dataset, 1) if not data_dir else 1
     stored = dim if gradient_checkpointing else 6 * dim + 2 * mlp  # numbers a token and layer
@@ -543,13 +543,13 @@ def check_memory():
     memory = backend.memory(device)
     if sum(needed.values()) > memory:
         raise ValueError(
-            f"{max(needed, key=needed.get)}: the run needs {sum(needed.values()) / 1e9:,.0f} GB "
-            f"or more, the machine has {memory / 1e9:,.0f}; expected smaller ones"
+            f"{max(needed, key=needed.get)}: the run needs at least "
+            f"{sum(needed.values()) / 1e9:,.0f} GB, the machine has {memory / 1e9:,.0f}: reduce it"
         )
 
 
 def asked_for():
-    """What init_from says: resume, continue or "", and what a new run starts from."""
+    """The parts of init_from: resume, continue or "", and what a new run starts from."""
     word, colon, start = init_from.partition(":")
     if word == "continue" or init_from == "resume":
         return word, start if colon else "scratch"
@@ -562,11 +562,11 @@ def check_pretrained(start):
             f"init_from {init_from!r}: expected scratch, resume, continue, FILE.pt or hf:FOLDER"
         )
     if dataset in ("sudoku", "addition") or method == "ar":
-        raise ValueError(f"init_from {init_from}: goes with text, and not with method ar")
+        raise ValueError(f"init_from {init_from}: needs a text dataset, and any method but ar")
 
 
 def samplers():
-    """With which a run is evaluated while it trains; a causal model has one order."""
+    """The samplers that evaluate a run while it trains; a causal model has one order."""
     if method == "ar":
         return [Sampler("left_to_right", 1)]
     return [Sampler(name, eval_reveal, eval_tau) for name in dict.fromkeys(eval_policies)]
@@ -577,7 +577,7 @@ def evaluates_at(iteration):
 
 
 def block_at(iteration):
-    """The size of the blocks that are filled in one after the other; 0 = the row at once."""
+    """The size of blocks filled in one after the other; 0 = the whole row at once."""
     if method == "ar":
         return 1
     return value_at(block_schedule, iteration) if block_schedule else 0
@@ -594,8 +594,8 @@ def lr_at(iteration):
 def split(rows, world):
     """Rows of an update -> rows per process and forward pass, and forward passes per update.
 
-    As few passes of equal size as micro_batch allows. Raises ValueError where processes would have
-    different numbers of rows.
+    As few passes of equal size as micro_batch allows. Raises ValueError if that is not possible, or
+    processes would have different numbers of rows.
     """
     own, rest = divmod(rows, world)
     if rest or not own:
@@ -604,23 +604,23 @@ def split(rows, world):
     passes = next(n for n in range(1, own + 1) if own % n == 0 and own // n <= most)
     if 2 * (own // passes) < most:
         raise ValueError(
-            f"micro_batch {micro_batch}: {own} rows per process would be {passes} passes of "
+            f"micro_batch {micro_batch}: {own} rows per process would take {passes} passes of "
             f"{own // passes}; expected a batch_size with more divisors"
         )
     return own // passes, passes
 
 
 def decay_at(iteration):
-    """Of the averaged weights: smaller at first, so that the initial ones are soon forgotten."""
+    """Decay of the averaged weights: smaller at first, to forget the initial ones soon."""
     return min(ema, (1 + iteration) / (10 + iteration))
 
 
 # -- the parts of a run ----------------------------------------------------------------------------
 def make_model(task, saved, origin, where):
-    """The model, what is saved in its place (itself, or its adapters), and its arguments.
+    """The model, the part of it that is saved (itself, or its adapters), and its arguments.
 
     saved: a checkpoint to resume, whose weights are loaded later, or None; origin: as init_from.
-    Raises ValueError if a pretrained model, or that of another run, does not fit.
+    Raises ValueError if a pretrained model, or another run's, does not fit.
     """
     if origin.startswith("hf:"):
         from pretrained import finetune
@@ -645,13 +645,13 @@ def make_model(task, saved, origin, where):
 
 
 def make_average(model, where, shards):
-    """The averaged weights, for evaluation. shards: they and the model's are split up, in place.
+    """The averaged weights, for evaluation. shards: split these and the model's up, in place.
 
-    Without EMA a shallow copy: the model's own weights, but never compiled. Both require gradients,
-    although none are computed: autocast keeps the casts of such weights alone.
+    Without EMA, a shallow copy: the model's own weights, but never compiled. Averages, too, require
+    gradients, although none are computed: autocast caches the casts of such weights only.
     """
     averaged = copy.deepcopy(model) if ema else copy.copy(model)
-    if shards:  # hooks of its own are more than a shallow copy has
+    if shards:  # sharding needs hooks, which a shallow copy would share
         averaged = averaged if ema else model
         for each in dict.fromkeys((model, averaged)):
             backend.split_up(each, where)
@@ -661,8 +661,8 @@ def make_average(model, where, shards):
 def make_optimizer(model):
     """AdamW, or Muon for the matrices of the layers; weight decay on matrices only.
 
-    The learning rate is a tensor, so that a recorded step goes on with another one. CUDA's fused
-    kernel reads it as float32; on a CPU float64 is what a number would be.
+    The learning rate is a tensor, so that a recorded step can be replayed with another one. CUDA's
+    fused kernel reads float32; on a CPU, float64 gives the same results as a plain number.
     """
     where = next(model.parameters()).device
     rate = torch.zeros((), device=where, dtype=torch.float64 if where.type == "cpu" else None)
@@ -683,15 +683,15 @@ def make_optimizer(model):
 
 @torch.no_grad()
 def update_average(averaged, model, share):
-    """Move averaged weights towards the model's by a share of the difference, ()."""
+    """Move the averaged weights towards the model's by `share` () of the difference."""
     for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
         average.lerp_(weight, share)
 
 
 def make_stream(data, model, where, rank, world, start):
-    """Where the training contexts come from (puma.py).
+    """The stream of training contexts (puma.py).
 
-    start: the iteration, if it is to go on with changes: chance is then another one.
+    start: the iteration of a run that continues with changes, for a new random seed; else 0.
     """
     rows, passes = split(batch_size, world)
     queue = ExampleQueue(data, rows, where, seed, rank, world, takes=passes)
@@ -709,7 +709,7 @@ def make_stream(data, model, where, rank, world, start):
         chains = BlockUnmasking(queue, mask_token, generator, block_schedule, k_schedule, tau, held)
     else:
         chains = chain_class()(queue, mask_token, generator, k_schedule, tau, held, **mixture)
-        if hasattr(chains, "model"):  # a variant that asks it more than once
+        if hasattr(chains, "model"):  # a variant that calls it more than once
             chains.model = model
     if chains_until:
         from studies.ablations import RandomLast
@@ -719,7 +719,7 @@ def make_stream(data, model, where, rank, world, start):
 
 
 def chain_class():
-    """PUMA's stream or another one. Raises ValueError for another method."""
+    """The class of PUMA's chains, or of a variant. Raises ValueError for an unknown method."""
     if method == "puma":
         return ProgressiveUnmasking
     from studies.ablations import STREAMS
@@ -727,13 +727,13 @@ def chain_class():
     if method not in STREAMS or block_schedule:
         others = ", ".join(STREAMS)
         raise ValueError(
-            f"method {method!r}: expected puma, mdm or ar, or without blocks one of {others}"
+            f"method {method!r}: expected puma, mdm or ar, or, without blocks, one of {others}"
         )
     return STREAMS[method]
 
 
 def trackers():
-    """The module that passes lines on, imported only where it is asked for."""
+    """The module that forwards lines, imported only on request."""
     from examples import track
 
     return track
@@ -746,8 +746,8 @@ def stop_on_signal():
     def on_signal(number, frame):
         stop.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with contextlib.suppress(OSError):  # no print: the signal may have come within one
-            os.write(2, b"\nstopping with a checkpoint; Ctrl-C stops at once\n")
+        with contextlib.suppress(OSError):  # not print: the signal may interrupt one
+            os.write(2, b"\nstopping with a checkpoint; Ctrl-C again stops at once\n")
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)

@@ -1,4 +1,4 @@
-"""One HTML file that shows how runs unmask held-out examples; or an animated picture of it.
+"""One HTML file that shows how runs unmask held-out examples, or an animated picture.
 
     python view.py --out_dir=out/sudoku_mini_puma_1
     python view.py --out_dir="['out/puma','out/mdm']" --out=view.html
@@ -9,9 +9,9 @@ For each run, and each of the averaged weights that it kept (`--keep_every=N`), 
     chain      teacher-forced (puma.step), by the run's policy, K, tau: the true token is revealed
     sampler    as in the run's evaluation (eval_policies, _reveal, _tau): the model's own token
 
-view.html is the page, without its data; the file needs no server and no network. Its data grow with
-runs * weights * examples * steps * tokens, some 2 bytes for each position that is still hidden.
-The picture is that of picture.py, of the last weights that all runs kept.
+view.html is the page without its data; the result needs no server and no network. Its size grows
+with runs * weights * examples * steps * tokens: about 2 bytes for each position that is still
+hidden. The picture (studies/picture.py) shows the last weights that all runs kept.
 """
 
 import base64
@@ -37,10 +37,10 @@ from studies.trajectories import chain
 from studies.watch import SURE, probabilities
 
 out_dir: str | list = "out/sudoku_mini_puma_1"  # a run, or a list of runs on the same data
-examples = 3  # held-out examples, the first ones
-weights = 11  # of those that a run kept, at most: evenly spaced, with the first and the last
+examples = 3  # how many of the first held-out examples
+weights = 11  # most weights per run: evenly spaced, with the first and the last
 out = ""  # the HTML file; "" = view.html in the folder of the (first) run
-svg = ""  # write an animated picture to this file in place of the page
+svg = ""  # write an animated picture to this file instead of the page
 device = ""  # cpu, cuda, mps; "" = the best there is
 
 LIMITS = """
@@ -56,7 +56,7 @@ def main():
         loaded = [load(folder) for folder in folders]
         task = loaded[0][1]
         if svg and not hasattr(task, "box"):
-            raise ValueError("svg: the picture is of grids, expected a run on Sudoku")
+            raise ValueError("svg: the picture shows grids, expected a run on Sudoku")
         x0, prompt = held_out(folders, [each for _, each, _ in loaded])
         x0, hidden = x0.long().to(where), ~prompt.to(where)
         runs = []
@@ -78,10 +78,10 @@ def main():
 
 # -- what runs do ----------------------------------------------------------------------------------
 def load(folder):
-    """Weights of a run to show, its task, its configuration. Raises ValueError where none are."""
+    """A run's files of weights, its task and configuration. Raises ValueError if unsuitable."""
     files, saved = checkpoint.weights(folder)
     if saved.block or saved.model.causal:
-        raise ValueError(f"{folder} is autoregressive or in blocks: it has no such chain")
+        raise ValueError(f"{folder} is autoregressive or has blocks: it has no chain to show")
     check_saved("train.py", saved.config)
     return files, tasks.get(saved.config["dataset"]).load(saved.config), saved.config
 
@@ -93,20 +93,20 @@ def some(files):
 
 
 def held_out(folders, loaded):
-    """x0 and prompt (n, L) of the first held-out examples. Raises ValueError where runs differ."""
+    """x0 and prompt (n, L) of the first held-out examples. Raises ValueError if runs differ."""
     rows = np.arange(min(examples, *(len(task.validation) for task in loaded)))
     found = [task.validation[rows] for task in loaded]
     for folder, other in zip(folders, found, strict=True):
         if not all(map(np.array_equal, other, found[0])):
-            raise ValueError(f"{folder} has other held-out examples than {folders[0]}")
+            raise ValueError(f"{folder} has different held-out examples from {folders[0]}")
     return map(torch.as_tensor, found[0])
 
 
 def measure(file, x0, hidden, where):
-    """Of one file of weights: its iteration; chain and sampler, a panel for each example."""
+    """For one file of weights: its iteration; for chain and sampler, a panel per example."""
     saved = checkpoint.load_model(file, where)
     config = saved.config
-    torch.manual_seed(0)  # of the random policy
+    torch.manual_seed(0)  # for the random policy
     K = puma.value_at(config["k_schedule"], saved.iteration)
     at = chain(saved.model, x0, hidden, policies.get(config["policy"]), K, config["tau"])
     tokens, revealed_at, _ = generate(saved.model, x0, hidden, sampler_of(config))
@@ -119,8 +119,8 @@ def sampler_of(config):
 
 
 def panel(model, tokens, at):
-    """tokens and the step of each (L,); at each step, of all that is hidden before it, the model's
-    likeliest token and its confidence in thousandths, rounded up so that tau stays exact.
+    """tokens and the step of each (L,); for each step, where positions are hidden before it, the
+    model's likeliest token and its confidence in thousandths, rounded up so that tau stays exact.
     """
     steps = []
     for part in probabilities(model, tokens, at):
@@ -132,7 +132,7 @@ def panel(model, tokens, at):
 
 
 def about(folder, config, shown):
-    """What the page says of a run, and its panels: [weights][chain, sampler][example]."""
+    """What the page says about a run, and its panels: [weights][chain, sampler][example]."""
     K, tau = config["k_schedule"][-1][1], config["tau"]
     above = "" if tau is None else f", and all above {tau:g}"
     iterations, panels = zip(*shown, strict=True)
@@ -144,14 +144,14 @@ def about(folder, config, shown):
 
 
 def layout(task, row):
-    """Positions of a row (L,) as they are shown, with the text between them."""
+    """The positions of a row (L,) in the order shown, with the text between them."""
     pieces = [] if hasattr(task, "box") else task.test.pieces(row)
     order = [text if at is None else at for at, text in pieces]
     return order + sorted({*range(len(row))} - {*order})  # a grid; what follows a text's end
 
 
 def words(task, runs):
-    """The text of each token that occurs, {id: text}; of what ends a text, a sign."""
+    """The text of each token that occurs, {id: text}; an end of text is shown as a sign."""
     panels = [p for run in runs for ways in run["panels"] for way in ways for p in way]
     said = [ids for p in panels for ids in (p["tokens"], *(guess for guess, _ in p["steps"]))]
     rows = {token: np.full(task.length, token) for token in {*itertools.chain(*said)}}

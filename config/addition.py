@@ -4,15 +4,15 @@
 #     python train.py config/addition.py --method=mdm                            # random masks
 #     python train.py config/addition.py --random_share=0                       # as in the paper
 #
-# Variants of the chain, like --method=puma_bounded, go with --random_share=0.
+# Use variants of the chain, like --method=puma_bounded, with --random_share=0.
 #
-# 0.1M parameters, three minutes of one core, no download. The answer is certain, yet high digits
+# 0.1M parameters, three minutes on one core, no download. There is one answer, yet high digits
 # wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. As in the paper
-# it does, since its chains collapse; with half of the rows under random masks it does not: 99.9 %
+# it does, because its chains collapse; with random masks in half of the rows it does not: 99.9 %
 # of the sums over eight seeds, against 89.2 (results/when.md).
 name = "addition"
 device = "cpu"
-dtype = "float32"  # in bfloat16, one seed, random masks lose a part of what they have learned
+dtype = "float32"  # in bfloat16 (one seed), random masks forget part of what they have learned
 dataset = "addition"
 digits = 10
 digit_order = "highest"

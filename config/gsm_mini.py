@@ -8,7 +8,7 @@
 # seen templates (PUMA after random masks; 75.0 to 77.0 over three seeds) against 46 % (random
 # masks; 40.5 to 54.5). With chains from the start, or AdamW in place of Muon, the model does not
 # learn to copy from the question in this time (results/exploration.md).
-# Accuracy while training is that of confidence thresholding, which takes a third of the steps.
+# Accuracy during training is with confidence thresholding, which takes a third of the steps.
 name = "gsm_mini"
 device = "cpu"
 dataset = "text"
@@ -18,7 +18,7 @@ test_examples = 200
 k_schedule = [(0, 16)]  # 11 stages
 tau = 0.9
 buffer = 32
-chains_from = 2000  # random masks until then: they teach to copy, which chains take for granted
+chains_from = 2000  # random masks until then: they teach copying, which chains take for granted
 
 dim, layers, heads, mlp = 128, 4, 4, 384
 theta = 1000.0
@@ -32,5 +32,5 @@ warmup = 200
 
 eval_interval = 1000
 eval_policies = ["top_k"]
-eval_batch_size = 16  # what fits into the cache of a processor
+eval_batch_size = 16  # fits into a processor's cache
 eval_tau = 0.9

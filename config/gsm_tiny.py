@@ -1,11 +1,11 @@
-# Word problems of 4 short templates with a small model: for experiments of many runs.
+# Word problems of 4 short templates with a small model: for experiments with many runs.
 #
 #     python train.py config/gsm_tiny.py                  # PUMA
 #     python train.py config/gsm_tiny.py --method=mdm     # random masks, the same budget
 #
 # 0.3M parameters, one laptop core, five minutes, no download. The base of the studies ar and block:
-# from nothing it learns the form of the programs in this time and hardly to copy the numbers (three
-# seeds: PUMA solves 1 to 15 %, random masks 0 to 0.5 %). What is not said here is as in
+# from scratch it learns the form of the programs in this time, but hardly to copy numbers (three
+# seeds: PUMA solves 1 to 15 %, random masks 0 to 0.5 %). Other settings are those of
 # config/gsm_mini.py.
 from config.gsm_mini import *  # noqa: F403
 

@@ -1,4 +1,4 @@
-# HumanEval, for any run on text: settings of eval.py.
+# HumanEval, for any run on text. These are settings of eval.py.
 #
 #     python eval.py config/humaneval.py --out_dir=out/dream_coder_puma_1      pass@1 of one sample
 #     python eval.py config/humaneval.py --out_dir=... --samples=20 --temperature=0.8   and pass@10

@@ -2,10 +2,10 @@
 #
 #     python data/jsonl/prepare.py --source=FILE.jsonl --prompt=question --response=answer
 #     python train.py config/own_text.py                           # PUMA
-#     python train.py config/own_text.py --eval_judge=exact       # and which responses are right
+#     python train.py config/own_text.py --eval_judge=exact       # also counts right responses
 #     python sample.py --out_dir=out/own_text_puma_1 --prompt="..." --watch
 #
-# 0.9M parameters with bytes. How long it takes and what it learns is your text's; not measured.
+# 0.9M parameters with bytes. Time and results depend on your text; they were not measured.
 name = "own_text"
 device = "cpu"
 dataset = "own_text"
@@ -15,7 +15,7 @@ test_examples = 64
 k_schedule = [(0, 16)]
 tau = 0.9
 buffer = 32
-chains_from = 500  # random masks until then: they teach to copy, which chains take for granted
+chains_from = 500  # random masks until then: they teach copying, which chains take for granted
 random_share = 0.5
 
 dim, layers, heads, mlp = 128, 4, 4, 384

@@ -13,7 +13,7 @@ test_examples = 512
 
 k_schedule = [(0, 9)]  # 4 stages
 tau = 0.9
-buffer = 32  # chains of 32 batches: 1,024 puzzles in work
+buffer = 32  # chains of 32 batches: 1,024 puzzles in progress
 
 dim, layers, heads, mlp = 96, 6, 6, 288  # depth helps more than width here
 theta = 100.0  # 36 positions; the usual 1e4 takes twice the updates
@@ -26,4 +26,4 @@ warmup = 100
 
 eval_interval = 125
 eval_policies = ["top_k", "entropy"]
-eval_batch_size = 64  # what fits into the cache of a processor
+eval_batch_size = 64  # fits into a processor's cache

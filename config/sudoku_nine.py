@@ -5,7 +5,7 @@
 #
 # 1.3M parameters, one laptop core, an hour, and three minutes to make the puzzles; no download.
 # One seed of each: PUMA 90 % of unseen puzzles, random masks 82 % (results/sudoku_nine.md).
-# What is not said here is as in config/sudoku_small.py.
+# Other settings are those of config/sudoku_small.py.
 from config.sudoku_small import *  # noqa: F403
 
 name = "sudoku_nine"

@@ -5,7 +5,7 @@
 #
 # 1.3M parameters, 2 laptop cores, 22 minutes, no download. Expect 91 % of unseen puzzles (PUMA, one
 # seed; another run gave 93). Random masks were not run at these settings; in a trial at other
-# settings they led, as puzzles with so many clues may not need an order.
+# settings they were ahead, perhaps because puzzles with so many clues need no order.
 name = "sudoku_small"
 device = "cpu"
 box = (3, 3)
@@ -28,4 +28,4 @@ warmup = 200
 
 eval_interval = 1000
 eval_policies = ["top_k"]
-eval_batch_size = 32  # what fits into the cache of a processor
+eval_batch_size = 32  # fits into a processor's cache

@@ -1,10 +1,10 @@
-# The puzzles of sudoku_mini with a smaller model and fewer updates: for experiments of many runs.
+# The puzzles of sudoku_mini with a smaller model and fewer updates: for experiments with many runs.
 #
 #     python train.py config/sudoku_tiny.py                  # PUMA
 #     python train.py config/sudoku_tiny.py --method=mdm     # random masks, the same budget
 #
 # 0.3M parameters, one laptop core, two minutes, no download. The base of most studies
-# (studies/catalogue.py). What is not said here is as in config/sudoku_mini.py.
+# (studies/catalogue.py). Other settings are those of config/sudoku_mini.py.
 from config.sudoku_mini import *  # noqa: F403
 
 name = "sudoku_tiny"

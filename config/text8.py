@@ -5,9 +5,9 @@
 #     torchrun --nproc_per_node=8 eval.py --out_dir=out/text8_puma_1 --nelbo --problems=test
 #
 # Rows of 256 and 12 layers of 768 are those of the runs that D3PM (arXiv 2107.03006) began; batch
-# and updates are meant to be theirs, but were not compared with the papers. Rate, weight decay, EMA
-# and all of the chain are ours. Not run here: neither hours nor a number are known. Half of the
-# rows are random masks, since the bound is that of random masks; --method=mdm has them alone.
+# and updates are meant to be theirs, but were not compared with the papers. Learning rate, weight
+# decay, EMA and the chain's settings are ours. Not run here: time and result are not known. Half of
+# the rows have random masks, because the bound is over these; with --method=mdm all rows have them.
 name = "text8"
 dataset = "own_text"
 data_dir = "data/text8/tokens"

@@ -4,8 +4,8 @@
 #     torchrun --nproc_per_node=8 train.py config/tinygsm.py     # PUMA
 #     torchrun --nproc_per_node=8 eval.py --out_dir=out/tinygsm_puma_1
 #
-# A try on a laptop: --device=cpu --batch_size=2 --max_iters=20 --test_examples=8 --eval_reveal=20.
-# Ours, where the paper is silent: the buffer, the end of the cosine.
+# To try a laptop: --device=cpu --batch_size=2 --max_iters=20 --test_examples=8 --eval_reveal=20.
+# Chosen here, as the paper does not give them: the buffer, the end of the cosine.
 # Paper: 39.1 % of GSM8K's test questions (top_k, 2 per step), 3.41 updates a second on eight H100,
 # which is three days. Not yet run in full here.
 name = "tinygsm"
@@ -14,7 +14,7 @@ data_dir = "data/tinygsm/tokens"
 test_examples = 1319
 
 method = "puma"
-k_schedule = [(30_000 * i, 42 - 3 * i) for i in range(11)]  # 12 stages at first, 43 at last
+k_schedule = [(30_000 * i, 42 - 3 * i) for i in range(11)]  # 12 stages at first, 43 in the end
 tau = 0.9
 buffer = 8
 

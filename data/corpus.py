@@ -1,16 +1,16 @@
 """Questions and their programs as token ids on disk: the writer and the reader (memory-mapped).
 
-An example of L tokens is `question, newline | code, end, end, ...`: what is left of the bar is the
-prompt, given, the rest is to be predicted, the padding too; or it is a conversation (`chat`), of
-which the answer is. Prompt and code are encoded apart, since at inference the prompt is all there
-is: in one text, tokens could reach across the bar. What does not fit with one `end` behind it is
-dropped, since a truncated program never returns.
+An example of L tokens is `question, newline | code, end, end, ...`: the prompt, left of the bar, is
+given; the rest is predicted, padding included. In a conversation (`chat`) the answer is predicted.
+Prompt and code are encoded separately, because at inference only the prompt is known: in a single
+text a token could span the bar. An example that does not fit with one `end` after it is dropped,
+because a truncated program never returns.
 
-A folder has header.json, the tokenizer's file and, for each split, flat arrays in files of their
-own: `<split>.tokens.npy` ids of all examples in a row, without `end` behind them; `.starts.npy`
-(N + 1) where each begins; `.prompts.npy` (N) tokens of its prompt; `.keys.npy` (N) a hash of its
-question. The header has a checksum of itself, of each array and of every other file: what is read
-is what was written.
+A folder has header.json, the tokenizer's file and, for each split, one file per flat array:
+`<split>.tokens.npy` the ids of all examples, concatenated, without `end` after each; `.starts.npy`
+(N + 1) where each begins; `.prompts.npy` (N) the length of its prompt; `.keys.npy` (N) a hash of
+its question. The header has checksums of itself, of each array and of every other file, so that
+what is read is what was written.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ from record import appearing, write_json
 FORMAT = 2
 COLUMNS = ("tokens", "starts", "prompts", "keys")
 LENGTHS = range(1, 1 << 16)  # that an example may have
-PIECE = 1 << 16  # characters of a document that are encoded at once
-CHARACTERS = 256  # per token of a row: more do not fit, and might overflow tiktoken's stack
+PIECE = 1 << 16  # characters of a document encoded at once
+CHARACTERS = 256  # kept per token of a row: more do not fit, and might overflow tiktoken's stack
 
 
 class Encoded(NamedTuple):
-    """n examples: ids, one after another (T,); of each the tokens, those of the prompt, the key."""
+    """n examples: ids, concatenated (T,); of each its length, its prompt's length, its key (n,)."""
 
     tokens: np.ndarray
     lengths: np.ndarray
@@ -54,8 +54,8 @@ class Encoded(NamedTuple):
 def encode(tokenizer, pairs, length, form=None):
     """(question, code) strings -> Encoded, and a Counter of what was dropped and why.
 
-    form(tokenizer, question, code, characters of each at most) -> ids of prompt and answer;
-    length: tokens of an example at most, with one end.
+    form(tokenizer, question, code, maximum characters of each) -> ids of prompt and answer;
+    length: maximum tokens of an example, one end included.
     """
     form = form or plain
     ids, lengths, prompts, keys, dropped = [], [], [], [], Counter()
@@ -85,9 +85,9 @@ def plain(tokenizer, question, code, most):
 
 
 def chat(tokenizer, question, answer, most):
-    """A turn each of user and assistant, in the chat template of Qwen2 and Dream | answer, its end.
+    """System, user and start of the assistant's turn, as in Qwen2 and Dream | answer, its end.
 
-    What looks like a special token in the texts is text.
+    Text that looks like a special token is encoded as text.
     """
     start, end = tokenizer.special[IM_START], tokenizer.special[IM_END]
 
@@ -101,20 +101,20 @@ def chat(tokenizer, question, answer, most):
 
 
 def document(tokenizer, text, _, most):
-    """No prompt | the text, however long, its end"""
+    """No prompt | the text, of any length, its end"""
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
     ids = [i for piece in pieces for i in tokenizer.encode(piece)]
     return [], [*ids, tokenizer.end] if ids else []
 
 
 class Packer:
-    """Cuts tokens, as they come, into full rows; `rest` (< length) waits for more."""
+    """Cuts a stream of tokens into full rows; `rest` (fewer than length) waits for more."""
 
     def __init__(self, length, rest=()):
         self.length, self.rest = length, np.array(rest, np.uint32)
 
     def rows(self, tokens):
-        """Encoded rows of what waited and tokens (T,); their keys are hashes of their tokens."""
+        """Encoded rows of `rest` followed by tokens (T,); a row's key is a hash of its tokens."""
         tokens = np.concatenate([self.rest, np.asarray(tokens, np.uint32)])
         n = len(tokens) // self.length
         tokens, self.rest = np.split(tokens, [n * self.length])
@@ -124,18 +124,18 @@ class Packer:
 
 
 def prompt_text(question):
-    """What a model is given, in training and afterwards."""
+    """The prompt that a model is given, in training and at inference."""
     return question.strip() + "\n"
 
 
 def question_key(question):
-    """64-bit hash of the question's words: equal whatever the case, punctuation, blank space."""
+    """64-bit hash of the question's words, whatever the case, punctuation and white space."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
     return hash_of((" ".join(words) or question.strip()).encode(errors="replace"))
 
 
 def hash_of(content):
-    """64 bits of the bytes."""
+    """A 64-bit hash of the bytes."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
@@ -158,7 +158,7 @@ class Examples:
             raise files.damaged(Path(folder) / f"{split}.*.npy", complaint, folder)
 
     def fault(self):
-        """What no writer would have written, None if there is nothing."""
+        """Describe what no writer would have written; None if nothing is wrong."""
         if {len(self.starts) - 1, len(self.keys)} != {len(self)}:
             return "not as many keys and starts as prompts"
         lengths = np.diff(self.starts)
@@ -183,13 +183,13 @@ class Examples:
 
 
 def dtypes(vocab_size):
-    """Of the columns."""
+    """The dtype of each column."""
     ids = np.uint16 if vocab_size <= 1 << 16 else np.uint32
     return dict(zip(COLUMNS, map(np.dtype, (ids, np.int64, np.uint16, np.uint64)), strict=True))
 
 
 def open_columns(folder, split, header):
-    """The arrays of a split, memory-mapped. Raises ValueError for one that is not the header's."""
+    """The arrays of a split, memory-mapped. Raises ValueError if one does not match the header."""
     for column, dtype in dtypes(header["tokenizer"]["vocab_size"]).items():
         path = folder / f"{split}.{column}.npy"
         try:
@@ -219,7 +219,7 @@ def read_header(folder):
 
 
 def is_sound(header):
-    """Whether a header has what it should, and numbers that can be meant."""
+    """Whether a header has all of its fields, with plausible numbers."""
     try:
         about, splits = header["tokenizer"], header["splits"].values()
         ids = about["end"], about["mask"], about["vocab_size"]
@@ -246,7 +246,7 @@ def kept_file(folder, name):
 
 
 def load_tokenizer(folder):
-    """The tokenizer that a corpus was encoded with. Raises ValueError for another one."""
+    """The tokenizer that a corpus was encoded with. Raises ValueError if its file has changed."""
     about = read_header(folder)["tokenizer"]
     path = kept_file(folder, vocabularies.file_of(about["kind"]))
     encoding = vocabularies.open_kept(path, about["kind"])
@@ -256,15 +256,15 @@ def load_tokenizer(folder):
 
 
 def about_tokenizer(tokenizer):
-    """What a header says of it."""
+    """The header's description of a tokenizer."""
     names = "checksum", "kind", "vocab_size", "end", "mask"
     return {name: getattr(tokenizer, name) for name in names}
 
 
 def make_once(folder, source, what, write):
-    """The folder of a corpus of that source, any JSON; write(folder) makes it if it is not there.
+    """The folder of a corpus; if it does not exist, write(folder) makes it. source: any JSON.
 
-    Raises ValueError where the folder holds another.
+    Raises ValueError if the folder holds a corpus of another source.
     """
     if not folder.exists():
         print(f"making {what}: {folder}", flush=True)
@@ -275,9 +275,7 @@ def make_once(folder, source, what, write):
             if not folder.exists():  # else the other run was first
                 raise
     if read_header(folder)["source"] != source:
-        raise ValueError(
-            f"{folder} holds other problems than it should: delete it to make it again"
-        )
+        raise ValueError(f"{folder} holds other problems than expected: delete it to make it again")
     return folder
 
 
@@ -285,15 +283,15 @@ class Writer:
     """Appends examples to a folder that appears on `finish`; until then it is `<folder>.partial`.
 
     source: where the examples come from, any JSON. A writer that finds a partial folder of the same
-    source, tokenizer and length goes on from its latest `commit`, and has its `progress`.
-    Raises FileExistsError if the folder is there, ValueError if the partial one is another's.
+    source, tokenizer and length resumes from its latest `commit`, and has its `progress`. Raises
+    FileExistsError if the folder exists, ValueError if the partial one does not match.
     """
 
     def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
         self.folder = Path(folder)
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
         if self.folder.exists():
-            raise FileExistsError(f"{folder} is there already: remove it to write it anew")
+            raise FileExistsError(f"{folder} already exists: remove it to write it again")
         if length not in LENGTHS:
             raise ValueError(f"length={length}: must be 1 to {LENGTHS[-1]}")
         self.header = {"format": FORMAT, "source": source, "length": length}
@@ -310,16 +308,16 @@ class Writer:
         self.splits[split].append(encoded)
 
     def commit(self, progress=None):
-        """Make what was added so far, and `dropped`, the point from which another writer goes on.
+        """Make what was added so far, and `dropped`, the point from which another writer resumes.
 
-        progress: any JSON, such as how much of the source this is.
+        progress: any JSON, such as how much of the source has been read.
         """
         columns = {name: split.flush() for name, split in self.splits.items()}
         state = {"progress": progress, "dropped": self.dropped, "columns": columns}
         write_json(self.partial / "state.json", files.sealed({"header": self.header} | state))
 
     def finish(self):
-        """Make the folder appear, with header.json; the header."""
+        """Write header.json and make the folder appear; returns the header."""
         splits = {name: split.summary() for name, split in self.splits.items()}
         others = {
             path.name: files.checksum(path)
@@ -342,7 +340,7 @@ class Writer:
         if not files.is_sealed(state):
             raise files.damaged(path, "its checksum is not that of its contents", self.partial)
         if state["header"] != json.loads(json.dumps(self.header)):
-            raise ValueError(f"{self.partial} is of another source or other settings: remove it")
+            raise ValueError(f"{self.partial} has another source or other settings: remove it")
         return state
 
 
@@ -350,7 +348,7 @@ class Split:
     """The four growing arrays of a split."""
 
     def __init__(self, folder, name, kinds, known):
-        """kinds {column: dtype}; known {column: (count, checksum)} of what is there already."""
+        """kinds {column: dtype}; known {column: (count, checksum)} of what is already on disk."""
         self.columns = {
             column: GrowingArray(folder / f"{name}.{column}.npy", dtype, (), *known.get(column, ()))
             for column, dtype in kinds.items()
@@ -365,13 +363,13 @@ class Split:
             column.append(part)
 
     def flush(self):
-        """Bring all to disk; {column: [count, checksum]}."""
+        """Flush all columns to disk; returns {column: [count, checksum]}."""
         for column in self.columns.values():
             column.flush()
         return {name: [column.count, column.checksum] for name, column in self.columns.items()}
 
     def summary(self):
-        """What the header says of it."""
+        """The header's entry for this split."""
         columns = self.flush()
         starts, keys = (np.load(self.columns[name].path) for name in ("starts", "keys"))
         return {

@@ -1,10 +1,10 @@
-"""Files that may be damaged, or another's: they are checked here, or one line says what is wrong.
+"""Read files that may be damaged or foreign: each is checked, and one line says what is wrong.
 
-Data that are kept have checksums (CRC-32). JSON has one of itself ("checksum"); an array has one in
-a line of JSON behind it in the same file, which numpy does not read, with what the array is.
-All of them are compared whenever a file is opened. A core does 1.3 GB/s: that is a fraction of a
-second for puzzles, and would be 8 seconds for the 10 GB of TinyGSM. To remember which files were
-found whole would be faster, but is one more thing that can be wrong.
+Files that the project keeps have checksums (CRC-32). A JSON object has its own under "checksum". An
+array has one in a line of JSON after it in the same file, which numpy does not read, together with
+a description of the array. All of them are compared whenever a file is opened. A core does 1.3
+GB/s: a fraction of a second for puzzles, and it would be 8 seconds for the 10 GB of TinyGSM.
+Remembering which files were intact would be faster, but is one more thing that can be wrong.
 """
 
 import itertools
@@ -20,8 +20,8 @@ from record import progress_bar
 
 SLAB = 1 << 24  # bytes read at once
 LONGEST = 1 << 24  # bytes of a line of text
-TAIL = 1 << 26  # bytes of what is said behind an array: 15 million ratings of puzzles
-LARGE = 1 << 30  # bytes whose checksum takes so long that progress is shown
+TAIL = 1 << 26  # bytes read after an array: 15 million ratings of puzzles
+LARGE = 1 << 30  # bytes from which on a checksum shows its progress
 
 
 def regular(path):
@@ -35,13 +35,13 @@ def regular(path):
 
 
 def brief(value):
-    """What a message shows of it."""
+    """The value as a message shows it, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:100]}... ({len(text):,} characters)"
 
 
 def damaged(path, why, folder=None):
-    """The error for a file that is kept, in a folder that was made as a whole or alone."""
+    """The error for a damaged file; folder: what to delete, if the file is part of a whole."""
     return ValueError(f"{path} is damaged ({why}): delete {folder or 'it'} to make it again")
 
 
@@ -58,11 +58,11 @@ def lines(path, errors="strict"):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
             except UnicodeDecodeError as error:
-                raise ValueError(f"{path}, line {number}: no UTF-8 text: {error.reason}") from None
+                raise ValueError(f"{path}, line {number}: not UTF-8 text: {error.reason}") from None
 
 
 def parse_json(text):
-    """What the JSON text spells. Raises ValueError."""
+    """The value of a JSON text. Raises ValueError."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -70,7 +70,7 @@ def parse_json(text):
 
 
 def read_object(path, folder=None):
-    """The object in a JSON file that is kept (as `damaged`). Raises ValueError that names it."""
+    """The object in a JSON file. Raises ValueError that names it; folder: as in `damaged`."""
     try:
         found = parse_json(regular(path).read_bytes().decode())
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def sealed(data):
 
 
 def is_sealed(data):
-    """Whether the JSON object has the checksum that it says."""
+    """Whether the JSON object matches its checksum."""
     return data == sealed(data)
 
 
@@ -98,7 +98,7 @@ def is_sealed(data):
 def open_array(path):
     """The array of real numbers in an .npy file, memory-mapped, and the bytes that follow it.
 
-    Raises FileNotFoundError or ValueError that names the file, whatever it is.
+    Raises FileNotFoundError or ValueError that names the file, whatever is in it.
     """
     with open(regular(path), "rb") as file:
         try:
@@ -120,7 +120,7 @@ def open_array(path):
 
 
 def read_npy_header(file):
-    """Shape, whether in Fortran's order, dtype."""
+    """Shape, whether it is in Fortran order, dtype."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
@@ -128,7 +128,7 @@ def read_npy_header(file):
 
 
 def checksum(path, start=0, end=None):
-    """CRC-32 of the bytes from start to end of a file, None = all."""
+    """CRC-32 of a file's bytes from start to end; end=None: all the rest."""
     left = (os.path.getsize(path) if end is None else end) - start
     found = 0
     with open(path, "rb") as file, progress_bar(
@@ -143,7 +143,7 @@ def checksum(path, start=0, end=None):
 
 
 def open_kept(path):
-    """The array of a file that GrowingArray.seal finished, memory-mapped, and what it says.
+    """The array in a file that GrowingArray.seal finished, memory-mapped, and its description.
 
     Raises FileNotFoundError or ValueError that names the file.
     """
@@ -154,10 +154,10 @@ def open_kept(path):
     except ValueError:
         whole = False
     if not whole:
-        raise ValueError(f"{path}: no checksum behind its array")
+        raise ValueError(f"{path}: no checksum after its array")
     start = os.path.getsize(path) - len(tail) - array.nbytes
     form = {"dtype": array.dtype.str, "shape": [*array.shape]}
     form["array"] = checksum(path, start, start + array.nbytes)
     if about != about | form or not array.flags.c_contiguous:
-        raise ValueError(f"{path}: its checksum is not that of its array")
+        raise ValueError(f"{path}: its checksum does not match its array")
     return array, about

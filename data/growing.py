@@ -1,4 +1,4 @@
-"""A .npy file that grows along its first axis: for arrays whose size is known at the end only."""
+"""A .npy file that grows along its first axis: for arrays whose size is only known at the end."""
 
 import json
 import math
@@ -11,9 +11,9 @@ from data import files
 
 
 class GrowingArray:
-    """Appends items of the shape `item` to a file; `count` so far, `checksum`: their CRC-32.
+    """Appends items of shape `item` to a file; `count`: items so far, `checksum`: their CRC-32.
 
-    Of what is there the first `count` are kept. Raises ValueError if their checksum is another.
+    Keeps the first `count` items of an existing file. Raises ValueError if their checksum differs.
     """
 
     def __init__(self, path, dtype, item=(), count=0, checksum=0):
@@ -34,7 +34,7 @@ class GrowingArray:
         self.checksum = zlib.crc32(values, self.checksum)
 
     def flush(self):
-        """Bring all to disk. Numpy pads the header, so that it is as long for every count."""
+        """Flush to disk. Numpy pads the header, so that its length is the same for every count."""
         header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
         with open(self.path, "r+b") as file:
             np.lib.format.write_array_header_1_0(file, header)
@@ -46,7 +46,7 @@ class GrowingArray:
         return self.count, *self.item
 
     def seal(self, about):
-        """Finish the file: behind the array it says what that is, with checksums of both."""
+        """Finish the file: append a description of the array, with checksums of both."""
         self.flush()
         form = {"dtype": self.dtype.str, "shape": [*self.shape], "array": self.checksum}
         with open(self.path, "ab") as file:

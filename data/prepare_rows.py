@@ -1,4 +1,4 @@
-"""What the prepare.py of text share: rows are encoded in several processes and written in order."""
+"""Shared by the prepare.py of text: encode rows in several processes and write them in order."""
 
 import contextlib
 import functools
@@ -13,15 +13,15 @@ from data import corpus, files, sources, tokenizer, vocabularies
 from data.processes import cores, in_order
 from record import progress_bar
 
-CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between the points to go on from
+CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between commits
 SEEN = 1 << 24  # tokens of which the share of unknown ones is taken
 CACHE = Path(__file__).parent  # where Qwen2's ranks are kept
 
-load_once = functools.cache(vocabularies.open_kept)  # of a worker
+load_once = functools.cache(vocabularies.open_kept)  # once per worker
 
 
 def read_ranks(path, kind):
-    """The tokenizer of a file or folder, or of the hub's Qwen2 where path is ""; says which."""
+    """The tokenizer of a file or folder, or the hub's Qwen2 if path is ""; prints which."""
     if not path:
         with sources.by_hand("Qwen2's ranks", "--tokenizer=PATH"):
             path = tokenizer.download(CACHE)
@@ -32,9 +32,9 @@ def read_ranks(path, kind):
 
 
 def encode_all(writer, rows, pair_of, form, workers=None):
-    """What `encode_rows` makes of the rows that no earlier run has committed, in their order.
+    """Results of `encode_rows`, in order, for the rows that no earlier run has committed.
 
-    pair_of is sent to the workers, so it must be a function of a module.
+    pair_of is sent to the workers, so it must be a module's top-level function.
     """
     read = (writer.progress or (0,))[0]
     task = functools.partial(encode_rows, writer.partial, writer.header, pair_of, form)
@@ -50,8 +50,8 @@ def chunks(rows, size):
 def encode_rows(folder, header, pair_of, form, rows):
     """A worker's task: rows -> how many, corpus.Encoded, Counter of what was dropped and why.
 
-    pair_of(folder, row) -> question and code, or a word that says why there is none; folder: the
-    writer's, with what it needs to know. form: as in corpus.encode.
+    pair_of(folder, row) -> question and code, or a word that says why the row is dropped; folder:
+    the writer's, with the files that pair_of reads. form: as in corpus.encode.
     """
     found = [checked(pair_of(folder, row)) for row in rows]
     pairs = [each for each in found if not isinstance(each, str)]
@@ -72,14 +72,14 @@ def checked(found):
 
 
 def usable(pair):
-    """Whether both are texts with something in them."""
+    """Whether all are texts and none is blank."""
     return all(isinstance(text, str) and text.strip() for text in pair)
 
 
 def write_rows(writer, results, val, most=math.inf, total=None):
-    """Write what `encode_all` yields until `most` examples are kept; how many that are.
+    """Write what `encode_all` yields until `most` examples are kept; returns how many were kept.
 
-    A question goes to val or train by its hash, `val` of them to val. total: of a progress bar.
+    A question goes to val or train by its hash, a share `val` to val. total: of the progress bar.
     Raises ValueError if no row of the first task is usable.
     """
     read, kept = writer.progress or (0, 0)
@@ -114,9 +114,9 @@ def check_first(read, count, first):
 
 
 def write_packed(writer, results, val, total=None):
-    """Write the documents that `encode_all` yields as full rows; what is left over is dropped.
+    """Write the documents that `encode_all` yields as full rows; left-over tokens are dropped.
 
-    A document goes to val or train by its hash. total: of a progress bar, in documents.
+    A document goes to val or train by its hash. total: of the progress bar, in documents.
     Raises ValueError if no row of the first task is usable.
     """
     read, rest = writer.progress or (0, {"train": (), "val": ()})
@@ -149,7 +149,7 @@ def report_unknown(folder):
 
 
 def finish(writer):
-    """Make the folder appear, and print what it has."""
+    """Make the folder appear, and print what it contains."""
     dropped = ", ".join(f"{count:,} {why}" for why, count in writer.dropped.items()) or "nothing"
     kept = {name: split.columns["prompts"].count for name, split in writer.splits.items()}
     if 0 in kept.values():

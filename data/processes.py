@@ -1,4 +1,4 @@
-"""The process of a prepare.py, and the workers that it shares its work with."""
+"""The main process of a prepare.py, and its worker processes."""
 
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 
 def start(main):
-    """Run a prepare.py: mistakes of the user and interruptions end it with one line."""
+    """Run a prepare.py: mistakes of the user and interruptions end it with a one-line message."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         main()
@@ -28,11 +28,10 @@ def cores():
 
 
 def in_order(task, items, workers):
-    """Results of task(item), in order; at most two items a worker are taken ahead of the reader.
+    """Results of task(item), in order; at most two items per worker are taken ahead of the reader.
 
-    The workers start afresh, since a fork would break the threads of the hub's client. Raises
-    ChildProcessError if one of them ends before its work does: the system kills what takes too much
-    memory.
+    Workers are spawned, because a fork would break the threads of the hub's client. Raises
+    ChildProcessError if a worker dies: the system kills processes that take too much memory.
     """
     if workers == 1:
         yield from map(task, items)
@@ -48,14 +47,14 @@ def in_order(task, items, workers):
         yield from (each.result() for each in waiting)
     except BrokenProcessPool:
         raise ChildProcessError(
-            "a worker process was killed, perhaps for want of memory; run the same command again"
+            "a worker process was killed, perhaps for lack of memory; run the same command again"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def follow_parent():
-    """In a worker: Ctrl-C is the parent's to handle; it ends with it, however that ends."""
+    """In a worker: leave Ctrl-C to the parent, and exit when the parent does, for any reason."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
 

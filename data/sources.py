@@ -1,7 +1,7 @@
-"""Rows of data sets, from files or from the hub: a row is a tuple of the fields that are asked for.
+"""Rows of data sets, from files or from the hub: a row is a tuple of the requested fields.
 
-`datasets` streams the hub. Local files are read here: it gives up at the first damaged line of
-JSON, which a prepare.py counts as an unusable row, and even for a local file it calls its server.
+`datasets` streams from the hub. Local files are read here, because it stops at the first damaged
+line of JSON, which a prepare.py counts as an unusable row, and calls its server even for a file.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from data.files import brief, lines, parse_json, regular
 
-FIRST = 1000  # lines that are looked at for the fields of a file
-BATCH = 2048  # rows that are read at once from the hub
+FIRST = 1000  # lines in which the fields of a file are looked for
+BATCH = 2048  # rows read at once from the hub
 
 
 # -- files ---------------------------------------------------------------------------------------
 def files(source):
-    """The files that the patterns, with commas between, stand for. Raises ValueError if none do."""
+    """The files that match comma-separated patterns. Raises ValueError for none or other kinds."""
     found = itertools.chain.from_iterable(map(matching, source.split(",")))
     found = list(dict.fromkeys(found))
     if other := [str(file) for file in found if file.suffix not in (".jsonl", ".parquet")]:
@@ -36,7 +36,7 @@ def matching(pattern):
 
 
 def origin(found):
-    """What a header says of files."""
+    """What a header records of files."""
     return [{"file": file.name, "bytes": file.stat().st_size} for file in found]
 
 
@@ -59,7 +59,7 @@ def read_file(file, fields):
 
 
 def fields_of(file):
-    """The names of a file's fields: of its first FIRST lines, if it has JSON lines."""
+    """The names of a file's fields: for JSON lines, those of the first FIRST lines."""
     if file.suffix == ".jsonl":
         with open(regular(file), encoding="utf-8-sig", errors="replace") as rows:
             objects = map(parse, itertools.islice(rows, FIRST))
@@ -75,18 +75,18 @@ def fields_of(file):
 
 @contextlib.contextmanager
 def named(file):
-    """What pyarrow says of a damaged file, as one line that names it."""
+    """Turn pyarrow's errors for a damaged file into one line that names it."""
     import pyarrow
 
     try:
         yield
     except (pyarrow.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"{file}: no whole .parquet file: {reason}") from None
+        raise ValueError(f"{file}: not a complete .parquet file: {reason}") from None
 
 
 def parse(line):
-    """The object that a line of JSON spells, {} if it spells none."""
+    """The object in a line of JSON, {} if there is none."""
     try:
         row = parse_json(line)
     except ValueError:
@@ -95,7 +95,7 @@ def parse(line):
 
 
 def require(fields, present, where):
-    """Raise ValueError that names a field that is missing, and those that are there."""
+    """Raise ValueError that names the first missing field, and those present."""
     if missing := [field for field in fields if field not in present]:
         raise ValueError(
             f"{where} has no field {missing[0]!r}, but {', '.join(sorted(present)) or 'none'}"
@@ -104,9 +104,9 @@ def require(fields, present, where):
 
 # -- the hub -------------------------------------------------------------------------------------
 def hub(name, fields, config=None, split="train", flag="--source=FILES"):
-    """What a header says of a data set on the hub, and its rows, as they are streamed.
+    """What a header records of a data set on the hub, and its rows, streamed.
 
-    Raises OSError that says how to do without the hub, ValueError where a field is missing.
+    Raises OSError that says how to do without the hub, ValueError if a field is missing.
     """
     with by_hand(name, flag):
         import datasets
@@ -121,14 +121,14 @@ def hub(name, fields, config=None, split="train", flag="--source=FILES"):
 
 
 def stream_rows(stream, fields, name, flag):
-    with by_hand(name, f"{flag}, or go on later with the same command"):
+    with by_hand(name, f"{flag}, or resume later with the same command"):
         for batch in stream.iter(batch_size=BATCH):
             yield from zip(*(batch[field] for field in fields), strict=True)
 
 
 @contextlib.contextmanager
 def by_hand(name, flag):
-    """Whatever goes wrong with the hub, say how to do without it."""
+    """Turn any error of the hub into one that says how to do without it."""
     try:
         yield
     except Exception as error:  # the hub's clients raise errors of many kinds
@@ -137,10 +137,10 @@ def by_hand(name, flag):
 
 
 def read_small(file, kinds, name, config=None, splits=("test",)):
-    """All rows of a file of JSON lines, or of splits of a data set on the hub where file is "".
+    """All rows of a file of JSON lines, or, if file is "", of splits of a data set on the hub.
 
-    kinds {field: str, int, or list of str}. Raises ValueError that names the line and the field
-    which is missing or of another kind, or where there is no row.
+    kinds {field: str, int, or list, of str}. Raises ValueError that names the line and the field
+    that is missing or has another type, and ValueError if there is no row.
     """
     rows = small_file(file, kinds) if file else small_set(name, kinds, config, splits)
     found = []
@@ -179,7 +179,7 @@ def is_of(kind, value):
 
 
 def is_text(value):
-    """Whether it is a string that UTF-8 can spell: JSON may have halves of characters."""
+    """Whether it is a string that UTF-8 can encode: JSON may have halves of characters."""
     return isinstance(value, str) and value == value.encode(errors="replace").decode()
 
 

@@ -1,10 +1,10 @@
-"""Byte-pair encoding as Qwen2 does it: text -> ids, and the special ids that no text has.
+"""Byte-pair encoding as Qwen2 does it: text -> ids, and special ids that no text encodes to.
 
-Text is normalised to NFC, cut into words by PATTERN (every digit is a word), and in each word the
-two neighbours that make the token of the lowest rank are merged until none make a token; id = rank.
+Text is normalised to NFC and split into words by PATTERN (every digit is a word). In each word the
+adjacent pair that makes the token of lowest rank is merged until no pair makes a token; id = rank.
 The special tokens come after the n ranks (SPECIAL): Qwen2 has n = 151,643.
 
-Ranks are {bytes: rank}, on disk as a `.tiktoken` file. They come from such a file, from Hugging
+Ranks are {bytes: rank}, on disk as a `.tiktoken` file. They are read from such a file, from Hugging
 Face's files or from the hub (`download`; nothing else here uses the network).
 """
 
@@ -46,9 +46,9 @@ SPECIAL = {  # {name: ({token: id - n}, how many ids there are after the ranks)}
 class Tokenizer:
     """Encodes text to ids 0..n-1, n ranks. `special` {token: id}; `end`, `mask`, `vocab_size`.
 
-    kind: of the special tokens, a key of SPECIAL. `start`: ids that come before a text that is to
-    be gone on with; `ends`: ids that each end an answer. `checksum` is the sha256 of the
-    `.tiktoken` text. Raises ValueError if a rank is missing or taken twice, or if a byte has none.
+    kind: of the special tokens, a key of SPECIAL. `start`: ids to prepend to a text that the model
+    continues; `ends`: ids any of which ends an answer. `checksum` is the sha256 of the `.tiktoken`
+    text. Raises ValueError if a rank is missing or taken twice, or if a byte has none.
     """
 
     file = "tokenizer.tiktoken"  # in the folder of a corpus
@@ -78,7 +78,7 @@ class Tokenizer:
     def decode(self, ids):
         """The text of all ids; special ones show by name, like `<|endoftext|>`, or by number.
 
-        Bytes that are no UTF-8 become U+FFFD. Raises ValueError for an id outside the vocabulary.
+        Invalid UTF-8 becomes U+FFFD. Raises ValueError for an id outside the vocabulary.
         """
         ids = [int(i) for i in ids]
         if wrong := [i for i in ids if not 0 <= i < self.vocab_size]:
@@ -86,9 +86,9 @@ class Tokenizer:
         return self.bpe.decode(ids)
 
     def characters(self, x0):
-        """How many begin in each row (n, L), (n,): what ends in another row counts once.
+        """The number of characters that begin in each row (n, L), (n,).
 
-        A special token is none.
+        So a character that ends in another row counts once, and a special token not at all.
         """
         starts = np.zeros(self.vocab_size, np.int64)
         for token, rank in self.ranks.items():
@@ -96,13 +96,13 @@ class Tokenizer:
         return starts[x0].sum(1)
 
     def write(self, folder):
-        """Into the folder of a corpus."""
+        """Write the ranks into the folder of a corpus."""
         save(self.ranks, folder / self.file)
 
     def decode_each(self, ids):
-        """The text of each id; together they are that of all.
+        """The text of each id; joined, they are the text of all.
 
-        A character that several ids share the bytes of is at the last of them. Raises as `decode`.
+        A character whose bytes span several ids belongs to the last. Raises as `decode`.
         """
         self.decode(ids)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -126,7 +126,7 @@ def load(path, kind="plain"):
 
 
 def read(path):
-    """Ranks of any of the forms."""
+    """The ranks in a file of any of these forms."""
     if path.suffix == ".tiktoken":
         rows = (line.split() for line in regular(path).read_bytes().splitlines() if line)
         return {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
@@ -186,9 +186,7 @@ def download(cache):
         with urllib.request.urlopen(QWEN2_URL, timeout=60) as answer:
             model = json.load(answer)["model"]
     except (OSError, HTTPException) as error:
-        raise OSError(
-            f"cannot download {QWEN2_URL} ({error}); by hand, {EXPECTED} will do"
-        ) from None
+        raise OSError(f"cannot download {QWEN2_URL} ({error}); instead supply {EXPECTED}") from None
     ranks = from_vocab(model["vocab"], model["merges"])
     if (checksum := hashlib.sha256(to_text(ranks)).hexdigest()) != QWEN2:
         raise ValueError(f"{QWEN2_URL}: the ranks have checksum {checksum}, expected {QWEN2}")

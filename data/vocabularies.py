@@ -1,8 +1,8 @@
 """Tokenizers beside data/tokenizer.py: characters, and any that Hugging Face's library reads.
 
 All have `encode`, `decode`, `characters`, `end`, `mask`, `vocab_size`, `kind`, `checksum`, and
-`write(folder)`, which a corpus keeps; `open_kept` reads that again. `end` and `mask` are two ids
-behind those of the vocabulary, whatever special tokens it has of its own.
+`write(folder)`, whose file a corpus keeps and `open_kept` reads. `end` and `mask` are two ids after
+those of the vocabulary, whatever special tokens it has of its own.
 """
 
 import hashlib
@@ -43,9 +43,9 @@ class Vocabulary:
         )
 
     def decode_each(self, ids):
-        """The text of each id; together they are that of all. Raises as `decode`.
+        """The text of each id; joined, they are the text of all. Raises as `decode`.
 
-        A character that several ids share the bytes of is at the last of them.
+        A character whose bytes span several ids belongs to the last.
         """
         texts, shown = [], ""
         for n in range(1, len(ids) + 1):
@@ -76,7 +76,7 @@ class Characters(Vocabulary):
         return cls({letter.encode("ascii"): i for i, letter in enumerate(letters)})
 
     def encode(self, text):
-        """Ids, list of int. Raises ValueError for a character that is not of the alphabet."""
+        """Ids, list of int. Raises ValueError for a character outside the alphabet."""
         ids = self.ids[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]
         if (ids < 0).any():
             found = text[int((ids < 0).argmax())]
@@ -87,7 +87,7 @@ class Characters(Vocabulary):
         return "".join(self.letters[i] for i in ids)
 
     def characters(self, x0):
-        """How many each row (n, L) has, (n,); an end of text is none."""
+        """The number of characters in each row (n, L), (n,); an end of text is none."""
         return (x0 < self.end).sum(1)
 
     def write(self, folder):
@@ -95,9 +95,9 @@ class Characters(Vocabulary):
 
 
 class HuggingFace(Vocabulary):
-    """What a tokenizer.json says, read by the library `tokenizers`; no special tokens are added.
+    """A tokenizer.json, read by the library `tokenizers`; no special tokens are added.
 
-    content: of the file. Raises ValueError where the library cannot read it, or is missing.
+    content: of the file. Raises ValueError if the library cannot read it, or is missing.
     """
 
     kind, file = "huggingface", "tokenizer.json"
@@ -110,10 +110,10 @@ class HuggingFace(Vocabulary):
         try:
             self.library = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises Exception itself
-            raise ValueError(f"no tokenizer.json that can be read: {brief(error)}") from None
+            raise ValueError(f"not a readable tokenizer.json: {brief(error)}") from None
         self.library.no_truncation()
         self.library.no_padding()
-        self.library.encode_special_tokens = True  # what looks like one in a text is text
+        self.library.encode_special_tokens = True  # text that looks like one is text
         self.content = content
         if not (known := self.library.get_vocab().values()):
             raise ValueError("its vocabulary is empty")
@@ -132,7 +132,7 @@ class HuggingFace(Vocabulary):
         return self.library.decode(ids, skip_special_tokens=False)
 
     def characters(self, x0):
-        """How many each row (n, L) has, (n,); an end of text is none."""
+        """The number of characters in each row (n, L), (n,); an end of text is none."""
         rows = ([i for i in row if i != self.end] for row in x0.tolist())
         return np.array([len(self.decode_text(row)) for row in rows])
 
@@ -152,7 +152,7 @@ def find(name):
 
 
 def file_of(kind):
-    """The name of the file in a corpus that a tokenizer of the kind is kept in."""
+    """The name of the file in which a corpus keeps a tokenizer of the kind."""
     return HuggingFace.file if kind == HuggingFace.kind else Tokenizer.file
 
 
@@ -175,8 +175,8 @@ def read_library(path):
 
 
 def read_text(path):
-    """Of a file in UTF-8. Raises ValueError that names it where it is none."""
+    """The text of a UTF-8 file. Raises ValueError that names the file if it is not UTF-8."""
     try:
         return regular(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: no UTF-8 text; expected {EXPECTED}") from None
+        raise ValueError(f"{path}: not UTF-8 text; expected {EXPECTED}") from None

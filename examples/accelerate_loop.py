@@ -3,8 +3,8 @@
     pip install accelerate
     accelerate launch examples/accelerate_loop.py        or, on one device: python
 
-The task and the model are those of own_trainer.py. Started again, it goes on from the last state it
-saved, with the same number of processes, exactly as if it had not stopped.
+The task and the model are those of own_trainer.py. Started again with the same number of processes,
+it resumes from the last state it saved, exactly as if it had not stopped.
 """
 
 import sys
@@ -30,7 +30,7 @@ from puma import ProgressiveUnmasking
 class Progress:
     """What accelerate does not know of a run: the step, and the chains of every process.
 
-    What is registered with it is written by the first process alone, so that one has them all.
+    Only the first process writes what is registered with accelerate, so it gathers all of them.
     """
 
     def __init__(self, chains, rank):
@@ -58,12 +58,12 @@ def main(out_dir="out/accelerate_loop", steps=200, save_every=100):
     if saved := sorted(Path(out_dir).glob("step_*")):
         accelerator.load_state(saved[-1])
     while progress.step < steps:
-        batch = progress.chains.batch(progress.step)  # rows of which a part is hidden
+        batch = progress.chains.batch(progress.step)  # partially hidden rows
         loss, score, confidence = objective(*batch)
         optimizer.zero_grad()
         accelerator.backward(loss)
         optimizer.step()
-        progress.chains.advance(score, confidence)  # the true tokens where the model was surest
+        progress.chains.advance(score, confidence)  # reveal true tokens, the most confident first
         progress.step += 1
         if progress.step % 50 == 0:
             accelerator.print(f"step {progress.step}: loss {loss.item():.4f}")

@@ -2,12 +2,12 @@
 
     python -m examples.harness --model puma --model_args out_dir=RUN,tau=0.9 --tasks gsm8k
 
-All flags are the harness's own. model_args: those of `Puma`, and a Sampler's fields. For a text
-the sampler fills in the rest of a row of the run's length, whatever temperature is asked for; the
-answer is cut at `until` and at max_gen_toks, the context to what leaves them half a row at least.
-For a likelihood there is a bound: minus the NELBO of the continuation given the context, by `masks`
-masks (likelihood.py); choices are compared by their bounds. Not named lm_eval.py, for then `import
-lm_eval` could find this file.
+All flags are the harness's own. model_args: those of `Puma`, and a Sampler's fields. To generate,
+the sampler fills in the rest of a row of the run's length and ignores the requested temperature;
+the answer is cut at `until` and at max_gen_toks, and the context so that max_gen_toks, or half a
+row if that is less, are left. A likelihood is a bound: minus the NELBO of the continuation given
+the context, by `masks` masks (likelihood.py); choices are compared by their bounds. This file is
+not named lm_eval.py, because `import lm_eval` could then find it.
 """
 
 import numpy as np
@@ -68,7 +68,7 @@ class Puma(LM):
         return self.encoding.start + self.encoding.encode(context)
 
     def fill_in(self, contexts, length=0):
-        """The rows, with what the sampler puts behind each context: lists of ids."""
+        """The contexts, each continued by the sampler to a full row: lists of ids."""
         x = np.full((len(contexts), length or self.length), self.saved.model.mask_token)
         hidden = np.arange(x.shape[1]) >= np.array([[len(ids)] for ids in contexts])
         x[~hidden] = [i for ids in contexts for i in ids]
@@ -76,7 +76,7 @@ class Puma(LM):
         return generate(self.saved.model, x, hidden, self.sampler, self.saved.block)[0].tolist()
 
     def text(self, ids, how):
-        """Of an answer's ids, up to what ends it: a token, or one of the texts in `until`."""
+        """The text of an answer's ids, up to an end token or one of the texts in `until`."""
         text, stops = answer_text(self.encoding, ids), how.get("until") or []
         for stop in filter(None, [stops] if isinstance(stops, str) else stops):
             text = text.partition(stop)[0]
@@ -94,7 +94,7 @@ class Puma(LM):
         return found
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
-        """Of a text, in rows that follow one another, each without a context: the bounds' sum."""
+        """The bound of a text: the sum over its consecutive rows, each without a context."""
         found = []
         for request in progress_bar(requests, unit="text", show=not disable_tqdm):
             ids = self.encoding.encode(request.args[0])
@@ -103,10 +103,10 @@ class Puma(LM):
         return found
 
     def bound(self, given, answer):
-        """Minus the NELBO of the answer, nats. Raises ValueError where the model has none."""
+        """Minus the NELBO of the answer, nats. Raises ValueError if the model has none."""
         model, block = self.saved.model, self.saved.block
         if model.causal or 0 < block < self.length:
-            raise ValueError("a likelihood's bound needs a bidirectional model without blocks")
+            raise ValueError("a likelihood bound needs a bidirectional model without blocks")
         if not answer:
             return 0.0
         rows = np.tile(given + answer, (self.masks, 1))  # a mask each, stratified over the rows

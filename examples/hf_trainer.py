@@ -4,9 +4,9 @@
     python examples/hf_trainer.py
 
 Trains a small BERT to copy the first half of a row (own_trainer.py); any other masked language
-model goes in its place, with its mask_token_id and rows of its tokens. What is hidden next follows
-from what the model predicts now, so batches come from chains, in `compute_loss`; the data loader,
-which reads ahead, only counts the steps. Started again, it goes on from its last checkpoint.
+model can take its place, with its mask_token_id and rows of its tokens. The next states depend on
+what the model predicts now, so batches come from chains, in `compute_loss`; the data loader, which
+reads ahead, only counts the steps. Started again, it resumes from its last checkpoint.
 """
 
 import sys
@@ -36,9 +36,9 @@ class PumaTrainer(hf.Trainer):
         self.add_callback(Checkpoints(chains))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        batch = self.chains.batch(self.state.global_step)  # rows of which a part is hidden
+        batch = self.chains.batch(self.state.global_step)  # partially hidden rows
         loss, score, confidence = Objective(Logits(model, self.chains.mask_token))(*batch)
-        self.chains.advance(score, confidence)  # show the true tokens where the model was surest
+        self.chains.advance(score, confidence)  # reveal true tokens, the most confident first
         return loss
 
 
@@ -55,7 +55,7 @@ class Checkpoints(hf.TrainerCallback):
         torch.save(self.chains.state_dict(), self.file(args, state))
 
     def on_train_begin(self, args, state, control, **_):
-        if state.global_step:  # it goes on from a checkpoint
+        if state.global_step:  # resumed from a checkpoint
             self.chains.load_state_dict(torch.load(self.file(args, state)))
 
 

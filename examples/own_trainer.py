@@ -2,7 +2,7 @@
 
     python examples/own_trainer.py
 
-A row is 8 random tokens and the same 8 again; the first half is given, the second to be predicted.
+A row is 8 random tokens and the same 8 again; the first half is given, the second is predicted.
 For data of your own write another class like `Copying`. Exact resume: accelerate_loop.py.
 """
 
@@ -22,7 +22,7 @@ from puma import ProgressiveUnmasking
 from sample import Sampler, generate
 
 WORDS, HALF, LENGTH = 12, 8, 16  # tokens are 0 to 11
-MASK = WORDS  # one token more, which stands where one is hidden and is never predicted
+MASK = WORDS  # one more token, which stands for hidden ones and is never predicted
 
 
 class Copying:
@@ -65,12 +65,12 @@ def main(steps=200):
     queue = ExampleQueue(Copying(20_000, seed=0), rows=64)  # batches of 64; all once per epoch
     chains = ProgressiveUnmasking(queue, MASK, torch.Generator().manual_seed(0), k_schedule=4)
     for step in range(steps):
-        batch = chains.batch(step)  # rows of which a part is hidden
-        loss, score, confidence = objective(*batch)  # of what is hidden, in one forward pass
+        batch = chains.batch(step)  # partially hidden rows
+        loss, score, confidence = objective(*batch)  # of hidden positions, in one forward pass
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        chains.advance(score, confidence)  # show the true tokens where the model was surest
+        chains.advance(score, confidence)  # reveal true tokens, the most confident first
         if (step + 1) % 50 == 0:
             print(f"step {step + 1}: loss {loss.item():.4f}")
     print(f"{share_solved(model):.1%} of held-out rows solved")

@@ -1,10 +1,10 @@
-"""Pass the lines of a run's metrics.jsonl on to TensorBoard, Trackio or Weights & Biases.
+"""Send the lines of a run's metrics.jsonl to TensorBoard, Trackio or Weights & Biases.
 
     python train.py config/sudoku_mini.py --track=tensorboard     then: tensorboard --logdir=out
 
-A tracker works in a thread of its own: what it waits for (a network, a login) holds no update up.
-At its first failure it says so and passes no more on; metrics.jsonl has every line in any case. A
-resumed run is a new one to the tracker, of the same name, from where it goes on.
+A tracker runs in its own thread, so that waiting for a network or a login delays no update. At its
+first failure it says so and stops; metrics.jsonl has every line in any case. To the tracker a
+resumed run is a new one of the same name, which begins where the run resumes.
 """
 
 import importlib
@@ -15,7 +15,7 @@ import threading
 from configurator import message_of
 from record import say
 
-PATIENCE = 30  # seconds that the end of a run waits for what is still to be passed on
+PATIENCE = 30  # seconds that a run waits at its end for lines still to be sent
 
 
 class Tracker:
@@ -36,7 +36,7 @@ class Tracker:
 
 
 def check(name):
-    """Raise ValueError for a tracker that is not known, or not installed."""
+    """Raise ValueError for a tracker that is unknown, or not installed."""
     if name not in TRACKERS:
         raise ValueError(f"track {name!r}: expected {', '.join(TRACKERS)}")
     try:
@@ -46,18 +46,18 @@ def check(name):
 
 
 def pass_on(name, folder, lines):
-    """The first of the lines is of type config, None the last."""
+    """Send lines until None; the first is of type config."""
     try:
         log, finish = TRACKERS[name](name, folder, lines.get()["config"])
         for line in iter(lines.get, None):
             log(numbers(line, f"{line['type']}/"), line["iter"])
         finish()
-    except BaseException as error:  # of a stranger's package, which may also exit
-        say(f"no more is passed on to {name}: {message_of(error)}")
+    except BaseException as error:  # of a third-party package, which may also exit
+        say(f"no more is sent to {name}: {message_of(error)}")
 
 
 def numbers(line, prefix):
-    """{name: number} of a line, without lists; `/` between the names of nested ones."""
+    """{name: number} of a line, without lists; `/` joins the names of nested ones."""
     found = {}
     for name, value in line.items():
         if isinstance(value, dict):

@@ -5,10 +5,10 @@
     python -m pretrained.export --out_dir=out/x --folder=FOLDER --merge ... base and adapter in one
 
 The architecture is Qwen2's, so `AutoModelForCausalLM.from_pretrained(FOLDER)` loads it without
-code of a stranger's; of a model that was written as Dream it needs Dream's. A bidirectional one
-says `is_causal` false, which transformers 5 heeds; transformers 4 needs a 4-D attention mask of
-zeros. README.md in the folder is its model card (card.py). The base of an adapter is where
-`init_from` of the run says: it must still be there.
+third-party code; a model written in Dream's form needs Dream's code. A bidirectional model has
+`is_causal` false, which transformers 5 respects; transformers 4 needs a 4-D attention mask of
+zeros. README.md in the folder is its model card (card.py). The base of an adapter is the run's
+`init_from`, which must still exist.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ from pretrained import card, hf, lora
 # -- what ----------------------------------------------------------------------------------------
 out_dir = ""  # the run
 folder = ""  # where to write
-merge = False  # of a run with LoRA: add the adapter to the base weights
+merge = False  # for a run with LoRA: add the adapter to the base weights
 
 
 def main():
@@ -60,7 +60,7 @@ def loading(config):
 
 
 def finish(state, how, settings):
-    """The model card, and what there is now, said."""
+    """Write the model card, and print the files."""
     card.write(folder, out_dir, state, how)
     files = sorted(path for path in Path(folder).iterdir() if path.is_file())
     for path in files:

@@ -1,6 +1,6 @@
 """The model of a run that starts from a Hugging Face folder: all of its weights, or adapters.
 
-All of them need 16 bytes each, and the averages 4: `--shard=True` splits that over the processes.
+Training all weights takes 16 bytes each, the averages 4: `--shard=True` splits that over processes.
 """
 
 from model import Transformer
@@ -8,11 +8,11 @@ from pretrained import hf, lora
 
 
 def make_model(name, task, saved, rank, alpha, device, dtype):
-    """The model, what stands for it in a checkpoint, and the arguments that it is made from.
+    """The model, what a checkpoint saves in its place, and the arguments that it is made from.
 
-    name: of the folder or on the hub. saved: a checkpoint to resume, whose weights are loaded into
-    both later, or None. rank, alpha: of LoRA's adapters, 0 = all weights are trained. dtype: of
-    frozen weights. Raises ValueError if the model does not fit the task's data.
+    name: a folder, or a name on the hub. saved: a checkpoint to resume, whose weights are loaded
+    later, or None. rank, alpha: of LoRA's adapters, 0 = all weights are trained. dtype: of frozen
+    weights. Raises ValueError if the model does not fit the task's data.
     """
     if saved:
         model_args = saved["model_args"]

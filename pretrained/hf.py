@@ -1,11 +1,11 @@
 """Hugging Face folders of Qwen2, Qwen2.5 and Dream: read into our Transformer, and written.
 
-A folder has config.json and one or several .safetensors files, with an index where they are
-several. Our modules have the same names, so that there is no table of them. Qwen2 (arXiv
+A folder has config.json and one or several .safetensors files, with an index if there are
+several. Our modules have the same names, so no table of names is needed. Qwen2 (arXiv
 2407.10671) is causal, Dream (arXiv 2508.15487) bidirectional with the mask token 151666; in both
-position i - 1 scores token i. Reading never holds more than the model and one shard. What these
-models do not have (scaled rotary frequencies, sliding windows, quantised weights) is an error, and
-so is what does not fit together: a folder may be a stranger's, or damaged.
+position i - 1 scores token i. Reading never holds more than the model and one shard. Features that
+these models lack (scaled rotary frequencies, sliding windows, quantised weights) are errors, and so
+are parts that do not fit together: a folder may be untrusted, or damaged.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ FLOATS = "F64", "F32", "F16", "BF16"  # of safetensors
 
 
 def resolve(name):
-    """The folder that `name` is, or that the hub has under it; downloaded where it is not cached.
+    """The folder `name`, or the hub's of that name, which is downloaded if it is not cached.
 
     Raises FileNotFoundError, or OSError that says how to supply the folder by hand.
     """
@@ -64,7 +64,7 @@ def resolve(name):
 
 
 def optional(module):
-    """Import what few need. Raises ValueError that says how to install it."""
+    """Import an optional package. Raises ValueError that says how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -73,7 +73,7 @@ def optional(module):
 
 
 def read_shape(folder):
-    """The arguments of Transformer that config.json says, all but length; mask_token may be None.
+    """The arguments of Transformer in config.json, all but length; mask_token may be None.
 
     Raises FileNotFoundError, or ValueError that names what is not supported.
     """
@@ -101,8 +101,8 @@ def read_shape(folder):
 def for_diffusion(folder, length, vocab_size, end, mask):
     """The arguments of a bidirectional Transformer for data of that length, vocabulary and ids.
 
-    The mask token is the checkpoint's. One that has none, as Qwen2, learns to use the data's.
-    Raises ValueError where the data does not fit.
+    The mask token is the checkpoint's. One that has none, like Qwen2, learns to use the data's.
+    Raises ValueError if the data does not fit.
     """
     config, shape = read_config(folder), read_shape(folder)
     own, padding = shape["mask_token"], config.get("pad_token_id")
@@ -167,7 +167,7 @@ def anything(value):
     return True
 
 
-CONFIG = (  # what config.json may have under the keys that are read
+CONFIG = (  # the forms of the values of config.json that are read
     dict.fromkeys(SHAPE.values(), whole_or_null)
     | dict.fromkeys(("rms_norm_eps", "rope_theta"), record.number_or_null)
     | dict.fromkeys(
@@ -181,7 +181,7 @@ CONFIG = (  # what config.json may have under the keys that are read
 def read_theta(config):
     """The base of the rotary frequencies, from either form of the configuration.
 
-    Raises ValueError for what is no number, or scales them.
+    Raises ValueError if it is not a number, or if the frequencies are scaled.
     """
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if rope.get("rope_type", rope.get("type", "default")) != "default":
@@ -214,18 +214,18 @@ def load(folder, model_args, device="cpu", dtype=torch.float32):
 
 
 def is_finite(tensor):
-    """Whether all values are, by the extremes: these need no memory, and nan is one of them."""
+    """Whether all values are finite, by their extremes: these need no memory, and nan is one."""
     return tensor.is_floating_point() and torch.stack(tensor.aminmax()).isfinite().all().item()
 
 
 def on_meta(model_args, dtype=torch.float32):
-    """A Transformer whose parameters have shapes alone."""
+    """A Transformer whose parameters have shapes but no memory."""
     with torch.device("meta"):
         return Transformer(**model_args).to(dtype)
 
 
 def wanted(model, model_args):
-    """The tensors that a folder must have: of tied weights it may have the head or not."""
+    """The tensors that a folder must have; with tied weights the head is optional."""
     tensors = model.state_dict()
     if model_args["tied"]:
         del tensors["lm_head.weight"]
@@ -233,7 +233,7 @@ def wanted(model, model_args):
 
 
 def allocate(model, model_args, device):
-    """Memory for the parameters of a model on meta; they are not filled."""
+    """Allocate memory for the parameters of a model on meta; they are not filled."""
     model.to_empty(device=device)
     if model_args["tied"]:
         model.lm_head.weight = model.model.embed_tokens.weight
@@ -243,16 +243,16 @@ def allocate(model, model_args, device):
 
 
 def shard_paths(folder):
-    """The .safetensors files of the folder, which the index may name: files beside it."""
+    """The .safetensors files of the folder; an index, if there is one, names files beside it."""
     if not (folder / INDEX).is_file():
         names = ["model.safetensors"]
     else:
         index = record.read_json(folder / INDEX, {"weight_map": {str: record.text}})
         if not index["weight_map"]:
-            raise ValueError(f"{folder / INDEX}: weight_map: nothing is in it")
+            raise ValueError(f"{folder / INDEX}: weight_map is empty")
         names = sorted(set(index["weight_map"].values()))
     if strange := [name for name in names if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
-        raise ValueError(f"{folder / INDEX}: {strange[0]!a:.60} is no .safetensors file beside it")
+        raise ValueError(f"{folder / INDEX}: {strange[0]!a:.60}: not a .safetensors file beside it")
     if missing := [str(folder / name) for name in names if not (folder / name).is_file()]:
         raise FileNotFoundError(f"missing: {', '.join(missing)}")
     return [folder / name for name in names]
@@ -260,7 +260,7 @@ def shard_paths(folder):
 
 @contextlib.contextmanager
 def open_shard(path):
-    """An open file of tensors. Raises ValueError that names it, also for what fails within."""
+    """An open file of tensors. Raises ValueError that names it, also for errors in the block."""
     safetensors = optional("safetensors")
     try:
         with safetensors.safe_open(path, "pt") as shard:
@@ -272,7 +272,7 @@ def open_shard(path):
 def check_tensors(folder, targets, shards, tied):
     """Raise ValueError unless the shards have the tensors of `targets`, as floats in their shapes.
 
-    tied: they may have the output head beside.
+    tied: they may have the output head as well.
     """
     found, types = {}, {}
     for path in shards:
@@ -302,8 +302,8 @@ def check_tensors(folder, targets, shards, tied):
 def save(model, model_args, folder, like=None):
     """Write the folder for a model, in the dtype of its parameters; it appears once it is complete.
 
-    like: the folder it was made from, of which all that is no weight is kept (tokenizer, Dream's
-    code, settings). Without it the model is written as a Qwen2. Raises FileExistsError.
+    like: the folder it was made from, of which everything but the weights is kept (tokenizer,
+    Dream's code, settings). Without it the model is written as a Qwen2. Raises FileExistsError.
     """
     weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
     model_args = complete(model_args)
@@ -326,14 +326,14 @@ def save(model, model_args, folder, like=None):
 def appearing(folder):
     """An empty folder to write into, as record.appearing. Raises FileExistsError."""
     if Path(folder).exists():
-        raise FileExistsError(f"{folder} is there already")
+        raise FileExistsError(f"{folder} already exists")
     with record.appearing(folder) as partial:
         partial.mkdir()
         yield partial
 
 
 def complete(model_args):
-    """With what Transformer takes where nothing is said."""
+    """model_args completed with Transformer's defaults."""
     parameters = inspect.signature(Transformer).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     return defaults | model_args | {"kv_heads": model_args.get("kv_heads") or model_args["heads"]}
@@ -356,7 +356,7 @@ def config_of(model_args):
 
 
 def write_shards(tensors, folder):
-    """Files of SHARD bytes at most, but for a tensor that is larger, and their index."""
+    """Write files of at most SHARD bytes, unless one tensor is larger, and their index."""
     shards, room = [], 0
     for name, tensor in tensors.items():
         if tensor.nbytes > room:

@@ -1,7 +1,7 @@
 """LoRA (arXiv 2106.09685) through peft: small trainable matrices beside the frozen ones of a model.
 
-On all linear layers of the blocks: 323M weights at rank 128 and Dream's 7B shape, about the 300M of
-the paper (section 4.5); with the output head too they would be 343M.
+They are on all linear layers of the blocks: 323M weights at rank 128 and Dream's 7B shape, about
+the 300M of the paper (section 4.5); with the output head too they would be 343M.
 """
 
 import zlib
@@ -31,9 +31,9 @@ def restore(state, device="cpu"):
 
 
 class Adapters:
-    """Freezes the model and puts adapters, in float32, into its layers; it is used as before.
+    """Freezes the model and adds adapters, in float32, to its layers; it is used as before.
 
-    In a checkpoint they stand for the whole model: the base weights are not written again.
+    A checkpoint holds the adapters in place of the model: the base weights are not written again.
     """
 
     def __init__(self, model, rank, alpha):
@@ -46,13 +46,13 @@ class Adapters:
         return {"weights": weights, "dtype": self.dtype(), "base": fingerprint(self.model)}
 
     def load_state_dict(self, state):
-        """Raises ValueError if the adapters are of another base model, or damaged."""
+        """Raises ValueError if the adapters belong to another base model, or are damaged."""
         if (state["dtype"], state["base"]) != (self.dtype(), fingerprint(self.model)):
             raise ValueError("the base weights are not those that the adapters were trained on")
         own, weights = self.peft.get_peft_model_state_dict(self.wrapped), state["weights"]
         here, there = ({name: w.shape for name, w in part.items()} for part in (own, weights))
         if here != there:
-            raise ValueError("the adapters have other names or shapes than the base has layers for")
+            raise ValueError("the adapters' names or shapes do not match the layers of the base")
         if not all(map(hf.is_finite, weights.values())):
             raise ValueError("the adapters have values that are not finite")
         self.peft.set_peft_model_state_dict(self.wrapped, weights)

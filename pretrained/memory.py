@@ -1,13 +1,13 @@
 """How much memory a training step takes, found without weights or a GPU: a step on shapes alone.
 
     python -m pretrained.memory                           config/dream_coder.py, Dream's 7B shape
-    python -m pretrained.memory --checkpoint=FOLDER       another; it reads config.json alone
+    python -m pretrained.memory --checkpoint=FOLDER       another; it reads only config.json
 
-A step is run on fake tensors, which have shapes but no contents, and what is alive is counted. All
-positions are hidden, as when all chains start. The CPU's kernels are taken for those of a GPU. Not
-in it: the float32 copies that CUDA's autocast makes inside a norm, the libraries' own workspace,
-what an allocator loses to fragments, evaluation, and that CUDA holds more logits at once than a CPU
-(losses.CHUNK), of 6 bytes each: up to 3 GiB. On a CPU the profiler's peak is within 3 %.
+A step is run on fake tensors, which have shapes but no contents, and the live bytes are counted.
+All positions are hidden, as when all chains start. The CPU's kernels stand in for a GPU's. Not
+counted: the float32 copies that CUDA's autocast makes inside a norm, the libraries' own workspace,
+fragmentation, evaluation, and the logits that CUDA holds at once beyond a CPU's (losses.CHUNK), 6
+bytes each: up to 3 GiB. On a CPU the profiler's peak is within 3 %.
 """
 
 import weakref
@@ -48,7 +48,7 @@ DREAM = dict(
 class Live(TorchDispatchMode):
     """Counts the bytes of the tensors made while it is on: `now`, and `peak` so far.
 
-    known: tensors that were there before, of which operations return views.
+    known: tensors that existed before, of which operations return views.
     """
 
     def __init__(self, known):
@@ -107,7 +107,7 @@ def on_meta(model_args, rank, dtype):
 
 
 def step(model_args, batch_size, rank, gradient_checkpointing, dtype):
-    """Bytes of what comes and goes in a step, by phase; a step of fake tensors."""
+    """Bytes that a step allocates and frees again, by phase, found with fake tensors."""
     model = on_meta(model_args, rank, dtype)
     bfloat16 = torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.bfloat16)
     with FakeTensorMode(allow_non_fake_inputs=True), bfloat16:
@@ -120,7 +120,7 @@ def step(model_args, batch_size, rank, gradient_checkpointing, dtype):
         known = [*model.parameters(), *model.buffers(), x, share]
         for p in model.parameters():
             if p.requires_grad:
-                p.grad = torch.zeros_like(p)  # as where they accumulate
+                p.grad = torch.zeros_like(p)  # as when they accumulate
                 known.append(p.grad)
         with Live(known) as live:
             h = states(model, x, x)

@@ -4,11 +4,11 @@
     from puma_mdm import policies, tasks                any module or folder of the root
     python -m puma_mdm.sample --out_dir=RUN             any script
 
-In the root files import each other by plain names (`model`, `train`), which a user has, too. As
-modules of this package they are loaded from the same files, but where one imports another the name
-is prefixed as the file is read: `from model import x` becomes `from puma_mdm.model import x`. So
-nothing is put on sys.path, and a checkout, an editable install and a wheel, which has the files in
-`scripts`, differ in their place alone. The price: they are compiled at each start (a second).
+Files of the root import each other by plain names (`model`, `train`), which a user's files may
+share. As modules of this package they are loaded from the same files, but the names in their
+imports are prefixed as a file is read: `from model import x` becomes `from puma_mdm.model import
+x`. So nothing is put on sys.path, and a checkout, an editable install and a wheel (with the files
+in `scripts`) differ only in place. The price: they are compiled at each start (a second).
 """
 
 import ast
@@ -40,7 +40,7 @@ def __getattr__(name):
 
 
 class Prefix(ast.NodeTransformer):
-    """In import statements, wherever they stand: the package before a name of the root."""
+    """Puts the package before names of the root in import statements, wherever they stand."""
 
     def visit_Import(self, node):
         for alias in node.names:

@@ -1,4 +1,4 @@
-"""Runs Python programs that nobody has read, in processes of their own, and reports what came out.
+"""Runs untrusted Python programs, each in its own process, and reports the outcome.
 
     run(["def f(): return 6 * 7"], "f") -> [Outcome(kind="ok", value=42, detail="", output="")]
 
@@ -6,25 +6,24 @@ The caller is never forked: each worker is a small clean interpreter (`child.py`
 one child per program. On every system a child has its own session and process group, an empty
 environment, an empty standard input, a temporary directory that is emptied after it, no other
 descriptors, and limits on CPU time, memory, file size, descriptors and processes. It is killed with
-its group when its time is up. On Linux come the layers that the system permits (`protections()`):
+its group when its time is up. Linux adds the layers that the system permits (`protections()`):
 
-    landlock      opens no file outside its directory; Python and the libraries can be read
-    seccomp       the system calls that Python needs and no others: no new process, program or
-                  signal, no socket but connected pairs; no change of a file's owner, mode or times,
-                  no extended attributes; none of the kernel's buffers is enlarged
+    landlock      no file outside its directory can be opened, except Python's own, to read
+    seccomp       only the system calls that Python needs: no new process, program or signal; no
+                  socket but connected pairs; no change of a file's owner, mode or times; no
+                  extended attributes; no larger kernel buffers
     namespaces    no network; at most 64 MiB of temporary files
-    capabilities  root is a user like others
+    capabilities  root has no more rights than other users
 
-What a program reports is read strictly, into exact types. It cannot change the outcome of another
-one, but it can lie about its own: a forged value cannot be told from a computed one.
+What a program reports is parsed strictly, into exact types. It cannot change the outcome of another
+program, but it can lie about its own: a forged value cannot be told from a computed one.
 
-Not covered: names, sizes and dates of files outside can be asked for (`os.stat`); load on the
-processors, which all programs share; flaws of the kernel, side channels. `memory` is a limit per
-program on its addresses: full pipes and socket pairs, locks and threads take some tens of megabytes
-of the kernel's beside it, and more as root, whom the limit on processes does not bind. Without
-landlock a program reads and writes what the user can; without seccomp it can leave its group,
-outlive it, and send signals to all processes of the user. macOS has no layers, nor a limit on
-memory: there, run only programs that mean no harm.
+Not covered: `os.stat` shows names, sizes and dates of files outside; programs share the processors
+and can slow each other down; kernel bugs; side channels. `memory` limits a program's address space:
+full pipes and socket pairs, locks and threads take some tens of megabytes of kernel memory besides,
+and more as root, who is exempt from the limit on processes. Without landlock a program can read and
+write whatever the user can; without seccomp it can leave its group, outlive it, and send signals to
+all processes of the user. macOS has no layers and no memory limit: only run harmless programs.
 """
 
 import concurrent.futures
@@ -54,7 +53,7 @@ from sandbox.child import (
 )
 
 CHILD = Path(__file__).with_name("child.py")
-PATIENCE = 30.0  # seconds beyond the program's for a worker to answer
+PATIENCE = 30.0  # seconds that a worker may take to answer, beyond the program's own
 
 
 class Outcome(NamedTuple):
@@ -65,7 +64,7 @@ class Outcome(NamedTuple):
 
 
 def run(programs, function="simple_math_problem", seconds=2.0, memory=512 << 20, workers=None):
-    """[Outcome of each program, in order]: of function(), or with None of the text alone."""
+    """[Outcome of each program, in order]: of calling function(), or of the text alone if None."""
     with Pool(workers) as pool:
         return pool.run(programs, function, seconds, memory)
 
@@ -152,7 +151,7 @@ class Worker:
         self.layers = json.loads(layers)
 
     def stop(self):
-        """At the end of its input the worker cleans up and ends; if not, it is made to."""
+        """At the end of its input the worker cleans up and exits; if it does not, it is killed."""
         if self.process is None:
             return
         with contextlib.suppress(OSError):
@@ -205,7 +204,7 @@ def judge(status, report, output):
 
 
 def parse(report):
-    """kind, value and detail; KeyError, ValueError or struct.error if it is not in the form."""
+    """kind, value and detail; KeyError, ValueError or struct.error if the report is malformed."""
     kind, _, rest = report.partition(b" ")
     if kind == b"ok":
         type_name, _, data = rest.partition(b" ")

@@ -2,13 +2,11 @@
 
 `sandbox/__init__.py` starts this file as a process of its own; its docstring says what is
 protected. A request is a line of JSON on the standard input. The answer is a header (exit status,
-two lengths), the report that the program's process left, and what the program printed; both are cut
-to a cap.
-The report is that process's own word: bytes that may be anything, and that are not looked at here.
+two lengths), the report that the program's process left, and what the program printed; both are
+truncated. The report is that process's own claim: arbitrary bytes, not interpreted here.
 
-A layer of protection is a function that the worker calls once, and that returns what each child is
-to call. Where the system refuses a layer, one of the two raises OSError: that is tried out in a
-child that is thrown away.
+A layer of protection is a function that the worker calls once; it returns a function that each
+child calls. If the system refuses a layer, one of the two raises OSError: a throwaway child tries.
 """
 
 import _sitebuiltins
@@ -69,12 +67,12 @@ def namespaces(directory):
 
 
 def capabilities(directory):
-    """What root can do beyond other users is given up."""
+    """Root gives up all rights beyond those of other users."""
     return lambda: call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
 
 
 def landlock(directory):
-    """No file is opened but in the temporary directory; Python and its libraries are read-only."""
+    """Files open only in the temporary directory; Python and its libraries are read-only."""
     create_ruleset, add_rule, restrict_self = 444, 445, 446
     version = call("syscall", create_ruleset, None, 0, 1)
     every_right = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1
@@ -109,7 +107,7 @@ def seccomp(directory):
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # as the kernel names them
 # What Python and its libraries do within their own process: name, number on x86_64, on aarch64.
-# All else is refused: a call that nobody has thought of, too.
+# All else is refused, including calls that nobody has thought of.
 ALLOWED = """
     read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, preadv 295 69,
     pwritev 296 70, preadv2 327 286, pwritev2 328 287, close 3 57, lseek 8 62, ftruncate 77 46,
@@ -142,15 +140,15 @@ NOT_SUPPORTED = """
     setxattr 188 5, lsetxattr 189 6, fsetxattr 190 7, getxattr 191 8, lgetxattr 192 9,
     fgetxattr 193 10, listxattr 194 11, llistxattr 195 12, flistxattr 196 13, removexattr 197 14,
     lremovexattr 198 15, fremovexattr 199 16
-"""  # extended attributes, as on a file system without them, which copying functions pass over
+"""  # extended attributes: answered as by a file system without them, which copying tolerates
 BY_ARGUMENT = """
     open 2 -, openat 257 56, clone 56 220, fcntl 72 25, ioctl 16 29, prctl 157 167,
     prlimit64 302 261, socketpair 53 199, sendto 44 206
 """  # allowed as far as CONDITIONS say
-UNKNOWN = 424  # numbers from here on are the same everywhere; C libraries do without the calls
+UNKNOWN = 424  # from here on numbers are the same everywhere; C libraries work without these calls
 LOAD, EQUAL, AT_LEAST, AND, ANSWER = 0x20, 0x15, 0x35, 0x54, 6  # operations
 KILL, ALLOW = 0x80000000, 0x7FFF0000
-CONDITIONS = (  # the bits of an argument that are looked at, their permitted values, else the error
+CONDITIONS = (  # (call, argument, the bits checked, their permitted values, the error otherwise)
     ("open", 1, 0o1003, (0, 1, 2, 0o1001, 0o1002), 1),  # no O_TRUNC but to write: landlock may not
     ("openat", 2, 0o1003, (0, 1, 2, 0o1001, 0o1002), 1),  # see it; nor mode 3, which it never sees
     ("clone", 0, ~0x400000, (0x3D0F00,), 1),  # a thread as C libraries start it, DETACHED or not
@@ -160,8 +158,8 @@ CONDITIONS = (  # the bits of an argument that are looked at, their permitted va
     ("prctl", 0, ~0, (15, 16), 1),  # a thread's name; not 1, PR_SET_PDEATHSIG
     ("prlimit64", 0, ~0, (0,), 1),  # one's own limits
     ("socketpair", 0, ~0, (1,), 1),  # AF_UNIX
-    ("socketpair", 1, 0xF, (1,), 1),  # SOCK_STREAM: others send to the paths of others, too
-    ("sendto", 5, ~0, (0,), 1),  # to whom it is connected
+    ("socketpair", 1, 0xF, (1,), 1),  # SOCK_STREAM: other types can send to others' paths, too
+    ("sendto", 5, ~0, (0,), 1),  # to the connected peer alone
 )
 
 
@@ -185,7 +183,7 @@ def system_call_filter():
 
 
 def argument_test(argument, bits, values, code):
-    """The error unless those bits have one of the values; the kernel reads 32 bits here, too."""
+    """The error, unless those bits have one of the values; the kernel, too, reads only 32 bits."""
     yield from [(LOAD, 0, 0, 16 + 8 * argument), (AND, 0, 0, bits & 0xFFFFFFFF)]
     for left, value in zip(range(len(values), 0, -1), values, strict=True):
         yield (EQUAL, left, 0, value)
@@ -238,8 +236,8 @@ def confine(request, directory, layers, report, output):
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if sys.platform == "linux":
         die_with(worker)
-        # No core: a limit of 0 still starts the handler of a core_pattern that is a pipe, and one
-        # of 1 leaves a line in the kernel's log. It costs a program /proc/self, which is closed.
+        # No core dump: a limit of 0 still starts the handler of a core_pattern that is a pipe, and
+        # one of 1 leaves a line in the kernel's log. The price is /proc/self, which is closed.
         call("prctl", 4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
     for enter in layers.values():
         enter()
@@ -253,7 +251,7 @@ def confine(request, directory, layers, report, output):
 
 def die_with(worker):
     call("prctl", 1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-    if os.getppid() != worker:  # it died before the call
+    if os.getppid() != worker:  # the worker died before the call
         _exit(1)
 
 
@@ -301,7 +299,7 @@ def describe(error):
 
 
 def encode(value):
-    """By exact type: no method of the value is called, for it may be an object made to deceive."""
+    """By exact type: no method of the value is called, as it may be an object made to deceive."""
     kind = type(value)
     if value is None:
         return b"ok NoneType "
@@ -342,7 +340,7 @@ def serve(directory):
 
 def prepare():
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # short of memory, the system is to choose this process, not the caller
+        file.write("1000")  # if memory runs out, the system kills this process, not the caller
     for name in PRELOADED.split():
         importlib.import_module(name)
     builtins.exit = builtins.quit = _sitebuiltins.Quitter("exit", "")
@@ -350,7 +348,7 @@ def prepare():
 
 
 def prepare_layers(directory):
-    """{name: what a child is to call} of those that work here."""
+    """{name: function that a child calls} of the layers that work here."""
     layers = {}
     if LAYERS:
         call("prctl", 38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, which the others build on
@@ -378,7 +376,7 @@ def leave(directory, layers):
 
 
 def requests():
-    """Until the caller is gone, which a descriptor kept open by another child may hide."""
+    """Requests, until the caller is gone: another child may keep standard input from ending."""
     caller = os.getppid()
     while os.getppid() == caller:
         if select.select([0], [], [], 1.0)[0]:
@@ -417,9 +415,9 @@ def answer(request, directory, layers, wake):
 
 
 def watch(pid, texts, wake, deadline):
-    """Read what the program writes until it ends; None if it runs out of time or the caller goes.
+    """Read what the program writes until it ends; None if time runs out or the caller is gone.
 
-    It may close what it writes to and run on, or end and leave others that write.
+    It may close its outputs and run on, or end and leave other processes that write.
     """
     unfinished = set(texts)
     while (left := deadline - time.monotonic()) > 0:
@@ -447,7 +445,7 @@ def read_the_rest(fd, text):
 
 
 def clear(directory):
-    """Folders are moved up before they are emptied: they may be nested too deep for any path."""
+    """Empty a directory. Folders are moved up first: they may be nested too deep for any path."""
     folders = [directory]
     while folders:
         folder = folders.pop()

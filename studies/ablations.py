@@ -2,14 +2,14 @@
 
 `train.py --method=NAME` with a name of STREAMS. The variants, puma_NAME, change one thing of
 puma.ProgressiveUnmasking: what happens after a step (`refill`), before it (`advance`) or when K
-changes (`switch`). All chance comes from self.generator, which a checkpoint holds, so that runs
-resume exactly. Where the choice of contexts sees x only, and never a hidden token of x0, the
-minimiser of the loss stays what it is (Proposition 2 of the paper): that holds for all of these but
-OwnTokens, which says what it has instead.
+changes (`switch`). All randomness comes from self.generator, which a checkpoint holds, so that runs
+resume exactly. If the choice of contexts sees x only, and never a hidden token of x0, the minimiser
+of the loss is unchanged (Proposition 2 of the paper): that holds for all of these but OwnTokens,
+which says what holds instead.
 
-Other comparisons are settings of train.py: --tau=None chains without fast-forward, --chains_from
-random masks first, --chains_until last, --random_share in a part of the rows, --papl the loss of
-arXiv 2509.23405.
+Other comparisons are settings of train.py: --tau=None turns fast-forward off, --chains_from begins
+with random masks, --chains_until ends with them, --random_share has them in a share of the rows,
+--papl is the loss of arXiv 2509.23405.
 """
 
 import torch
@@ -43,10 +43,10 @@ class RandomStart(ProgressiveUnmasking):
 
 
 class RandomStage(ProgressiveUnmasking):
-    """A new chain starts at a random stage, in a random state of it, and goes on as any other.
+    """A new chain starts at a random stage, in a random state of it, and continues as usual.
 
-    Every share of hidden tokens then occurs, however soon chains end. On average half of the visits
-    of a chain are left, and as many examples more are used.
+    Every share of hidden tokens then occurs, however soon chains end. On average a chain has half
+    of the visits, so twice as many examples are used.
     """
 
     def refill(self, ended, x0, prompt, hidden, stage):
@@ -74,7 +74,7 @@ class LateRefill(ProgressiveUnmasking):
 class DropChains(ProgressiveUnmasking):
     """A switch of K throws all chains away and fills the buffer anew, as in the authors' code.
 
-    Their data order starts again too; here it goes on.
+    Their data order starts again too; here it continues.
     """
 
     def switch(self, stages):
@@ -87,7 +87,7 @@ class DropChains(ProgressiveUnmasking):
 
 
 class EqualStages(ProgressiveUnmasking):
-    """A stage ends after an equal share of the tokens, not at a random one of the next share."""
+    """All stages reveal equal shares of the tokens, instead of ending at a random count."""
 
     def move(self, score, confidence, r):
         super().move(score, confidence, torch.zeros_like(r))
@@ -96,10 +96,10 @@ class EqualStages(ProgressiveUnmasking):
 class Bounded(ProgressiveUnmasking):
     """Fast-forward skips one stage at most, so that a chain keeps at least half of its visits.
 
-    From stage n, an ordinary step leads to a random number of tokens of stage n + 1. Fast-forward
-    leads at most to a random number of stage n + 2, and never past the last stage: of the hidden
-    positions only so many, of the highest score, are open to it. Where the model is surer than tau
-    of everything, a chain still has (stages + 1) / 2 visits or more.
+    From stage n, an ordinary step leads to a random count of tokens in stage n + 1. Fast-forward
+    leads at most to a random count in stage n + 2, and never past the last stage: only that many
+    hidden positions, those of the highest score, are open to it. Even if every confidence is above
+    tau, a chain still has (stages + 1) / 2 visits or more.
     """
 
     def advance(self, score, confidence):
@@ -113,9 +113,9 @@ class Bounded(ProgressiveUnmasking):
 
 
 class Explore(ProgressiveUnmasking):
-    """With probability EPSILON a row's step reveals at random, whatever the model is sure of.
+    """With probability EPSILON a row's step reveals random positions, whatever the confidence.
 
-    Chains then pass through states beside the greedy path, where a sampler's mistake may lead.
+    Chains then pass through states off the greedy path, where a sampler's mistake may lead.
     """
 
     EPSILON = 0.25
@@ -128,7 +128,7 @@ class Explore(ProgressiveUnmasking):
 
 
 class Reverse(ProgressiveUnmasking):
-    """The least sure first, and no fast-forward: the order that inference never takes.
+    """The least confident first, and no fast-forward: the order that inference never takes.
 
     A control: any gain that survives here cannot come from matching inference.
     """
@@ -140,18 +140,18 @@ class Reverse(ProgressiveUnmasking):
 class Adaptive(ProgressiveUnmasking):
     """Raises the threshold while chains have fewer visits than half of the stages, else lowers it.
 
-    The share of the visited chains that end is one over the mean visits. The threshold is held as
-    `nines` (1,), -log10(1 - tau): 1 for tau = 0.9, and never less than the run's tau. At 8 it is 1
-    to float32: no confidence is above it. Like the ends it depends on visible tokens alone.
+    The share of the visited chains that end is one over the mean visits. The threshold is stored as
+    `nines` (1,), -log10(1 - tau): 1 for tau = 0.9. It never falls below the run's tau; at 8 it is 1
+    in float32, which no confidence exceeds. Like the ends it depends on visible tokens alone.
     """
 
     STATE = (*ProgressiveUnmasking.STATE, "nines")
-    RATE = 0.1  # nines per visit, where twice as many chains end as should
+    RATE = 0.1  # nines per visit, when twice as many chains end as should
 
     def __init__(self, *args):
         super().__init__(*args)
         if self.tau >= 1:
-            raise ValueError("tau: expected less than 1, from where it rises")
+            raise ValueError("tau: expected less than 1, because puma_adaptive raises it")
         self.least = -torch.tensor([1 - self.tau], device=self.x0.device).log10()
         self.nines = self.least.clone()
 
@@ -167,19 +167,19 @@ class Adaptive(ProgressiveUnmasking):
 
 
 class OwnTokens(ProgressiveUnmasking):
-    """Chains on policy: revealed are the model's own tokens, right or wrong, as when it samples.
+    """On-policy chains: they reveal the model's own tokens, right or wrong, as sampling does.
 
-    The loss asks for the true tokens at the hidden positions, still. A chain's visible tokens then
+    The loss still asks for the true tokens at the hidden positions. A chain's visible tokens then
     say nothing of x0 that its prompt does not, so the minimiser is p(x0_i | prompt) in every state:
-    Proposition 2, which is about p(x0_i | x), does not hold. Where the prompt has one answer both
-    are that answer, and chains show what follows a mistake. Elsewhere, as in text, the model would
-    learn to take no notice of its own tokens.
+    Proposition 2, which is about p(x0_i | x), does not hold. If the prompt has one answer both
+    are that answer, and chains show what follows a mistake. Otherwise, as in text, the model would
+    learn to ignore its own tokens.
 
-    Asks the model for its tokens in a second pass. The first chains begin with true tokens.
+    Costs a second forward pass, for the model's tokens. The first chains begin with true tokens.
     """
 
     STATE = (*ProgressiveUnmasking.STATE, "tokens")
-    model = None  # train.py gives it
+    model = None  # set by train.py
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -201,7 +201,7 @@ class OwnTokens(ProgressiveUnmasking):
 
 
 class RandomLast(RandomFirst):
-    """Chains until an iteration, random masks from there on."""
+    """Chains until an iteration, random masks from then on."""
 
     def prepare(self, iteration):
         self.current = self.chains if iteration < self.until else self.masks
@@ -211,9 +211,9 @@ class RandomLast(RandomFirst):
 class BellMasks(RandomMasking):
     """Random masks of which few hide almost all or almost nothing (arXiv 2605.13026).
 
-    The share that is hidden is drawn from a bell curve in place of the uniform law: here the
-    sigmoid of a normal variable (two thirds lie in 0.27..0.73), since the abstract, which is what
-    could be read, names none. The loss is not weighted back.
+    The hidden share is drawn from a bell curve in place of the uniform law: here the sigmoid of a
+    normal variable (two thirds lie in 0.27..0.73), since the abstract, all that could be read,
+    names no curve. The loss is not reweighted.
     """
 
     def __init__(self, queue, mask_token, generator, *_):
@@ -225,16 +225,16 @@ class BellMasks(RandomMasking):
 
 
 class SelfAligned(RandomMasking):
-    """Random masks that hide too much, and a pass that reveals what the model is surest of.
+    """Random masks that hide too much, and a pass that reveals the most confident positions.
 
     After SAT-Mask ("Efficient Diffusion Language Model Training via Self-Aligned Trajectory
-    Masking": dynamic over-noising, then margin-based partial denoising; its abstract is what could
-    be read). Here the number that stays hidden is uniform in 1..L_eff as with random masks; a
-    random number more, up to all, are hidden at first; true tokens are revealed at those of the
-    largest margin. There is no buffer, each example is used once, and a step costs a second pass.
+    Masking": dynamic over-noising, then margin-based partial denoising; only its abstract could be
+    read). Here the number that stays hidden is uniform in 1..L_eff as with random masks. A random
+    number more, up to all, is hidden at first; then the true tokens of the largest margins are
+    revealed. There is no buffer, each example is used once, and a step costs a second pass.
     """
 
-    model = None  # train.py gives it
+    model = None  # set by train.py
 
     def __init__(self, queue, mask_token, generator, *_):
         super().__init__(queue, mask_token, generator)

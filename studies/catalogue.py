@@ -1,7 +1,7 @@
 """The studies as data: a question, the runs that answer it, and the figures that show them.
 
-Flags are separated by spaces and have none in them. Studies of one configuration share the runs of
-the same name. run.py carries them out.
+Flags are separated by spaces and contain none. Studies of one configuration share the runs of the
+same name. run.py carries them out.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ LOW_TARGETS = "--targets=[0.1,0.3,0.5]"
 
 
 class Study(NamedTuple):
-    """Figures show the runs in the order of the table, but not those from which others start."""
+    """Figures show the runs in the order of `runs`, without those from which others start."""
 
     question: str
     time: str  # of three seeds on two cores
     runs: dict  # name -> flags of train.py; {NAME} in them: the checkpoint of that run, same seed
     figures: dict  # file -> flags of studies.plot
-    scripts: tuple = ()  # executed on each run once it is complete, one after another
+    scripts: tuple = ()  # executed one after another on each complete run
     config: str = TINY
 
 
@@ -27,7 +27,7 @@ def both(name, flags):
 
 
 def from_ar(name, flags=""):
-    """After half of the budget with next-token training, the other half."""
+    """The second half of the budget, after a first half of next-token training."""
     return both(name, f"{flags} --max_iters=500 --init_from={{ar}}")
 
 
@@ -141,7 +141,7 @@ STUDIES = {
         curves_and_ends("search"),
     ),
     "variants": Study(
-        "Does it matter what the authors' code does otherwise? Chains that start with a random "
+        "Does it matter what the authors' code does differently? Chains that start with a random "
         "reveal, and a refill one step late.",
         "6 runs beside puma and mdm, 7 minutes more (34 minutes measured for all 12 on one core, "
         "with other work)",
@@ -189,8 +189,8 @@ STUDIES = {
         scripts=("-m studies.contexts",),
     ),
     "papl": Study(
-        "Does PAPL help, a loss weighed by the model's confidence (alpha 1, 3, 5)? On random masks "
-        "and on PUMA.",
+        "Does PAPL help, a loss weighted by the model's confidence (alpha 1, 3, 5)? On random "
+        "masks and on PUMA.",
         "18 runs beside puma and mdm, 21 minutes more (9 min 13 s measured for 8 of them)",
         PUMA
         | MDM
@@ -222,7 +222,7 @@ STUDIES = {
         config="config/addition.py",
     ),
     "shortcut": Study(
-        "Which part of the setting of arXiv 2605.29123 does the harm on addition? A buffer of one "
+        "Which part of the setting of arXiv 2605.29123 does harm on addition? A buffer of one "
         "batch, a fixed set of 20,000 sums, equal stages.",
         "15 runs, 24 minutes (computed from 3 minutes a run, measured on one core)",
         {

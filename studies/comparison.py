@@ -41,10 +41,11 @@ Points are percentage points of accuracy, the mean of the pairs' differences.
 """
 
 IGNORED = (
-    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size"
+    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
+    "deterministic", "patience", "track", "watch",
 )  # fmt: skip
 ERRORS = "errors at the end"
-# The fields of evaluation.Sampler, repeated: to import it would load torch, which takes seconds.
+# The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
@@ -67,7 +68,7 @@ class Run(NamedTuple):
 
 
 def load_run(folder):
-    """The run in a folder. Raises SystemExit where its record is missing, damaged or too short."""
+    """The run in a folder. Raises SystemExit if its record is missing, damaged or too short."""
     file = Path(folder) / "metrics.jsonl"
     if not file.is_file():
         raise SystemExit(f"{file}: no such file")
@@ -83,14 +84,14 @@ def load_run(folder):
     if hole := hole_in(records, "eval"):
         print(f"{file} lacks evaluations between {hole[0]} and {hole[1]}", file=sys.stderr)
     config = configs[-1]
-    if str(config.get("init_from")).endswith(".pt"):  # the path has the seed in it
+    if str(config.get("init_from")).endswith(".pt"):  # the path contains the seed
         config["init_from"] = "another run"
     training = [r for r in records if r["type"] == "train"]
     return Run(str(folder), config, evaluations, training)
 
 
 def read(reader, file, *args):
-    """What the reader makes of the file. Raises SystemExit where it is missing or damaged."""
+    """reader(file, *args). Raises SystemExit if the file is missing or damaged."""
     try:
         return reader(file, *args)
     except FileNotFoundError:
@@ -104,7 +105,7 @@ def triple(value):
     return isinstance(value, list) and [*map(number, value)] == [True] * 3
 
 
-RESULTS = {  # the forms of what scripts write to a run's folder, as far as figures use it
+RESULTS = {  # the forms of the results in a run's folder, as far as figures use them
     "nelbo.json": {"per_token": number},
     "trajectories.json": {"iterations": [number]},
     "contexts.json": {
@@ -155,7 +156,7 @@ def trajectories(run, key, form):
 def shared_samplers(runs):
     """{values of SAMPLER: the sampler's row of each run} of the samplers that all runs have.
 
-    From eval.json; only rows of the weights and problems that a run was evaluated on last.
+    From eval.json; only rows of the weights and problems of a run's latest evaluation.
     """
     grids = []
     for rows in (read_result(run, "eval.json") for run in runs):
@@ -172,7 +173,7 @@ def default_metric(runs):
 
 
 def curve(run, metric, axis="iter"):
-    """[(iteration, accuracy)] in the order of the iterations; or epochs, seconds, as the axis."""
+    """[(iteration, accuracy)], sorted; on other axes, epochs or seconds instead of iterations."""
     points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
     if not points:
         known = sorted({policy for acc in run.evaluations.values() for policy in acc})
@@ -181,14 +182,14 @@ def curve(run, metric, axis="iter"):
 
 
 def place(run, iteration, axis):
-    """Where an iteration is on an axis of AXES: what the training line before it says."""
+    """An iteration's position on an axis of AXES, by the last training line up to it."""
     if axis == "iter":
         return iteration
     lines = [line for line in run.training if line["iter"] <= iteration]
     if not lines and not iteration:
         return 0
     if not lines or not number(lines[-1].get(axis)):
-        raise SystemExit(f"{run.folder}: metrics.jsonl does not say {axis} at {iteration}")
+        raise SystemExit(f"{run.folder}: metrics.jsonl has no {axis} at {iteration}")
     return lines[-1][axis]
 
 
@@ -277,7 +278,7 @@ def band(curves):
 
 
 def sampled_accuracy(rows):
-    """Mean over runs and the ends of its interval; a single run has that over its examples."""
+    """Mean over runs and the ends of its interval; for a single run, that over its examples."""
     if len(rows) == 1:
         return rows[0]["accuracy"], *rows[0]["interval"]
     return share_interval([row["accuracy"] for row in rows])
@@ -286,7 +287,7 @@ def sampled_accuracy(rows):
 def mean_ratio(pairs):
     """Geometric mean of reference / other over (other, reference) pairs, and the interval's ends.
 
-    None where a pair has no ratio.
+    None if a pair has no ratio.
     """
     if not pairs or not all(a and b for a, b in pairs):
         return None
@@ -381,7 +382,7 @@ def with_seed_count(label, members):
 
 
 def resolved_iterations(points, target):
-    """iterations_to, but None where the first evaluation is already there: only an upper bound."""
+    """iterations_to, but None if the first evaluation is already there: only an upper bound."""
     return None if points[0][1] >= target else iterations_to(points, target)
 
 
@@ -412,7 +413,7 @@ def strata_of(run, metric):
 
 
 def strata_tables(groups, metric):
-    """Markdown tables: % solved at the end in each stratum; points less than the reference has."""
+    """Markdown tables for each stratum: % solved at the end; points above the reference."""
     metrics = strata_of(next(iter(groups.values()))[0], metric)
     theirs = groups[reference_of(groups)]
     solved, less = [], []
@@ -430,7 +431,7 @@ def strata_tables(groups, metric):
 
 
 def difference_cell(pairs):
-    """Points of accuracy that a curve ends above the reference, in the mean of the pairs."""
+    """Points of accuracy by which a curve ends above the reference, mean over the pairs."""
     gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]
     return mean_cell(gained, "+.1f") if gained else "-"
 

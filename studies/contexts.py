@@ -33,9 +33,9 @@ from record import origin, progress_bar, table, write_json
 from studies import ablations
 
 out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
-contexts = 2048  # to look at per weights and stream
+contexts = 2048  # per weight file and stream
 batch_size = 256
-sure = 0.9  # what the model already knows: the true digit is more probable than this
+sure = 0.9  # a cell counts as known if its true digit is more probable than this
 seed = 1
 device = ""  # cpu, cuda, mps; "" = the best there is
 
@@ -97,7 +97,7 @@ def examine(model, stream, config, iteration):
 
 
 def summary(x0, hidden, nll, box):
-    """The numbers of the docstring; (N, L) each."""
+    """The numbers of the module's docstring; the arguments are (N, L) each."""
     away = torch.from_numpy(singles(x0.numpy() + 1, ~hidden.numpy(), box))
     share = row_shares(hidden, torch.float64)  # sums to 1
     unknown = nll > -torch.tensor(sure).log()

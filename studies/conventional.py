@@ -3,11 +3,11 @@
     python -m studies.conventional --what=step --shape=tinygsm
     python -m studies.conventional --what=sample
 
-What a straightforward implementation does, as the authors' public code does it: float32 eager
-PyTorch on a CPU, the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens,
-logits for every position of the sequence, a full log-softmax kept for PUMA's scores, a sampler
-that runs the whole batch until its last row is done and picks positions row by row. It shares no
-model, loss or sampler with what is measured against it.
+A straightforward implementation, like the authors' public code: float32 eager PyTorch on a CPU,
+the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens, logits for every
+position of the sequence, a full log-softmax kept for PUMA's scores, a sampler that runs the whole
+batch until its last row is done and picks positions row by row. It shares no model, loss or sampler
+with the code it is compared with.
 
 Prints one JSON line: median seconds per step (of sampling: per batch), sequences per second, peak
 resident memory (GB). Absolute figures drift with the machine: run it next to what you compare, and
@@ -29,7 +29,7 @@ from configurator import configure, errors_as_messages
 what = "step"  # step or sample
 shape = "sudoku"  # sudoku or tinygsm
 method = "puma"  # of the step: puma or mdm
-batch: int | None = None  # rows; None = 32 (sudoku), 2 (tinygsm), 16 where puzzles are solved
+batch: int | None = None  # rows; None = 32 (sudoku), 2 (tinygsm), 16 when puzzles are solved
 steps = 12  # the first two are not counted
 puzzles = 32  # to solve
 reveal = 2  # cells per step of the sampler
@@ -43,7 +43,7 @@ LIMITS = """
 
 
 class Shape(NamedTuple):
-    """The last token is the mask. `batch` rows, of chains with `stages`."""
+    """The last token is the mask. `batch` rows; chains of `stages` stages."""
 
     vocab: int
     length: int
@@ -149,7 +149,7 @@ def loss_at(logits, x0, hidden, count):
 
 
 class Chains:
-    """A batch of chains that goes on from step to step; a row whose chain ends is replaced."""
+    """A batch of chains that continue from step to step; a row whose chain ends is replaced."""
 
     def __init__(self, s, rows):
         self.s, self.rows, self.mask, self.answer = s, rows, s.vocab - 1, s.length - s.prompt
@@ -178,7 +178,7 @@ class Chains:
 
 
 def chain_loss(log_probs, x0, hidden):
-    """The same mean, of a log-softmax at all positions, (B, L, V)."""
+    """The mean of `loss_at`, from a log-softmax at all positions, (B, L, V)."""
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     return ((nll * hidden).sum(1) / hidden.sum(1).clamp_min(1)).sum() / len(x0)
 
@@ -249,7 +249,7 @@ def main():
 
 
 def check():
-    """Raise ValueError for settings that nothing can be measured with."""
+    """Raise ValueError for settings that are not known."""
     for name, value, known in (
         ("what", what, ("step", "sample")),
         ("shape", shape, SHAPES),

@@ -12,6 +12,8 @@ METHODS = {
     "ar": "next token",
     "bell": "bell-shaped masks",
     "sat": "self-aligned masks",
+    "puma_mixed": "PUMA, half of the rows random",  # so called in records, before random_share
+    "puma_quarter_mixed": "PUMA, a quarter of the rows random",
 }
 LOOKS = {"puma": ("#0072b2", "-"), "mdm": ("#d55e00", "--"), "ar": ("#595959", ":")}
 OTHERS = "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"
@@ -41,7 +43,8 @@ def in_words(config, keys):
 def setting(key, value):
     """A key of train.py and its value, in words."""
     if key == "k_schedule" and isinstance(value, list):
-        return "K = " + " to ".join(f"{K}" for K in dict.fromkeys([value[0][1], value[-1][1]]))
+        first, (last, K) = value[0][1], value[-1]
+        return f"K = {first}" + f" to {K} by update {last:,}" * (len(value) > 1)
     if key == "block_schedule" and isinstance(value, list):
         sizes = " to ".join(str(size) for size in dict.fromkeys(size for _, size in value))
         return f"blocks of {sizes}" if value else "no blocks"
@@ -56,8 +59,8 @@ def setting(key, value):
 FORMS = {
     "tau": "tau = {}",
     "clues": "{} clues",
-    "buffer": "buffer of {} batches",
-    "random_share": "{:.0%} of rows random",
+    "buffer": "buffer of {}",
+    "random_share": "{:.0%} of the rows random",
     "chains_from": "chains from update {:,}",
     "chains_until": "chains until update {:,}",
     "papl": "PAPL {:g}",

@@ -1,7 +1,7 @@
-"""An animated picture of masks that fill in: samplers on Sudoku, runs beside each other.
+"""An animated picture of masks filling in: samplers on Sudoku, a row for each run.
 
-An SVG of CSS animations, without scripts: it moves where a README shows it as an image. `data` are
-those of view.py's page.
+An SVG with CSS animations and no scripts, so that it moves as an image in a README. `data` is that
+of view.py's page.
 """
 
 import html
@@ -20,7 +20,7 @@ text{font:15px ui-monospace,monospace;text-anchor:middle;fill:#1b1f24}
 
 
 def same_updates(files, loaded):
-    """The last weights that all runs kept, of this run. Raises ValueError where there are none."""
+    """This run's file of the last iteration that all runs kept. Raises ValueError for none."""
     common = set.intersection(*({file.name for file in files} for files, _, _ in loaded))
     if not common:
         raise ValueError("svg: the runs have no weights of the same iteration: see --keep_every")
@@ -55,7 +55,7 @@ def picture(data):
 
 
 def keyframes(last):
-    """Of each step: what appears (a) and stays; what is there during it alone (n)."""
+    """Of each step: what appears and stays (a); what is shown only during the step (n)."""
     frames = last + 1 + REST
     for step in range(1, last + 1):
         begin, end = (100 * at / frames for at in (step, step + 1))
@@ -77,7 +77,7 @@ def puzzle(panel, truth, sure, data):
         if not at:
             yield f'<rect class="g" {box}/><text class="b" {digit}'
             continue
-        place = sum(step >= at for step in panel["at"][:cell])  # among what is hidden by then
+        place = sum(step >= at for step in panel["at"][:cell])  # among the cells hidden then
         bad, certain = token != truth[cell], panel["steps"][at - 1][1][place] > 1000 * sure
         wrong += bad
         mark, kind = (

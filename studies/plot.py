@@ -49,23 +49,24 @@ from studies.comparison import (
 )
 from studies.labels import LOOKS, METHODS, in_words, looks, setting, title
 
-runs = ""  # folders of runs, or patterns of folders, with commas between; archives (records.py)
+runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
 figure = (
     "curves"  # final, ratio, visits, strata; nelbo, policies, distance, order, contexts, states
 )
 axis = "iter"  # of curves and their tables: iter, epoch (passes over the data), seconds
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
-against = ""  # the variable of the figure ratio: a key of train.py, like clues
+against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
 LIMITS = """
     0 < targets <= 1    # shares of solved problems, like [0.5, 0.9]
 """
-LOSS = "val_loss"  # the one metric that is no accuracy
+LOSS = "val_loss"  # the only metric that is not an accuracy
 
 
 SHARE = 0, 1  # where an accuracy lies
+FEW = 4  # groups that a legend, and intervals, leave room for in a figure
 
 
 @contextlib.contextmanager
@@ -84,36 +85,59 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
     for axes, name in zip(all_axes, titles, strict=True):
         axes.set_title(name, fontsize="medium")
         axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(frameon=False, fontsize="medium", handlelength=2.6)
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    inside = len(all_axes) == 1 and len(labels) <= FEW
+    if inside and labels:
+        all_axes[0].legend(frameon=False, handlelength=2.6)
+    elif labels:
+        across = min(len(labels), max(1, int(size[0] * columns / 3)))
+        page.set_figheight(size[1] * rows + 0.25 * math.ceil(len(labels) / across))
+        place = {"loc": "outside lower center", "ncols": across}
+        page.legend(handles, labels, frameon=False, handlelength=2.6, **place)
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         page.savefig(file, dpi=110)
-    except (OSError, ValueError) as error:  # ValueError: the suffix is no format
+    except (OSError, ValueError) as error:  # ValueError: an unknown suffix
         raise SystemExit(f"{file}: {error}") from None
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
 
 def drawn(runs):
-    """The members of each group, and how it is drawn: its colour, line style and label."""
+    """The members of each group, and how it is drawn: its colour, line style and label.
+
+    Where more than half of the groups have a setting in common it goes without saying.
+    """
     groups, keys = group_runs(runs), telling(runs)
-    for (label, members), look in zip(groups.items(), looks(groups).values(), strict=True):
-        name = in_words(members[0].config, [key for key in keys if matters(key, members[0])])
-        yield members, look | {"label": with_seed_count(name, members)}
+    first = [members[0] for members in groups.values()]
+    values = {key: [run.config.get(key) for run in first if matters(key, run)] for key in keys}
+    for members, look in zip(groups.values(), looks(groups).values(), strict=True):
+        run = members[0]
+        said = [
+            key for key in keys
+            if matters(key, run) and values[key].count(run.config.get(key)) <= len(values[key]) / 2
+        ]  # fmt: skip
+        yield members, look | {"label": with_seed_count(in_words(run.config, said), members)}
 
 
-def draw_band(axes, curves, look, within=(-math.inf, math.inf)):
+def draw_band(axes, curves, look, within=(-math.inf, math.inf), crowded=False):
     """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
 
-    Each seed's curve is a thin line; the interval stays within two values.
+    Each seed's curve is a thin line; the interval stays within two values. In a crowded figure
+    there is the mean alone.
     """
     x, middle, half = band(curves)
     axes.plot(x, middle, **look)
+    if crowded:
+        return
     low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
     high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
     axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
     if len(curves) > 1:
         draw_thin(axes, curves, look)
+
+
+def is_crowded(runs):
+    return len(group_runs(runs)) > FEW
 
 
 def draw_mean(axes, curves, look):
@@ -140,13 +164,14 @@ def draw_points(axes, points, look):
 def learning_curves(runs, file, metric):
     """Accuracy (or val_loss) against iterations, epochs or seconds.
 
-    Each seed has its own seconds at an iteration: the mean is drawn at the mean of these.
+    Seeds take different seconds to an iteration: the mean curve is drawn at their mean.
     """
+    within = (0, math.inf) if metric == LOSS else SHARE
     with panels(file, runs) as (axes,):
         for members, look in drawn(runs):
             if axis == "iter":
                 curves = [curve(run, metric) for run in members]
-                draw_band(axes, curves, look, *[SHARE] * (metric != LOSS))
+                draw_band(axes, curves, look, within, is_crowded(runs))
                 continue
             iterations, middle, _ = band([curve(run, metric) for run in members])
             x = [mean(place(run, i, axis) for run in members) for i in iterations]
@@ -157,15 +182,17 @@ def learning_curves(runs, file, metric):
 
 
 def visits(runs, file, metric):
-    """What runs are trained on: visits of an example, share hidden; the loss under random masks."""
+    """Training contexts: visits per example and hidden share; and the loss under random masks."""
     keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
     titles = [*keys.values(), meaning(LOSS)]
     with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
+        crowded, ends = is_crowded(runs), {"hidden": SHARE}
         for members, look in drawn(runs):
             for key, axes in zip(keys, all_axes, strict=False):
-                within = [SHARE] * (key == "hidden")
-                draw_band(axes, [training_curve(run, key) for run in members], look, *within)
-            draw_band(all_axes[-1], [curve(run, LOSS) for run in members], look)
+                curves = [training_curve(run, key) for run in members]
+                draw_band(axes, curves, look, ends.get(key, (0, math.inf)), crowded)
+            losses = [curve(run, LOSS) for run in members]
+            draw_band(all_axes[-1], losses, look, (0, math.inf), crowded)
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
@@ -369,7 +396,7 @@ BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)} 
 
 
 def states(runs, file):
-    """What is known in the states of the sampler, by what is hidden, and calibration at tau."""
+    """Errors in the states of the sampler, by the share hidden, and calibration at tau."""
     last = "too sure: confidence less share right, above tau"
     titles = [f"the next token is wrong: {band}" for band in BANDS]
     with panels(file, runs, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
@@ -387,7 +414,7 @@ def states(runs, file):
 
 
 def along(rows, tenths, key):
-    """[(iteration, mean over states of these tenths)] of what is wrong, or in excess of what is."""
+    """[(iteration, mean over states of these tenths)] of errors ("wrong") or overconfidence."""
     found = {}
     for row in rows:
         if row["tenth"] in tenths and (key == "wrong" or row["confidence"] is not None):
@@ -410,7 +437,7 @@ RESULTS = {  # from result files
 
 
 def check(figure, metric, against):
-    """Raise SystemExit for settings that no figure can have."""
+    """Raise SystemExit for settings that do not make a figure."""
     if figure not in FIGURES | RESULTS:
         raise SystemExit(f"figure {figure!r}: expected {', '.join([*FIGURES, *RESULTS])}")
     if axis not in AXES:
@@ -418,7 +445,7 @@ def check(figure, metric, against):
     if figure == "ratio" and not against:
         raise SystemExit("--figure=ratio needs --against, a key of train.py")
     if figure == "ratio" and metric == LOSS:
-        raise SystemExit("--figure=ratio is of accuracies: --metric names a sampling policy")
+        raise SystemExit("--figure=ratio compares accuracies: --metric must be a sampling policy")
 
 
 def main():

@@ -1,11 +1,11 @@
-"""Records of finished runs: one archive for a study, where runs have a folder each.
+"""Records of finished runs: one archive for a study, in place of a folder for each run.
 
     python -m studies.records --runs="out/sudoku_mini_*" --out=results/sudoku_mini.zip
     python -m studies.plot --runs=results/sudoku_mini.zip                its runs, all of them
     python -m studies.plot --runs="results/sudoku_mini.zip/mdm_*"        or some
 
 An archive holds what figures and tables are made from (metrics.jsonl and the results beside it, no
-weights), by the names of the runs. Runs are added to an archive that is there, in place of those of
+weights), under the names of the runs. Runs are added to an existing archive and replace those of
 the same name. The same files always make the same bytes.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from configurator import configure
 from record import appearing
 
-runs = ""  # folders of runs, or patterns of folders, with commas between
+runs = ""  # comma-separated folders of runs, or patterns of folders
 out = ""  # the archive
 KEPT = "metrics.jsonl", "*.json"
 BEGINNING = 1980, 1, 1, 0, 0, 0  # a zip archive knows no earlier time
@@ -26,10 +26,10 @@ BEGINNING = 1980, 1, 1, 0, 0, 0  # a zip archive knows no earlier time
 
 @contextlib.contextmanager
 def folders(patterns):
-    """The folders of the runs that match one of the patterns, which have commas between them.
+    """The folders of the runs that match one of the comma-separated patterns.
 
-    An archive stands for the folder it was made of; its runs are there until the block is left.
-    Raises SystemExit where a pattern matches none, or an archive is damaged.
+    An archive stands for the folder it was made of; its runs exist until the block is left.
+    Raises SystemExit if a pattern matches none, or an archive is damaged.
     """
     with contextlib.ExitStack() as until_the_end:
         found = []
@@ -58,7 +58,7 @@ def unpacked(archive):
 
 
 def read(archive):
-    """The files of an archive, {"run/file": bytes}. Raises SystemExit where it is none."""
+    """The files of an archive, {"run/file": bytes}. Raises SystemExit if it is not one."""
     try:
         with zipfile.ZipFile(archive) as opened:
             names = [entry.filename for entry in opened.infolist()]

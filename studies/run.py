@@ -1,4 +1,4 @@
-"""Carry out a study of catalogue.py, from nothing or from where it was stopped, to its figures.
+"""Carry out a study of catalogue.py, from scratch or from where it was stopped, to its figures.
 
     python -m studies.run                                      all studies and the time each takes
     python -m studies.run --study=tau --seeds="[1,2]" --jobs=4
@@ -6,9 +6,9 @@
     python -m studies.run --study=tau --archive=results/sudoku_tiny.zip     only the figures
 
 Runs go to out/runs/<config>/<run>_<seed>, figures with their tables to out/runs/<config>/figures.
-A training that is complete is skipped, one that was stopped goes on, and one with other settings or
-changed config files is made anew (train.py keeps the old one aside). Ctrl-C and SIGTERM stop all
-trainings, each with a checkpoint.
+A complete run is skipped, a stopped one resumes, and one with other settings or changed config
+files starts again (train.py archives the old one). Ctrl-C and SIGTERM stop all runs, each with a
+checkpoint.
 """
 
 import os
@@ -31,10 +31,10 @@ from studies.catalogue import STUDIES
 study = ""  # its name; "" = list all
 seeds = [1, 2, 3]
 jobs = 2  # runs at once, each on one core
-config = ""  # another configuration than the study's own
+config = ""  # a configuration in place of the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
-archive = ""  # of finished runs (records.py): draw the figures of those of the study, all seeds
+archive = ""  # of finished runs (records.py): only draw the study's figures, of these seeds
 
 LIMITS = """
     0 <= seeds < 2**32
@@ -52,11 +52,11 @@ class Run(NamedTuple):
 
 
 class Failure(Exception):
-    """A command has failed; the other runs go on."""
+    """A command has failed; the other runs continue."""
 
 
 class Stopped(Exception):
-    """By a signal."""
+    """Stopped by a signal."""
 
 
 # -- what to do ------------------------------------------------------------
@@ -80,15 +80,15 @@ def plan(runs, file, folder):
 
 
 def training_command(run):
-    """The command that completes the run, None where it is complete."""
+    """The command that completes the run, None if it is complete."""
     settings, checkpoint = run.folder / "settings.txt", run.folder / "checkpoint.pt"
     command = ["train.py", *run.flags, f"--out_dir={run.folder}"]
     if not settings.is_file() or settings.read_text() != run.settings:
         return command
     if (run.folder / "complete").exists():
         return None
-    # A checkpoint older than the settings is of other ones: train.py was stopped before it could
-    # set it aside.
+    # A checkpoint older than the settings has other ones: train.py was stopped before it could
+    # archive it.
     resume = checkpoint.exists() and checkpoint.stat().st_mtime >= settings.stat().st_mtime
     return [*command, RESUME] if resume else command
 
@@ -99,29 +99,32 @@ def script_commands(scripts, run):
 
 
 def shown_runs(runs):
-    """Their folders, but of those from which others start."""
+    """The folders of the runs, except those from which others start."""
     starts = {run.start for run in runs}
     return [run.folder for run in runs if run.folder not in starts]
 
 
 def archived_runs(runs):
-    """The same for the runs of a study {name: flags} that are in the archive, of any seed."""
+    """The same for the runs in the archive of a study {name: flags}."""
     there = sorted({name.split("/")[0] for name in records.read(archive)})
     starts = {start for flags in runs.values() for start in re.findall(r"{(\w+)}", flags)}
     found = [
         f"{archive}/{run}"
         for name in runs
         if name not in starts
-        for run in sorted(there, key=lambda run: (len(run), run))
-        if re.fullmatch(rf"{re.escape(name)}_\d+", run)
+        for seed in seeds
+        if (run := f"{name}_{seed}") in there
     ]
     if not found:
-        raise SystemExit(f"{archive} has no run of the study {study}: it has {', '.join(there)}")
+        known = ", ".join(there)
+        raise SystemExit(
+            f"{archive} has no run of the study {study} with seeds {seeds}: it has {known}"
+        )
     return found
 
 
 def figure_commands(figures, folders, folder):
-    """{a figure's file, without suffix: its command}, of the runs in those folders."""
+    """{a figure's file, without suffix: its command}, for the runs in those folders."""
     shown = ",".join(map(str, folders))
     files = {folder / "figures" / name: flags for name, flags in figures.items()}
     return {
@@ -140,7 +143,7 @@ class Processes:
         self.running, self.stopped = set(), False
 
     def execute(self, command, output, errors=subprocess.STDOUT):
-        """The exit code of `python command` with one thread, which prints to the file output."""
+        """The exit code of `python command` with one thread; output: the file it prints to."""
         if self.stopped:
             raise Stopped
         env = {"OMP_NUM_THREADS": "1"} | os.environ
@@ -193,7 +196,7 @@ def execute(command, log, processes):
 
 
 def last_words(log):
-    """The last line of a log, but for progress bars, which may come after it."""
+    """The last line of a log that is not a progress bar."""
     lines = log.read_text(errors="replace").splitlines()
     words = [re.sub(r".*\d%\|.*?\]", "", line).strip() for line in lines]
     return next(filter(None, reversed(words)), "no output")
@@ -202,7 +205,7 @@ def last_words(log):
 def make_runs(runs, scripts, processes):
     """Make all runs, `jobs` at once, and report those that fail.
 
-    Raises Stopped, or SystemExit where one has failed.
+    Raises Stopped, or SystemExit if one has failed.
     """
     failures, futures = 0, {}
     with ThreadPoolExecutor(jobs) as pool, progress_bar(total=len(runs), unit="run") as bar:
@@ -260,7 +263,7 @@ def print_commands(runs, scripts, figures):
 
 
 def check():
-    """Raise SystemExit for settings that no study can have."""
+    """Raise SystemExit for settings that do not make a study."""
     if study not in STUDIES:
         raise SystemExit(f"study {study!r}: expected {', '.join(STUDIES)}")
     if not seeds or len(set(seeds)) < len(seeds):
@@ -290,7 +293,7 @@ def main():
         make_runs(runs, chosen.scripts, processes)
         draw(figures, processes)
     except Stopped:
-        raise SystemExit("stopped: the same command goes on from there") from None
+        raise SystemExit("stopped: the same command resumes from there") from None
 
 
 if __name__ == "__main__":

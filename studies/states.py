@@ -1,24 +1,24 @@
-"""What a run knows in the states that its sampler meets, along its training; what it forgets, when.
+"""What a run knows in the states that its sampler meets, during training; what it forgets, when.
 
     python -m studies.states --out_dir=out/addition_puma_1       a run made with --keep_every=N
 
-For each kept weight file, held-out examples are walked through from fully masked to the end as the
-run's sampler does it (eval_reveal tokens a step, or all above eval_tau), in the order of the run's
-policy, but with the true tokens: the states that it meets as long as it makes no mistake (`own`).
-Beside each, a state of the same example with as many hidden positions, at random (`random`). States
-are counted by the share of positions, prompts apart, that is hidden: 10 to 20 % is `tenth` 1.
-Writes out_dir/states.json, an object per weights, kind of state and tenth with
+For each kept weight file, held-out examples are revealed from fully masked to complete as the run's
+sampler does it (eval_reveal tokens per step, or all above eval_tau), in the order of the run's
+policy, but with the true tokens: these are the states of a sampler without mistakes (`own`). Each
+is paired with a state of the same example that has as many positions hidden at random (`random`).
+States are grouped by the share of positions outside the prompt that is hidden: 10 to 20 % is
+`tenth` 1. Writes out_dir/states.json, an object per weights, kind of state and tenth with
 
-    met          how many: of `own`, how often the sampler meets such a state
-    trained      how many its first process was trained on since the weights before, by the lines
+    met          number of states: for `own`, how often the sampler meets such a state
+    trained      how many its first process was trained on since the previous weights, by the lines
                  of metrics.jsonl (log_interval should divide keep_every)
     right        share of the hidden positions whose likeliest token is the true one, mean of states
-    next         the same of the tokens that are revealed next
-    sure         share of the hidden positions that are surer than the run's tau, or 0.9
-    sure_right   the share of these that are right; null without any
+    next         the same for the positions that are revealed next
+    sure         share of the hidden positions with confidence above the run's tau (0.9 without)
+    sure_right   the share of these that are right; null if there are none
     confidence   their mean confidence: calibrated if equal to sure_right
 
-and as `start_loss` the loss per token where all is hidden, [[iteration, nats], ...].
+and, as `start_loss`, the loss per token when all is hidden, [[iteration, nats], ...].
 """
 
 from pathlib import Path
@@ -100,7 +100,7 @@ def batches(data, where):
 
 @torch.no_grad()
 def loss_at_start(model, data, where):
-    """The mean over examples of the loss per token, in nats, where nothing but the prompt shows."""
+    """The mean over examples of the loss per token, in nats, with only the prompt visible."""
     losses, rows = 0.0, 0
     for x0, prompt in batches(data, where):
         x = x0.masked_fill(~prompt, model.mask_token)
@@ -110,7 +110,7 @@ def loss_at_start(model, data, where):
 
 
 def look(model, x0, hidden, config):
-    """What the model makes of states (B, L): six numbers of each, (6, B), and the states after."""
+    """Six numbers of the model for each of the states (B, L), (6, B), and the states after."""
     policy, tau = policies.get(config["policy"]), 0.9 if config["tau"] is None else config["tau"]
     x = x0.masked_fill(hidden, model.mask_token)
     nll, score, confidence = score_all(model, x, x0, policy)
@@ -130,7 +130,7 @@ def mean_of(right, where):
 
 
 def labelled(kind, hidden, prompt, numbers):
-    """The numbers below kind and tenth, of the rows that have something hidden."""
+    """Kind and tenth on top of the numbers, for the rows that have something hidden."""
     share = hidden.sum(1) / (~prompt).sum(1).clamp(min=1)
     tenth = (share * 10).long().clamp(max=9)  # as record.contexts counts
     labels = torch.stack([torch.full_like(tenth, kind), tenth]).double()
@@ -138,7 +138,7 @@ def labelled(kind, hidden, prompt, numbers):
 
 
 def summary(states):
-    """The rows of the docstring but `trained`, from what `examine` returns."""
+    """The rows of the module's docstring, without `trained`, from what `examine` returns."""
     rows = []
     for kind, name in enumerate(KINDS):
         for tenth in range(10):

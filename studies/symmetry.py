@@ -1,11 +1,11 @@
-"""What is new about a held-out Sudoku: how many are copies of a training puzzle, but for symmetry.
+"""How new held-out Sudoku puzzles are: how many copy a training puzzle up to symmetry.
 
     python -m studies.symmetry
 
-What is held out differs from what is trained on by more than the names of the digits. The grid has
-other symmetries: rows of a band and bands change places, columns of a stack and stacks, and if the
-boxes are squares rows become columns. The solution alone may also have been trained on, under
-other clues. Prints, of the held-out puzzles of a generated set, how many
+Held-out puzzles differ from training puzzles by more than the names of the digits. But the grid has
+other symmetries: rows of a band can be swapped, and bands, columns of a stack, and stacks; with
+square boxes the grid can be transposed. The solution may also occur in training under other clues.
+Prints how many of the held-out puzzles of a generated set
 
     copies       become a training puzzle by a symmetry of the grid and a renaming of the digits
     solutions    have a solution that a training puzzle has, up to renaming
@@ -46,7 +46,7 @@ def main():
 
 
 def symmetries(box):
-    """Cells of a grid that take the places of cells 0, 1, ..., one row each, (S, L)."""
+    """The cells that take the places of cells 0, 1, ...; a row for each symmetry, (S, L)."""
     n = sudoku.side(box)
     cells = np.arange(n * n).reshape(n, n)
     found = [
@@ -58,21 +58,21 @@ def symmetries(box):
 
 
 def lines(n, size):
-    """Orders of n rows that keep those of a band, `size` of them, together."""
+    """Orders of n rows that keep the `size` rows of each band together."""
     for bands in itertools.permutations(range(0, n, size)):
         for inner in itertools.product(itertools.permutations(range(size)), repeat=len(bands)):
             yield [band + i for band, order in zip(bands, inner, strict=True) for i in order]
 
 
 def copies(train, test, box):
-    """Which of test (n, 2, L) are puzzles of train but for symmetry and renaming, bool (n,)."""
+    """Which of test (n, 2, L) are puzzles of train up to symmetry and renaming, bool (n,)."""
     places = symmetries(box)
     keys = np.stack([renaming_keys(*pair[:, places]) for pair in test])  # (n, S)
     return np.isin(keys, renaming_keys(train[:, 0], train[:, 1])).any(1)
 
 
 def solutions(train, test):
-    """Which of test (n, 2, L) have a solution that is trained on, up to renaming, bool (n,)."""
+    """Which of test (n, 2, L) have the solution of a training puzzle, up to renaming, bool (n,)."""
     ours, theirs = (renaming_keys(pairs[:, 1], pairs[:, 1]) for pairs in (test, train))
     return np.isin(ours, theirs)
 

@@ -1,4 +1,4 @@
-"""In which order a run reveals the cells of Sudoku puzzles, along its training.
+"""The order in which a run reveals the cells of Sudoku puzzles, over its training.
 
     python -m studies.trajectories --out_dir=out/sudoku_mini_puma_1   a run made with --keep_every=N
 
@@ -88,7 +88,7 @@ def measure(files, task, config, where):
 def chain(model, x0, hidden, policy, K, tau):
     """The step at which a teacher-forced chain reveals each cell, from 1, 0 = given; (N, L).
 
-    puma.step at r = 0, the least share of each stage; what is hidden when a chain ends comes last.
+    puma.step at r = 0, the least share of each stage; cells hidden when a chain ends come last.
     """
     tau = puma.tau_or_inf(tau)
     stages, effective = puma.stages_of(x0.shape[1], K), hidden.sum(1)

@@ -1,8 +1,8 @@
 """A problem filling in, in the terminal: `python sample.py --watch`, `python train.py --watch`.
 
-Each token is shown by a colour and by a mark after it (MARKS), so that nothing is lost where there
-are no colours: where NO_COLOR is set, or standard output is no terminal; there each frame follows
-the last one, while a terminal shows them in place.
+Each token has a colour and a mark after it (MARKS), so that nothing is lost without colours: if
+NO_COLOR is set, or standard output is not a terminal. In the latter case the frames follow one
+another; a terminal shows them in place.
 """
 
 import itertools
@@ -18,7 +18,7 @@ import torch
 import losses
 import tasks
 
-SURE = 0.9  # a token counts as sure above this: the tau of most runs
+SURE = 0.9  # confidence above which a token counts as sure: the tau of most runs
 MARKS = {  # kind: (mark, colour as in ECMA-48's select graphic rendition)
     "given": ("", "1"),
     "hidden": ("", "2"),
@@ -31,9 +31,9 @@ MARKS = {  # kind: (mark, colour as in ECMA-48's select graphic rendition)
 
 @torch.no_grad()
 def probabilities(model, tokens, revealed_at, block=0):
-    """What the model says at each step of a row tokens, revealed_at (L,); yields (n, L, V).
+    """The model's probabilities at each step of a row tokens, revealed_at (L,); yields (n, L, V).
 
-    The first of these steps sees what is given alone, and all tokens come out of step S.
+    The first of these steps sees only the prompt; after the last one all tokens are revealed.
     """
     last, sizes = int(revealed_at.max()), model.vocab_size * len(tokens)
     for part in losses.chunks(last, sizes, tokens.device) if last else ():
@@ -55,7 +55,7 @@ def confidences(model, tokens, revealed_at, block=0):
 def truth(task, x, hidden):
     """The clean tokens of a problem (L,), if it is the first example of validation; else None.
 
-    Another answer to a question may be as right: its tokens have no truth.
+    A question may have other right answers, so that there is no truth for single tokens.
     """
     x0, prompt = (torch.as_tensor(part)[0] for part in task.validation[np.arange(1)])
     x, hidden = x.cpu(), hidden.cpu()
@@ -114,9 +114,9 @@ class Screen:
 
 
 def marked(pieces, kinds):
-    """Runs of tokens alike as (text, kind), each with its mark; between tokens the kind is "".
+    """Runs of tokens of one kind as (text, kind), each with its mark; between tokens kind is "".
 
-    In a grid the mark takes the place of the space that follows, so that columns stay.
+    In a grid the mark takes the place of the space that follows, so that columns stay aligned.
     """
     room = False
     for kind, run in itertools.groupby(pieces, lambda p: "" if p[0] is None else kinds[p[0]]):
@@ -133,7 +133,7 @@ def marked(pieces, kinds):
 
 def watch_example(task, model, sampler, block, delay=0.1):
     """The first held-out problem, after an evaluation; training's random state stays as it was."""
-    from sample import generate  # which imports this file where it is the script
+    from sample import generate  # which imports this file if it is the script
 
     where = model.lm_head.weight.device
     x, hidden = (part[0] for part in tasks.problems_on(where, task.test, [0]))

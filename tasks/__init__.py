@@ -2,18 +2,18 @@
 
 `load` takes the configuration of a run (keys as in train.py) and returns an object that has
 
-    length, vocab_size, mask    of a row: tokens, ids (the mask token's included), the mask's id
+    length, vocab_size, mask    of a row: tokens, ids (counting the mask token's), the mask's id
     train, validation           data[indices (n,)] -> x0 (n, L) ids, prompt (n, L) bool; len(data)
     padding(x0)                 (n, L) bool: positions without content
     test                        Problems to solve
-    problems(name, file)        others: a named set, or those in a file (eval.py)
-    prompts(texts)              others: those that a user types (sample.py)
-    examples(name)              data like validation: another split, for its likelihood
-    characters                  (x0 (n, L)) -> characters in each row, of text without prompts
+    problems(name, file)        other Problems: a named set, or from a file (eval.py)
+    prompts(texts)              other Problems: those that a user types (sample.py)
+    examples(name)              another split, like validation, for its likelihood
+    characters                  x0 (n, L) -> characters per row, for text without prompts; or None
 
-with numpy arrays; `Task` has defaults of all but the first lines and `test`. A task's own settings
-are lines of train.py, which it reads as config["name"]. `load` is called by every process, at
-resume and by eval.py again: it must always give the same data.
+with numpy arrays; `Task` has defaults for all but the first two lines and `test`. A task's own
+settings are lines of train.py, which it reads as config["name"]. `load` is called by every process,
+at resume and by eval.py: it must always return the same data.
 """
 
 import importlib
@@ -31,10 +31,10 @@ TASKS = {
 
 
 def get(name):
-    """The module of a task, imported when it is asked for. Raises ValueError for another name."""
+    """The module of a task, imported on demand. Raises ValueError for an unknown name."""
     if name not in TASKS:
         raise ValueError(f"dataset {name!r}: expected {', '.join(TASKS)}")
-    package = __package__.removesuffix("tasks")  # "puma_mdm." where these files are a package
+    package = __package__.removesuffix("tasks")  # "puma_mdm." if these files are in a package
     return importlib.import_module(package + TASKS[name])
 
 
@@ -47,45 +47,46 @@ class Task:
         return np.zeros(x0.shape, bool)
 
     def problems(self, name, file):
-        raise ValueError(f"problems {name!r}, file {file!r}: this task has its held-out ones alone")
+        raise ValueError(f"problems {name!r}, file {file!r}: this task has only its held-out ones")
 
     def prompts(self, texts):
         raise ValueError("this task takes no prompt: leave it out to see a held-out problem")
 
     def examples(self, name):
-        raise ValueError(f"problems {name!r}: of this task, --nelbo is of the validation set alone")
+        raise ValueError(f"problems {name!r}: this task's --nelbo is for its validation set only")
 
 
 class Problems:
     """A test set: it never puts answers into x, so no mistake in a mask can leak one.
 
-    strata: names of the kinds of problems whose accuracy is wanted apart; each record then says
-    its "stratum". judged: whether an answer is right or wrong; where it is neither, a run is
-    evaluated by its loss alone. A task gives __len__ and
+    strata: names of groups of problems whose accuracy is reported separately; each record then has
+    its "stratum". judged: whether answers can be called right or wrong; if not, a run is evaluated
+    by its loss alone. A task provides __len__ and
         [indices (n,)]          array or list -> x (n, L) ids, the mask token wherever hidden, and
                                 hidden (n, L) bool
         judge(tokens, indices)  -> a dictionary for each row of tokens (n, L): "kind" is "correct"
-                                or why not; the rest is what a reader wants to see
+                                or says why not; the rest is for the reader
         pieces(tokens, seen)    -> [(position, text)] that make up the text of one row (L,);
-                                position None: of no token; seen (L,) bool: show these, None = all
+                                position None: not a token; seen (L,) bool: show these, None = all
     """
 
     strata = ()
     judged = True
 
     def belongs(self, record):
-        """Whether a record that was read from a file is of one of these problems."""
+        """Whether a record read from a file belongs to one of these problems."""
         return record["index"] < len(self)
 
     def batches(self, count, size, rank, world):
         """Index arrays of equally long problems to generate together, for one of the processes.
 
-        Of the first `count`. Here the whole share at once: `generate` holds `size` rows at a time.
+        For the first `count`. Here one array for the whole share: `generate` holds `size` rows at a
+        time.
         """
         return [np.arange(rank, count, world)]
 
     def summary(self, records):
-        """The part of a row of results that says how many are solved, and how the others fail."""
+        """The part of a row of results on how many are solved, and how the others fail."""
         kinds = Counter(record["kind"] for record in records)
         result = accuracy(records) | {"kinds": dict(kinds.most_common())}
         groups = {name: [r for r in records if r["stratum"] == name] for name in self.strata}
@@ -97,25 +98,25 @@ class Problems:
         return "".join(text for _, text in self.pieces(tokens, seen))
 
     def verdict(self, record):
-        """One line on a record of `judge`."""
+        """One line about a record of `judge`."""
         return record["kind"].replace("_", " ")
 
     def judge_references(self, most=None):
-        """Records of the solutions that come with the problems, of the first `most`; None = all."""
-        raise ValueError("these problems come without reference solutions")
+        """Records of the first `most` reference solutions; None = all."""
+        raise ValueError("these problems have no reference solutions")
 
 
 def printable(text):
-    """What a model wrote or a program said, for a terminal: no character can command it.
+    """Output of a model or a program, made safe for a terminal.
 
-    All but newline and tab that Python does not print is escaped, as in `repr`: control characters
-    and those that change the direction of a line.
+    Characters that Python does not consider printable, except newline and tab, are escaped as in
+    `repr`: control characters, and those that change the direction of a line.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def accuracy(records):
-    """The share of correct ones, and its 95 % interval."""
+    """The share of correct records, and its 95 % interval."""
     correct = sum(record["kind"] == "correct" for record in records)
     return {
         "accuracy": correct / len(records),

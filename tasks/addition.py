@@ -1,20 +1,20 @@
-"""Addition: sums of two numbers of D digits, generated; low digits decide what high ones are.
+"""Addition: generated sums of two numbers of D digits; low digits determine the high ones.
 
-A row holds the digits of both numbers and of their sum, L = D + D + (D + 1), the highest digit
+A row holds the digits of both numbers and of their sum, L = D + D + (D + 1), with the highest digit
 first or the lowest: token d is the digit d, token 10 the mask. The prompt is the two numbers.
-Column 0 is that of the units, whatever the order in a row.
+Column 0 is the units, whatever the order in a row.
 
-A *carry chain* begins in a column whose digits add up to 10 or more and goes on through the columns
-above as long as these add up to 9: what they carry cannot be told from fewer columns. Its length is
-the number of its columns: 5 + 5 has a chain of 1, 95 + 5 one of 2, 99 + 1 one of 2. Uniform digits
-seldom have a long one, so test sums come in strata of their longest chain, 0-1, 2-3, 4-7, ..., the
-last up to D, equally filled: accuracy is the mean over these, not that of uniform sums. Within a
-stratum all lengths are equally likely; such a sum is uniform but for one chain of that length in a
-random place.
+A *carry chain* begins in a column whose digits add up to 10 or more and continues through the next
+higher columns as long as their digits add up to 9: fewer columns do not determine their carries.
+Its length is the number of its columns: 5 + 5 has a chain of 1, 95 + 5 one of 2, 99 + 1 one of 2.
+Uniform digits rarely have a long chain, so test sums come in strata by their longest chain, 0-1,
+2-3, 4-7, ..., the last up to D, equally filled: accuracy is the mean over these, not that of
+uniform sums. Within a stratum all lengths are equally likely; a sum is uniform except for one chain
+of that length in a random place.
 
-A sum is a function of its index, so a training set of any size takes no memory, and one that is
-larger than a run needs gives it a new sum each time. The checksum of two numbers says whether they
-are held out, so that no test sum is trained on, however few sums there are.
+A sum is a function of its index, so a training set of any size takes no memory, and one larger than
+a run needs provides a new sum each time. A checksum of the two numbers decides whether they are
+held out, so that no test sum is trained on, however few sums there are.
 """
 
 import re
@@ -26,15 +26,15 @@ from tasks import Problems, Task
 
 MASK = 10
 ORDERS = "highest", "lowest"
-HELD_OUT = 16  # one in so many sums is
-ATTEMPTS = 1 << 32  # between the seeds of two attempts at a sum; columns are in between
+HELD_OUT = 16  # one in this many sums is held out
+ATTEMPTS = 1 << 32  # distance between the seeds of two attempts at a sum; columns lie between
 CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) >= 10)  # (45, 2) pairs of digits
 NO_CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) < 10)  # (55, 2)
 
 
 # -- carries ---------------------------------------------------------------------------------------
 def longest_chain(numbers):
-    """Length of the longest carry chain; numbers (n, 2, D), units first -> (n,)."""
+    """The length of the longest carry chain; numbers (n, 2, D), units first -> (n,)."""
     longest = length = np.zeros(len(numbers), int)
     for column in numbers.sum(1).T:  # (n,)
         goes_on = np.where((column == 9) & (length > 0), length + 1, 0)
@@ -60,13 +60,13 @@ def add(numbers):
 
 # -- sums by index ---------------------------------------------------------------------------------
 def noise(index, attempt, size):
-    """(n, size) uint64, a function of index (n,) and of the attempt alone."""
+    """(n, size) uint64, a function of index (n,) and attempt only."""
     place = scramble(index.astype(np.uint64))[:, None] + np.uint64(attempt * ATTEMPTS)
     return scramble(place + np.arange(size, dtype=np.uint64))
 
 
 def held_out(numbers):
-    """Whether sums are for the test alone; numbers (n, 2, D) -> (n,)."""
+    """Whether sums are held out for the test; numbers (n, 2, D) -> (n,)."""
     total = np.zeros(len(numbers), np.uint64)
     for digit in numbers.reshape(len(numbers), -1).T.astype(np.uint64):
         total = scramble(total + digit + np.uint64(1))
@@ -74,9 +74,9 @@ def held_out(numbers):
 
 
 def candidates(index, attempt, chain, digits):
-    """Uniform numbers, with a chain of at least that length put in a random place.
+    """Uniform numbers, with a chain of at least that length inserted at a random place.
 
-    index (n,); chain (n,), -1: nothing is put in, 0: no column has a carry -> (n, 2, D).
+    index (n,); chain (n,), -1: insert nothing, 0: no column has a carry -> (n, 2, D).
     """
     random = noise(index, attempt, 3 * digits + 1)
     first, second, pair = (random[:, i * digits : (i + 1) * digits] for i in range(3))
@@ -92,7 +92,7 @@ def candidates(index, attempt, chain, digits):
 
 
 def draw(index, chain, digits, test):
-    """Numbers whose longest chain is `chain` (n,), -1: any; held out or not -> (n, 2, D).
+    """Numbers whose longest chain is `chain` (n,), -1: any; test: held out or not -> (n, 2, D).
 
     Each is the first of its candidates that fits.
     """
@@ -107,7 +107,7 @@ def draw(index, chain, digits, test):
 
 
 def between(low, high, index):
-    """A whole number low..high for each index (n,)."""
+    """A whole number in low..high for each index (n,)."""
     span = np.asarray(high - low + 1, np.uint64)
     return low + (scramble(np.asarray(index, np.uint64)) % span).astype(int)
 
@@ -129,7 +129,7 @@ def prompts(n, digits):
 
 
 def in_digits(digits):
-    """Digits, units first, as a number is written."""
+    """Digits, units first, written as a number."""
     return "".join(map(str, digits[::-1]))
 
 
@@ -137,7 +137,7 @@ def parse(text, digits):
     """The numbers written as 123+456, (2, D), units first. Raises ValueError."""
     match = re.fullmatch(r"\s*([0-9]+)\s*\+\s*([0-9]+)\s*=?\s*", text)
     if not match or max(map(len, match.groups())) > digits:
-        raise ValueError(f"prompt {text!r}: expected two numbers of {digits} digits at most, 12+34")
+        raise ValueError(f"prompt {text!r}: expected text like 12+34, at most {digits} digits each")
     return np.array([[int(d) for d in number.zfill(digits)[::-1]] for number in match.groups()])
 
 
@@ -145,7 +145,7 @@ def parse(text, digits):
 class Examples:
     """Training sums: `examples[indices (n,)]` -> x0 (n, L), prompt (n, L).
 
-    long_chains: the longest chain of a sum has any length from 0 to D as often as another.
+    long_chains: all lengths of a sum's longest chain, 0 to D, are equally frequent.
     """
 
     def __init__(self, count, digits, order, long_chains):
@@ -172,7 +172,7 @@ class Sums(Problems):
 
     @classmethod
     def of_strata(cls, count, digits, order):
-        """Held-out sums: of the strata in turn, so that these are equally filled."""
+        """Held-out sums, from the strata in turn, so that these are equally filled."""
         index = np.arange(count)
         shortest, longest = np.array(strata(digits))[index % len(strata(digits))].T
         return cls(draw(index, between(shortest, longest, index), digits, test=True), order)
@@ -214,7 +214,7 @@ class Sums(Problems):
 
 
 class Addition(Task):
-    """Sums to train on, and held-out ones, whose loss is measured as well."""
+    """Sums to train on, and held-out sums for accuracy and validation loss."""
 
     def __init__(self, digits, order, train, test, long_chains):
         if digits < 2 or order not in ORDERS:
@@ -228,7 +228,7 @@ class Addition(Task):
         self.validation = HeldOut(self.test)
 
     def prompts(self, texts):
-        """Sums that a user writes, like 123+456."""
+        """Sums that a user types, like 123+456."""
         return Sums(np.stack([parse(text, self.digits) for text in texts]), self.order)
 
 

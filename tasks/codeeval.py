@@ -1,21 +1,21 @@
-"""Programs with tests: sampled from a trained model, run with their tests in the sandbox, pass@k.
+"""Programs with tests: sampled from a trained model, run with the tests in the sandbox; pass@k.
 
-humaneval.py and mbpp.py read the problems; this file makes them a test set for eval.py
+humaneval.py and mbpp.py read the problems; this file turns them into a test set for eval.py
 
     python eval.py config/humaneval.py --out_dir=... --samples=20 --temperature=0.8
 
-and, beside instructions to train on, for train.py (`--dataset=instructions`).
+and, with instructions to train on, for train.py (`--dataset=instructions`).
 
 A row is `prompt | new_tokens to generate`; only prompts of equal length share a batch, so that no
 row sees padding. A program is correct if `before + completion + after` runs to its end: `after`
 holds the tests. Otherwise its kind says why: "assertion_failed", "exception", "syntax_error",
-"timeout", "killed", or "too_long": prompt and answer do not fit, so that nothing was generated.
+"timeout", "killed", or "too_long": prompt and answer do not fit, so nothing was generated.
 
-Program and tests are one text in one process, so a program that means to can forge its own outcome:
-write "ok" to the descriptor of the report and exit, return objects that equal everything, jump over
-the asserts by a trace function. Such a program counts as correct here; pass@k is of models that do
-not aim at the sandbox. Not so by accident: exit(0), os._exit(0), a `check` of its own, NaN and open
-strings do not pass. It cannot change the outcome of another program.
+Program and tests are one text in one process, so a malicious program can forge its own outcome:
+write "ok" to the descriptor of the report and exit, return objects that equal everything, or skip
+the asserts with a trace function. Such a program counts as correct here; pass@k is meant for models
+that do not attack the sandbox. Accidents do not pass: exit(0), os._exit(0), a `check` of its own,
+NaN, open strings. A program cannot change the outcome of another one.
 """
 
 import importlib
@@ -32,21 +32,21 @@ from data import corpus
 from record import wilson_interval
 from tasks import text
 
-KS = 1, 10, 100  # of pass@k, as far as there are samples
-SECONDS = 3.0  # for a program with its tests, while training
+KS = 1, 10, 100  # k of pass@k, as far as there are enough samples
+SECONDS = 3.0  # time limit of a program with its tests, while training
 
 
 class Problem(NamedTuple):
     name: str
     prompt: str
-    reference: str  # a completion that is right
-    before: str  # of the program that is run; the completion follows
+    reference: str  # a correct completion
+    before: str  # the program's text before the completion
     after: str
     stops: tuple  # texts that end an answer
 
 
 class Programs(text.Prompts):
-    """Problems in rows of one length, of which all after a prompt is the answer."""
+    """Problems in rows of one length; everything after the prompt is the answer."""
 
     samples = 1
 
@@ -98,7 +98,7 @@ class Sampled(Programs):
         return len(self.problems) * self.samples
 
     def __getitem__(self, indices):
-        """Of prompts of one length; nothing is hidden in what is longer than `length`."""
+        """For prompts of equal length; nothing is hidden in rows longer than `length`."""
         ids = np.array([self.ids(self.problem(i)) for i in indices])
         size = ids.shape[1] + self.new_tokens
         if size > self.length:
@@ -119,7 +119,7 @@ class Sampled(Programs):
 
 
 class Requests(text.Prompts):
-    """Instructions that a user types, in the chat template; their answers are not judged."""
+    """Instructions that a user types, in the chat template; answers are not judged."""
 
     def ids(self, problem):
         return corpus.chat(self.encoding, problem, "", corpus.CHARACTERS * self.length)[0]
@@ -142,7 +142,7 @@ class Instructions(text.Text):
 
 
 def load(config):
-    """The data set that data/dream_coder/prepare.py wrote, and HumanEval's problems beside it."""
+    """The data set written by data/dream_coder/prepare.py, with HumanEval's problems beside it."""
     folder = Path(config["data_dir"])
     train, validation, encoding = text.read_corpus(folder)
     problems = read("humaneval", corpus.kept_file(folder, "humaneval.jsonl"))
@@ -151,13 +151,13 @@ def load(config):
 
 
 def read(name, file):
-    """The problems of humaneval or mbpp, from a file in their form or ("") from the hub."""
+    """The problems of humaneval or mbpp, from a file in their format or ("") from the hub."""
     sandbox.report_missing_layers()
     return importlib.import_module(f".{name}", __package__).read(file)
 
 
 def encoding_of(saved):
-    """The tokenizer of the data that a run was trained on. Raises ValueError where it has none."""
+    """The tokenizer of the data that a run was trained on. Raises ValueError if there is none."""
     if saved.config["dataset"] not in ("text", "instructions"):
         raise ValueError(
             f"the run was trained on {saved.config['dataset']}, expected text or instructions"
@@ -168,21 +168,21 @@ def encoding_of(saved):
     if encoding.vocab_size > model.vocab_size or not (
         own_mask or model.mask_token == encoding.mask
     ):
-        raise ValueError(f"{folder} has another vocabulary than the model: prepare it anew")
+        raise ValueError(f"{folder} does not have the model's vocabulary: prepare it again")
     return encoding
 
 
 def cut(answer, problem):
-    """The answer up to the first of the texts that end it."""
+    """The answer up to the first of the problem's stop texts."""
     ends = [answer.find(stop) for stop in problem.stops]
     return answer[: min((end for end in ends if end >= 0), default=None)]
 
 
 def outcomes_of(problems, completions, seconds):
-    """[(kind, detail)] of each problem's program with that completion, run with its tests."""
+    """[(kind, detail)] of running each problem's program, with the completion and its tests."""
     pairs = zip(problems, completions, strict=True)
     texts = [problem.before + completion + problem.after for problem, completion in pairs]
-    outcomes = sandbox.run(texts, None, seconds)  # None: the text alone, to its end
+    outcomes = sandbox.run(texts, None, seconds)  # None: run the text, call no function
     return [(kind_of(outcome), outcome.detail) for outcome in outcomes]
 
 
@@ -193,18 +193,18 @@ def kind_of(outcome):
 
 
 def pass_at_k(n, correct, k):
-    """Unbiased estimate that at least one of k programs is right, given n of which `correct` are.
+    """Unbiased estimate of P(at least one of k programs is correct), from `correct` out of n.
 
-    Chen et al. (arXiv 2107.03374), eq. 1: the share of the subsets of k that hold a right one.
+    Chen et al. (arXiv 2107.03374), eq. 1: the share of subsets of size k with a correct one.
     """
     return 1 - math.comb(n - correct, k) / math.comb(n, k)
 
 
 def summary(records):
-    """pass@k, its 95 % interval over problems, and how many programs ended how.
+    """pass@k, its 95 % interval over problems, and the number of programs of each kind.
 
-    The interval is Wilson's. It treats a problem's score as a toss of a coin; with several samples
-    the score lies between 0 and 1 and varies less, so that the interval is rather too wide.
+    The interval is Wilson's. It treats a problem's score as a coin toss; with several samples the
+    score lies between 0 and 1 and varies less, so the interval is too wide rather than too narrow.
     """
     problems = defaultdict(list)
     for each in records:

@@ -1,10 +1,10 @@
-"""Word problems answered by a number (GSM8K): their files, and the judge of generated programs.
+"""Word problems answered by a number (GSM8K): reading their files, and judging generated programs.
 
-    judge(programs, problems) -> a record each, with a "kind":
+    judge(programs, problems) -> one record each, with a "kind":
 
-"correct", "wrong_number" (also: a text that spells none, a bool, None), or why there is no result:
-"no_function", "syntax_error", "timeout", "exception" (also: a result of another type), "killed".
-Programs run in worker processes (sandbox/), never in this one.
+"correct", "wrong_number" (also for a string that is not a number, a bool, None), or why there is no
+result: "no_function", "syntax_error", "timeout", "exception" (also for a result of another type),
+"killed". Programs run in worker processes (sandbox/), never in this one.
 """
 
 import math
@@ -18,7 +18,7 @@ from data.sources import is_text
 
 FUNCTION = "simple_math_problem"  # as TinyGSM names it
 TOLERANCE = Fraction(1, 1000)
-NUMBER = re.compile(  # what a string may say: $1,234.50, 50 %, -3/4, 1.5e3; short, so always cheap
+NUMBER = re.compile(  # numbers as strings: $1,234.50, 50 %, -3/4, 1.5e3; short, so always cheap
     r"(?:\$\s*)?([-+]?)\s*(?:\$\s*)?(\d{1,3}(?:,\d{3}){1,30}|\d{0,100})(\.\d{0,100})?(e[-+]?\d{1,3})?"
     r"(?:\s*/\s*(\d{1,100}))?\s*%?",
     re.IGNORECASE,
@@ -27,21 +27,21 @@ NUMBER = re.compile(  # what a string may say: $1,234.50, 50 %, -3/4, 1.5e3; sho
 
 class Problem(NamedTuple):
     question: str
-    answer: object  # a number, or a text that `number` reads; None: not known
+    answer: object  # a number, or a string that `number` can read; None: unknown
     code: str | None = None  # a reference program
 
 
 def read_problems(path):
-    """The problems in a file of JSON lines; a textual answer may lead up to `#### NUMBER` (GSM8K).
+    """The problems in a file of JSON lines; an answer may be text ending in `#### NUMBER` (GSM8K).
 
-    Raises FileNotFoundError, or ValueError that names the line.
+    Raises FileNotFoundError, or ValueError naming the line.
     """
     problems = []
     for place, line in enumerate(lines(path), start=1):
         try:
             problems.append(read_problem(parse_json(line)))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {place}: no problem: {brief(error)}") from None
+            raise ValueError(f"{path}, line {place}: not a valid problem: {brief(error)}") from None
     if not problems:
         raise ValueError(f"{path} is empty: expected lines with question and answer")
     return problems
@@ -76,17 +76,17 @@ def kind_of(outcome, answer):
 
 
 def equal(value, answer):
-    """Whether both are numbers that differ by TOLERANCE at most."""
+    """Whether both are numbers that differ by at most TOLERANCE."""
     value, answer = number(value), number(answer)
     return None not in (value, answer) and abs(value - answer) <= TOLERANCE
 
 
 def number(value):
-    """The exact number that a result stands for, None where it stands for none.
+    """The exact number that a result stands for, or None.
 
-    Strings may have separators of thousands, a dollar sign, a percent sign (50 % is 50, as the
-    answers of GSM8K have it) or be a fraction, but no words. A bool is no number, nor are infinity
-    and nan.
+    Strings may have thousands separators, a dollar sign, a percent sign (50 % is 50, as in GSM8K's
+    answers) or be a fraction, but contain no words. A bool is not a number, nor are infinity and
+    nan.
     """
     if isinstance(value, complex) and value.imag == 0:
         value = value.real

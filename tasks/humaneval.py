@@ -1,9 +1,9 @@
 """HumanEval (arXiv 2107.03374): 164 functions to complete, with tests.
 
-As lm-evaluation-harness does for base models: the prompt is the signature and docstring as they
-stand, no examples; the answer ends where a line begins with something that is not of the function
-(STOPS). config/humaneval.py samples as Dream-Coder's published evaluation, which the paper follows
-(section 4.5); that one ends an answer at ``` instead and keeps of it what the function needs.
+As in lm-evaluation-harness for base models: the prompt is the signature and docstring as they are,
+without examples; the answer ends at the first line that cannot belong to the function (STOPS).
+config/humaneval.py samples like Dream-Coder's published evaluation, which the paper follows
+(section 4.5); that one instead ends an answer at ``` and keeps the part that the function needs.
 """
 
 from data import sources
@@ -15,7 +15,7 @@ STOPS = "\nclass", "\ndef", "\n#", "\nif", "\nprint"
 
 
 def read(file):
-    """The problems of the file in HumanEval's form, or of the hub if it is ""."""
+    """The problems of a file in HumanEval's format, or ("") of the hub."""
     rows = sources.read_small(file, FIELDS, HUB)
     sources.unique((row[0] for row in rows), file or HUB)
     return [make_problem(*row) for row in rows]

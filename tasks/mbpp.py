@@ -1,12 +1,12 @@
 """MBPP (arXiv 2108.07732): 500 short tasks, 11 to 510, each with three tests.
 
-As lm-evaluation-harness does for base models: the prompt shows tasks 2, 3 and 4 with their
+As in lm-evaluation-harness for base models: the prompt shows tasks 2, 3 and 4 with their
 solutions, then the task with its tests; the answer ends at `[DONE]`. Two things differ: line ends
-are \\n, where the data has \\r\\n (in the three examples too), and the set-up code of a test
-(task 367) is run, between the program, whose classes it uses, and the tests. config/mbpp.py samples
-as Dream-Coder's published evaluation, which the paper follows (section 4.5); that one asks without
-examples, for the 378 tasks of MBPP+.
-Of the reference solutions, 499 of 500 pass: that of task 123 is right but needs 10 seconds.
+are \\n where the data has \\r\\n (in the three examples too), and the tests' set-up code (task 367)
+is run between the program, whose classes it uses, and the tests. config/mbpp.py samples like
+Dream-Coder's published evaluation, which the paper follows (section 4.5); that one prompts without
+examples, on the 378 tasks of MBPP+.
+499 of the 500 reference solutions pass: that of task 123 is correct but needs 10 seconds.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ STOPS = ("[DONE]",)
 
 
 def read(file):
-    """The problems 11 to 510 of the file in MBPP's form, or of the hub."""
+    """The problems 11 to 510 of a file in MBPP's format, or ("") of the hub."""
     rows = sources.read_small(file, FIELDS, HUB, "full", ("prompt", "test"))
     sources.unique((row[0] for row in rows), file or HUB)
     tasks = {row[0]: Task(*map(unix, row[1:])) for row in rows}
@@ -45,7 +45,7 @@ def read(file):
 
 
 def unix(text):
-    """Line ends are \\n in the text, or in each of a list of texts."""
+    """A text, or each of a list of texts, with \\n as line ends."""
     if isinstance(text, list):
         return [unix(each) for each in text]
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,20 +1,20 @@
 """Own text as a task: prompts with responses, or documents without prompts (text8 too).
 
-A folder that data/jsonl/prepare.py or data/text8/prepare.py wrote says which of both it is. With
-prompts, a row is prompt, newline, response, end, end, ...; all after the prompt is trained on, and
-the held-out prompts are the problems. Without, a row is full, and the one problem is to write a row
-from nothing; the bound on the likelihood is shown in bits per character, too (eval.py --nelbo).
+The folder, written by data/jsonl/prepare.py or data/text8/prepare.py, says which it is. With
+prompts, a row is prompt, newline, response, end, end, ...; everything after the prompt is trained
+on, and the held-out prompts are the problems. Without, rows are full, and the only problem is to
+write a row from scratch; the likelihood bound is also in bits per character (eval.py --nelbo).
 
-Evaluation is the validation loss, and where `eval_judge` asks for it the share of held-out prompts
-whose responses are right: `exact`, equal to the held-out response but for white space around it, or
-by a file of one function that a user writes:
+Evaluation is the validation loss and, if `eval_judge` is set, the share of held-out prompts with a
+correct response: `exact`, equal to the held-out response up to surrounding white space, or by a
+user's file with one function:
 
     def judge(prompt, response, answer):    # texts; answer: the held-out response
         return response.split()[-1:] == answer.split()[-1:]    # or a word that says why not
 
-True counts as solved; False is "wrong", another word is shown in its place. The file is run in this
-process, when a run is started or evaluated. It is tried at once on a held-out answer; where it
-raises later, the response counts as "judge_failed", with file and line.
+True counts as solved; False is reported as "wrong", a word as itself. The file runs in this
+process, when a run is started or evaluated. It is first tried on a held-out answer; if it raises
+later, the response counts as "judge_failed", with file and line.
 """
 
 import functools
@@ -30,7 +30,7 @@ from tasks import Task, text
 
 
 class Item(NamedTuple):
-    """A problem: what is given, and what followed it in the data, None where it is not known."""
+    """A problem: what is given, and what followed it in the data (None = unknown)."""
 
     prompt: str
     answer: str | None
@@ -38,7 +38,7 @@ class Item(NamedTuple):
 
 
 class Responses(text.Prompts):
-    """Prompts to respond to, judged by judge(prompt, response, answer); None: not judged."""
+    """Prompts to respond to, judged by judge(prompt, response, answer); None = not judged."""
 
     def __init__(self, problems, encoding, length, judge=None):
         super().__init__(problems, encoding, length)
@@ -71,10 +71,10 @@ class Responses(text.Prompts):
 
 
 class Documents(Responses):
-    """The beginnings of texts, which may be empty; all that follows is to be written."""
+    """The beginnings of texts, possibly empty; everything after them is to be written."""
 
     def pieces(self, tokens, seen=None):
-        """A document's end is a blank line, what is not seen yet a box for each token."""
+        """A document's end is shown as a blank line, each token not yet seen as a box."""
         seen = np.ones(len(tokens), bool) if seen is None else seen
         ends = seen & (np.asarray(tokens) == self.encoding.end)
         pieces = self.all_pieces(tokens, seen)
@@ -82,7 +82,7 @@ class Documents(Responses):
 
 
 class OwnText(Task):
-    """Training and validation examples of a folder, and what can be asked of a model of them."""
+    """Training and validation examples of a folder, and problems made from them."""
 
     def __init__(self, folder, judge, most):
         self.folder = folder
@@ -99,18 +99,18 @@ class OwnText(Task):
         return self.held_out(self.judge, self.most)
 
     def padding(self, x0):
-        """What follows the first end in rows x0 (n, L), bool; packed rows have none."""
+        """Tokens after the first end in rows x0 (n, L), bool; packed rows have no padding."""
         if self.packed:
             return super().padding(x0)
         return (x0 == self.encoding.end).cumsum(1) > 1
 
     def held_out(self, judge, most=None):
-        """The prompts of the validation examples, or the empty one."""
+        """The prompts of the validation examples, or the empty prompt."""
         if self.packed:
             if judge:
                 raise ValueError(
                     f"eval_judge {judge!r}: {self.folder} holds text without prompts, which is "
-                    'evaluated by its loss: expected ""'
+                    'evaluated by its loss only: expected ""'
                 )
             return self.prompts([""])
         rows = range(len(self.validation))[:most]
@@ -138,11 +138,11 @@ class OwnText(Task):
     def problems(self, name, file):
         """The held-out prompts judged by `name`: exact, or a FILE.py."""
         if file or not name:
-            raise ValueError("own text has its held-out prompts alone: expected no --file")
+            raise ValueError("own text has only its held-out prompts: expected no --file")
         return self.held_out(name)
 
     def examples(self, name):
-        """Those of another split of the folder, for their likelihood."""
+        """The examples of another split of the folder, for their likelihood."""
         return corpus.Examples(self.folder, name)
 
 
@@ -152,7 +152,7 @@ def load(config):
 
 
 def folder_of(config):
-    """The folder of a run's data; generates the text of word problems if none is given."""
+    """The folder of a run's data; generates the text of word problems if there is none."""
     if config["data_dir"]:
         return Path(config["data_dir"])
     from data.text8.generated import make_once
@@ -163,24 +163,24 @@ def folder_of(config):
 def read_corpus(folder):
     """Training and validation examples and the tokenizer of a folder.
 
-    Raises FileNotFoundError or ValueError for a folder that is none, or has no examples.
+    Raises FileNotFoundError or ValueError for an invalid folder, or one without examples.
     """
     splits = {name: corpus.Examples(folder, name) for name in ("train", "val")}
     for name, examples in splits.items():
         if not len(examples):
             raise ValueError(
                 f"{folder} has no rows in {name}: prepare more text, shorter rows (--length), or "
-                "another --val"
+                "use another --val"
             )
     return *splits.values(), corpus.load_tokenizer(folder)
 
 
 # -- judges ----------------------------------------------------------------------------------------
 def find_judge(name, item):
-    """decide(prompt, response, answer) -> kind and detail, of `exact` or a FILE.py.
+    """decide(prompt, response, answer) -> kind and detail, for `exact` or a FILE.py.
 
-    It is tried on an Item. Raises ValueError where there is no such file, no function `judge` in
-    it, or it fails.
+    It is tried on an Item. Raises ValueError if there is no such file, if it has no function
+    `judge`, or if that fails.
     """
     if name == "exact":
         return exact
@@ -194,7 +194,7 @@ def find_judge(name, item):
         kind, detail = decided(judge, name, prompt, response, answer)
         if kind == "judge_failed" and not failed:
             failed.append(detail)
-            say(f"a response counts as not solved, since {detail} (said once)")
+            say(f"a response counts as not solved, since {detail} (shown only once)")
         return kind, detail
 
     return decide
@@ -229,5 +229,5 @@ def read_judge(file):
     except configurator.ConfigError as error:
         raise ValueError(f"eval_judge: {error}") from None
     if not callable(found):
-        raise ValueError(f"eval_judge {file!r}: it has no function judge; {expected}")
+        raise ValueError(f"eval_judge {file!r}: the file has no function judge; {expected}")
     return found

@@ -1,10 +1,10 @@
 """Text as a task: a question, which is the prompt, and a program that answers it.
 
-A row is question, newline, program, end of text, then end of text up to the full length; all that
-follows the prompt is trained on (paper, section 4.2). A folder holds a data set: token files
-(data/corpus.py), and the questions of the test set in `test.jsonl`, one object a line: question,
-answer, and the reference program `code` where there is one. A question counts as solved if the
-generated program returns the right number (tasks/gsm8k.py).
+A row is question, newline, program, end of text, then end of text up to the full length; everything
+after the prompt is trained on (paper, section 4.2). A folder holds a data set: token files
+(data/corpus.py), and the questions of the test set in `test.jsonl`, one object per line: question,
+answer, and the reference program `code` if there is one. A question counts as solved if the
+generated program returns the correct number (tasks/gsm8k.py).
 """
 
 import functools
@@ -20,10 +20,10 @@ from tasks import Problems, gsm8k
 
 
 class Prompts(Problems):
-    """Prompts of rows of `length` tokens; all that follows is to be generated.
+    """Prompts of rows of `length` tokens; everything after them is to be generated.
 
-    A subclass says what the prompt of a problem is (`ids`) and judges texts (`judge_texts`). For
-    what leaves no room for an answer nothing is generated: its kind is "too_long".
+    A subclass defines the prompt of a problem (`ids`) and judges texts (`judge_texts`). If a prompt
+    leaves no room for an answer, nothing is generated: its kind is "too_long".
     """
 
     def __init__(self, problems, encoding, length):
@@ -46,7 +46,7 @@ class Prompts(Problems):
         return x, hidden
 
     def encode(self, text):
-        """Ids of the text; of one that is too long anyway, those of its beginning."""
+        """Ids of the text; of its beginning only, if it is too long anyway."""
         return self.encoding.encode(text[: corpus.CHARACTERS * self.length])
 
     def judge(self, tokens, indices):
@@ -59,13 +59,13 @@ class Prompts(Problems):
         return [r if fits else r | long for r, fits in zip(records, room, strict=True)]
 
     def pieces(self, tokens, seen=None):
-        """Of a row up to the end, with a box for each token that is not seen yet."""
+        """The pieces of a row up to its end, with a box for each token not yet seen."""
         seen = np.ones(len(tokens), bool) if seen is None else seen
         ends = np.flatnonzero(seen & (np.asarray(tokens) == self.encoding.end))
         return self.all_pieces(tokens, seen)[: ends[0] if len(ends) else None]
 
     def all_pieces(self, tokens, seen):
-        """Of a whole row."""
+        """The pieces of a whole row."""
         texts = [
             self.encoding.decode_each(ids) if now else ["\N{LIGHT SHADE}"] * len(ids)
             for now, ids in neighbours(tokens, seen)
@@ -92,13 +92,13 @@ class Questions(Prompts):
         kind, value = record["kind"], record["value"]
         if kind not in ("correct", "wrong_number"):
             return f"# {record['detail'] or kind.replace('_', ' ')}"
-        if record["answer"] is None:  # not known: a question that a user typed
+        if record["answer"] is None:  # unknown: a question that a user typed
             return f"# returned {value}"
         return f"# {kind.replace('_', ' ')} {value}"
 
 
 def neighbours(tokens, seen):
-    """(seen, ids) of neighbours that are alike in seen."""
+    """(seen, ids) for each run of tokens with equal `seen`."""
     pairs = zip(seen.tolist(), tokens.tolist(), strict=True)
     for now, group in itertools.groupby(pairs, key=lambda pair: pair[0]):
         yield now, [token for _, token in group]
@@ -107,7 +107,7 @@ def neighbours(tokens, seen):
 def answer_text(encoding, ids):
     """The text of generated ids up to the first end of an answer.
 
-    A pretrained model may have ids beyond those of the tokenizer: they show as its last one.
+    A pretrained model may have ids beyond the tokenizer's: they are shown as its last one.
     """
     ids = itertools.takewhile(lambda i: i not in encoding.ends, ids)
     return encoding.decode(min(i, encoding.vocab_size - 1) for i in ids)
@@ -135,11 +135,11 @@ class Text(NamedTuple):
         return self.encoding.mask
 
     def padding(self, x0):
-        """What follows the first end of text in rows x0 (n, L), bool."""
+        """Tokens after the first end of text in rows x0 (n, L), bool."""
         return (x0 == self.encoding.end).cumsum(1) > 1
 
     def problems(self, name, file):
-        """The questions in a file, or of a set of the folder: transfer, to unseen templates."""
+        """The questions in a file, or of the folder's set transfer (unseen templates)."""
         if not file and name != "transfer":
             raise ValueError(f"problems {name!r}: expected transfer, humaneval, mbpp, or --file")
         path = file or corpus.kept_file(self.folder, f"{name}.jsonl")
@@ -161,9 +161,9 @@ def load(config):
 
 
 def read_corpus(folder):
-    """Training and validation examples and the tokenizer of a folder; says what the sandbox lacks.
+    """Training and validation examples and the tokenizer of a folder; reports sandbox gaps.
 
-    Raises FileNotFoundError or ValueError for a folder that is none.
+    Raises FileNotFoundError or ValueError for an invalid folder.
     """
     train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
     if not len(validation):
@@ -178,6 +178,6 @@ def folder_of(config):
     """The folder of a run's data; generates the word problems if they do not exist yet."""
     if config["data_dir"]:
         return Path(config["data_dir"])
-    from data.wordproblems.prepare import make_once  # 1,500 lines that prepared text can do without
+    from data.wordproblems.prepare import make_once  # 1,500 lines that prepared text does not need
 
     return make_once(config["train_examples"], config["templates"], config["text_length"])

@@ -179,7 +179,7 @@ def test_prompts_are_read_as_written():
     assert parse("123+45", 4).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
     assert parse(" 9 + 0001 = ", 4).tolist() == [[9, 0, 0, 0], [1, 0, 0, 0]]
     for text in ("12", "1+2+3", "-1+2", "12345+1", "a+b", "1.5+2", "\u0661+2", ""):
-        with pytest.raises(ValueError, match="two numbers of 4 digits at most"):
+        with pytest.raises(ValueError, match="at most 4 digits each"):
             parse(text, 4)
 
 

@@ -195,7 +195,7 @@ def test_what_is_finished_is_printed_before_a_part_fails(tiny, capsys):
 def test_a_process_that_fails_is_told_and_none_is_left(apart):
     with bench.Alone(bench.Trainer, setting(SUDOKU)) as trainer:
         assert len(trainer.ask("steps", 2)[0]) == 2
-        with pytest.raises(RuntimeError, match="what measures has ended"):
+        with pytest.raises(RuntimeError, match="the measuring process has died"):
             trainer.ask("steps", "two")
     assert trainer.process.exitcode is not None
 

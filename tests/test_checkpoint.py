@@ -31,7 +31,7 @@ def test_a_changed_byte_is_noticed_or_changes_nothing(trained, tmp_path):
         try:
             assert same(load(tmp_path / "one.pt"), whole), f"byte {place}"
         except ValueError as error:
-            assert "one.pt is damaged or no checkpoint" in str(error)
+            assert "one.pt is damaged or not a checkpoint" in str(error)
             noticed += 1
     assert noticed > 100
 
@@ -41,7 +41,7 @@ def test_a_torn_checkpoint_is_named(share, trained, tmp_path):
     data = (trained / "checkpoint.pt").read_bytes()
     (tmp_path / "torn.pt").write_bytes(data[: int(share * len(data))])
     with pytest.raises(
-        ValueError, match=r"torn.pt is damaged or no checkpoint \(\w+\): use a copy"
+        ValueError, match=r"torn.pt is damaged or not a checkpoint \(\w+\): use a copy"
     ):
         load(tmp_path / "torn.pt")
 
@@ -49,7 +49,7 @@ def test_a_torn_checkpoint_is_named(share, trained, tmp_path):
 def test_an_archive_that_unpacks_to_more_than_it_is_is_not_unpacked(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(1 << 24))
-    with pytest.raises(ValueError, match="does not compress"):
+    with pytest.raises(ValueError, match="it is compressed"):
         load(tmp_path / "bomb.pt")
 
 
@@ -81,7 +81,7 @@ FORMS = {
     "negative": (lambda state: state.update(iteration=-1), "must not be negative"),
     "expanded": (
         change_weight(lambda w: w[:1, :1].expand(99999, 99999)),
-        "one number stands for many",
+        "share memory within a tensor",
     ),
     "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
@@ -124,17 +124,17 @@ def test_a_saved_configuration_that_no_run_has_is_one_line(name, trained, tmp_pa
 
 
 RESUMED = {
-    "optimizer": (lambda state: state.update(optimizer={}), "parts of another form"),
+    "optimizer": (lambda state: state.update(optimizer={}), "parts of the wrong form"),
     "no ranks": (lambda state: state.update(ranks=3), "ranks or init_from"),
-    "ranks": (lambda state: state.update(ranks=[{}]), "parts of another form"),
-    "stream": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of another form"),
+    "ranks": (lambda state: state.update(ranks=[{}]), "parts of the wrong form"),
+    "stream": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of the wrong form"),
     "nothing but weights": (
         lambda state: state.pop("optimizer"),
-        "has no optimizer: it holds weights alone",
+        "has no optimizer: it holds only weights",
     ),
     "moments": (
         lambda state: state["optimizer"]["state"][0].update(exp_avg=torch.zeros(3)),
-        "parts of another form",
+        "parts of the wrong form",
     ),
     "setting": (lambda state: state["config"].pop("tau"), "tau None -> 0.9"),
 }
@@ -163,7 +163,7 @@ def test_a_run_is_not_resumed_from_parts_of_another_form(name, trained, tmp_path
     ],
 )
 def test_nothing_is_saved_that_is_not_finite(flags, tmp_path):
-    with pytest.raises(SystemExit, match=r"(nan|not finite).* at iteration .* is whole: .*--lr"):
+    with pytest.raises(SystemExit, match=r"(nan|not finite).* at iteration .* is intact: .*--lr"):
         train(tmp_path, "--lr=1e9", "--warmup=0", "--max_iters=40", *flags)
     for file in tmp_path.rglob("*.pt"):
         load(file)
@@ -204,7 +204,7 @@ def test_a_full_disk_costs_one_line_if_room_is_made(tmp_path, monkeypatch, capsy
     train(tmp_path / "full", *SAVES)
     said = capsys.readouterr().err
     assert said.count("No space left on device") == 1
-    assert "checkpoint.pt of iteration 4 is whole, the run goes on" in said
+    assert "checkpoint.pt of iteration 4 is intact, the run continues" in said
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "full")))
     assert len(list((tmp_path / "full").iterdir())) == 2
 
@@ -212,7 +212,7 @@ def test_a_full_disk_costs_one_line_if_room_is_made(tmp_path, monkeypatch, capsy
 def test_a_disk_that_stays_full_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "save", failing(range(3, 99)))
     monkeypatch.setattr(checkpoint.Keeper, "TRIES", 1)
-    with pytest.raises(SystemExit, match=r"iteration 20 are lost; .*pt of iteration 8 is whole"):
+    with pytest.raises(SystemExit, match=r"iteration 20 are lost; .*pt of iteration 8 is intact"):
         train(tmp_path, *SAVES)
     assert load(tmp_path / "checkpoint.pt")["iteration"] == 8
     assert {file.name for file in tmp_path.iterdir()} == {"checkpoint.pt", "metrics.jsonl"}
@@ -251,7 +251,7 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
         log.write({"iter": 3})
         log.close()
     assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
-    assert "its lines wait for the next one" in capsys.readouterr().err
+    assert "will retry at the next line" in capsys.readouterr().err
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
@@ -318,7 +318,7 @@ def test_continue_is_resume_where_nothing_has_changed(trained, tmp_path):
 
 
 def test_continue_without_a_checkpoint_starts_a_run(trained, tmp_path):
-    assert "yet: a new run starts" in train(tmp_path, "--init_from=continue")
+    assert "yet: starting a new run" in train(tmp_path, "--init_from=continue")
     assert same(*(load(run / "checkpoint.pt") for run in (trained, tmp_path)))
 
 
@@ -338,7 +338,7 @@ def test_other_processes_continue_with_other_settings(method, tmp_path):
         assert saved["iteration"] == iterations and len(saved["ranks"]) == processes
         assert saved["optimizer"]["state"][0]["step"] == iterations
         if before:
-            assert f"going on at iteration {before['iteration']} with changes: " in said
+            assert f"continuing at iteration {before['iteration']} with changes: " in said
             last = metrics(tmp_path)[-1]
             assert not same(saved["model"], weights[-1])
         weights.append(saved["model"])
@@ -372,7 +372,7 @@ def test_a_rate_that_explodes_leaves_a_checkpoint_to_go_on_from(trained, tmp_pat
     """Weights that are finite, but whose loss is not, do not replace it."""
     shutil.copytree(trained, tmp_path / "run")
     flags = ["--init_from=continue", "--checkpoint_interval=1"]
-    with pytest.raises(SystemExit, match="of iteration 20 is whole"):
+    with pytest.raises(SystemExit, match="of iteration 20 is intact"):
         train(tmp_path / "run", *flags, "--max_iters=1000", "--compile=False", "--lr=1e30")
     train(tmp_path / "run", *flags, "--max_iters=24", "--lr=1e-4")
     assert load(tmp_path / "run/checkpoint.pt")["iteration"] == 24

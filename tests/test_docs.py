@@ -21,8 +21,9 @@ def names_in(path):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
-            found |= {f"{node.name}.{part.name}" for part in getattr(node, "body", [])
-                      if isinstance(node, ast.ClassDef) and isinstance(part, ast.FunctionDef)}  # fmt: skip
+        if isinstance(node, ast.ClassDef):
+            methods = (part for part in node.body if isinstance(part, ast.FunctionDef))
+            found |= {f"{node.name}.{method.name}" for method in methods}
     return found
 
 

@@ -146,7 +146,7 @@ def test_every_row_is_where_it_belongs(run, capsys):
     assert header["dropped"] == dropped
     special = {"kind": "dream", "vocab_size": 721, "end": 300, "mask": 323}
     assert header["tokenizer"] == special | {"checksum": load(prepare.tokenizer).checksum}
-    assert "200 examples are all there are, of the 10,000" in capsys.readouterr().out
+    assert "there are only 200 examples; 10,000 were asked for" in capsys.readouterr().out
 
 
 def test_mix_is_seeded_and_stops_at_the_limit(run, tmp_path):
@@ -182,7 +182,7 @@ def test_files_of_ones_own(run, tmp_path):
     own = write_lines(tmp_path / "own.jsonl", [{"task": f"T{i}", "program": "x"} for i in range(9)])
     folder = run(source=str(own), question="task", answer="program")
     assert len(both(folder)) == 9
-    with pytest.raises(ValueError, match="has the fields program, task; known are: instruction, "):
+    with pytest.raises(ValueError, match="has the fields program, task; known sets: instruction, "):
         run(source=str(own), out=str(tmp_path / "second"))
     with pytest.raises(ValueError, match=r"own.jsonl has no field 'code', but program, task"):
         run(source=str(own), question="task", answer="code", out=str(tmp_path / "second"))

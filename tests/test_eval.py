@@ -170,8 +170,8 @@ def test_the_checksum_tells_weights_apart():
         (["--tau=0.9", "--tau_entropy=0.1"], "give one of them"),
         (["--tau=[]"], "an empty grid"),
         (["--out_dir=nowhere"], "no checkpoint"),
-        (["--reference"], "without reference solutions"),
-        (["--problems=transfer"], "give --file"),
+        (["--reference"], "no reference solutions"),
+        (["--problems=transfer"], "use --file"),
         (["--problems=humaneval", "--file=p.csv"], "expected text or instructions"),
         (["--file=p.csv"], "p.csv, line 3: puzzle: no blank"),
         (["--file=nowhere.txt"], "nowhere.txt"),
@@ -193,11 +193,11 @@ def test_a_damaged_table_is_named(run):
 @pytest.mark.parametrize(
     "change, wrong",
     [
-        ({"index": 99}, "problem 99 is none of those"),
-        ({}, "problem 0 twice"),
+        ({"index": 99}, "problem 99 is not one of those"),
+        ({}, "problem 0 occurs twice"),
         ({"index": -1}, "index: expected a whole number"),
-        ({"kind": None}, "kind: expected a text"),
-        ({"id": None}, "id: expected a text"),
+        ({"kind": None}, "kind: expected a string"),
+        ({"id": None}, "id: expected a string"),
     ],
 )
 def test_records_that_are_not_of_these_problems_do_not_count(change, wrong, run):

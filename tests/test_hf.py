@@ -96,7 +96,7 @@ def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, t
     args = hf.read_shape(tmp_path / "folder") | {"length": 16}
     assert not args["causal"] and not args["shifted"]
     assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
-    with pytest.raises(SystemExit, match="is there already"):
+    with pytest.raises(SystemExit, match="already exists"):
         run_script(
             "pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}"
         )

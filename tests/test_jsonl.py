@@ -262,7 +262,7 @@ def test_as_a_command(files, tmp_path):
     done = subprocess.run([*line, *flags], cwd=files, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "dropped: 4 unusable" in done.stdout, done.stderr
     failed = subprocess.run([*line, *flags], cwd=files, capture_output=True, text=True, timeout=60)
-    assert failed.returncode == 1 and "remove it to write it anew" in failed.stderr
+    assert failed.returncode == 1 and "remove it to write it again" in failed.stderr
     assert "Traceback" not in failed.stderr
 
 
@@ -307,10 +307,10 @@ def test_a_tokenizer_of_hugging_face(call, files, library_file):
 
 def test_what_is_no_tokenizer(tmp_path):
     (tmp_path / "a.json").write_text('{"model": 3}')
-    with pytest.raises(ValueError, match=r"no tokenizer\.json that can be read"):
+    with pytest.raises(ValueError, match=r"not a readable tokenizer\.json"):
         vocabularies.find(tmp_path / "a.json")
     (tmp_path / "b.json").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"b\.json: no UTF-8 text"):
+    with pytest.raises(ValueError, match=r"b\.json: not UTF-8 text"):
         vocabularies.find(tmp_path / "b.json")
 
 
@@ -368,7 +368,7 @@ def test_the_loss_alone_where_nothing_judges(runs):
     for name in ("pairs", "packed"):
         last = metrics(runs / name)[-1]
         assert last["accuracy"] == {} and last["examples"] == 0 and 0 < last["val_loss"] < 9
-        with pytest.raises(SystemExit, match="nothing says which texts of this run are right"):
+        with pytest.raises(SystemExit, match="this run's texts have no judge"):
             evaluate(runs / name)
 
 
@@ -459,8 +459,8 @@ def test_a_judge_of_ones_own(judge, capsys):
 @pytest.mark.parametrize(
     "body, message",
     [
-        ("def check(): pass", "it has no function judge; expected exact, or a file"),
-        ("judge = 3", "it has no function judge"),
+        ("def check(): pass", "the file has no function judge; expected exact, or a file"),
+        ("judge = 3", "the file has no function judge"),
         ("import nothing_there", r"judge.py, line 1: ModuleNotFoundError"),
         ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
@@ -486,7 +486,7 @@ def test_a_judged_run(pairs, packed, tmp_path):
     for words, more in (
         ("no such file; expected exact", flags),
         ("holds text without prompts", [*TINY, f"--data_dir={packed}"]),
-        ("goes with dataset own_text", ["--dataset=sudoku"]),
+        ("needs dataset own_text", ["--dataset=sudoku"]),
     ):
         with pytest.raises(SystemExit, match=words):
             train(tmp_path / "other", *more, f"--eval_judge={tmp_path}/judge.py")

@@ -201,7 +201,7 @@ def test_parameters_of_the_7b_shape():
         (["--init_from=hf:nowhere"], "nowhere: no such folder"),
         (["--init_from=scratch"], "expected init_from hf:FOLDER"),
         (["--ema=0.99"], "expected --ema=0 --keep_every=0"),
-        (["--dataset=sudoku"], "goes with text"),
+        (["--dataset=sudoku"], "needs a text dataset"),
         (["--lora_rank=-1"], "lora_rank -1"),
     ],
 )

@@ -245,7 +245,7 @@ def test_curves_and_crossings_against_seconds(write, tmp_path, four):
     assert reached["method=puma (1 seed)"] == ["0.8000", "20", "10"]  # 0.4 at iteration 80
     assert reached["top_k accuracy"][2] == "seconds of training to 0.4"
     assert ratios["method=puma, pairs: 1"] == ["2.00", "1.00", "+0.0"]
-    with pytest.raises(SystemExit, match="does not say epoch at 0"):
+    with pytest.raises(SystemExit, match="has no epoch at 0"):
         comparison.curve(runs[0], "top_k", "epoch")
     command = [sys.executable, "-m", "studies.plot", f"--runs={tmp_path}/puma-*"]
     command += ["--axis=seconds", f"--out={tmp_path}/a.png"]
@@ -542,7 +542,7 @@ def test_torch_is_not_loaded():
         (["--runs=OUT/puma-1", "--figure=ratio"], "--against"),
         (
             ["--runs=OUT/puma-1", "--figure=ratio", "--against=clues", "--metric=val_loss"],
-            "is of accuracies",
+            "compares accuracies",
         ),
         (
             ["--runs=OUT/puma-1", "--figure=ratio", "--against=clue"],
@@ -573,7 +573,7 @@ ROW = {"iteration": 5, "one_away": 1.0, "loss_far": 2.0, "by_hidden": [[1, 10, 1
     [
         ("nelbo", "nelbo", [], "expected an object"),
         ("nelbo", "nelbo", {"per_token": "x"}, "per_token: expected a number"),
-        ("policies", "eval", [], "nothing is in it"),
+        ("policies", "eval", [], "it is empty"),
         ("policies", "eval", [{"policy": "top_k"}], "0: no 'reveal'"),
         ("distance", "trajectories", {"iterations": [1]}, "has no d_abs"),
         (

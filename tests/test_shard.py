@@ -104,7 +104,7 @@ def test_one_process_evaluates_a_sharded_run_and_goes_on_with_it(sharded):
 @pytest.mark.parametrize("flag", ["--muon=True", "--compile=True", "--lora_rank=2"])
 def test_what_a_sharded_run_cannot_have_is_refused(flag, tmp_path):
     named = flag[2:].split("=")[0]
-    with pytest.raises(SystemExit, match=f"shard does not go with {named}"):
+    with pytest.raises(SystemExit, match=f"shard cannot be used with {named}"):
         train(tmp_path, "--shard=True", flag)
 
 

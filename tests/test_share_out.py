@@ -198,7 +198,7 @@ def test_chains_of_other_examples_are_refused():
     data = Arrays(other, np.zeros(24))
     taker = ProgressiveUnmasking(ExampleQueue(data, 4), MASK, torch.Generator(), 6, buffer=1)
     for take in (taker.load_state_dict, lambda state: taker.share_out([state])):
-        with pytest.raises(ValueError, match="chains are not of these training examples: they dif"):
+        with pytest.raises(ValueError, match="are not from this training set: the rows differ"):
             take(state)
         with pytest.raises(ValueError, match=f"expected numbers of {N} training examples"):
             take(state | {"number": state["number"] + N})

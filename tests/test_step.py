@@ -298,5 +298,5 @@ def test_a_recorded_step_is_the_eager_one(settings):
 def test_what_a_graph_cannot_hold_is_refused(settings, what, monkeypatch):
     for name, value in (settings | {"cuda_graph": True}).items():
         monkeypatch.setattr(train, name, value)
-    with pytest.raises(ValueError, match=f"cuda_graph does not go with {what}"):
+    with pytest.raises(ValueError, match=f"cuda_graph cannot be used with {what}"):
         train.check()

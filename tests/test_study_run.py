@@ -229,7 +229,7 @@ def test_sigterm_stops_the_trainings_and_a_later_call_goes_on(execute):
         capture_output=True, text=True, env=env, timeout=20,
     )  # fmt: skip
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert done.stderr.endswith("stopped: the same command goes on from there\n")
+    assert done.stderr.endswith("stopped: the same command resumes from there\n")
     assert [out_of(call) for event, *call in recorded() if event == "begin"] == ["puma_1", "puma_2"]
     assert not Path("out/runs/sudoku_mini/mdm_1").exists()
     calls, error = execute("sudoku_mini", jobs=1)
@@ -352,13 +352,16 @@ def test_without_a_study_all_are_listed(execute, capsys):
 
 
 def test_an_archive_gives_the_runs_of_a_study(monkeypatch, tmp_path):
-    """In the order of the table, seeds by number; without those from which others start."""
+    """In the order of the table, of the seeds alone; without those from which others start."""
     names = "puma_10", "puma_2", "puma_k3_1", "mdm_1", "ar_1", "ar_to_puma_1"
     file = tmp_path / "all.zip"
     records.write(file, {f"{name}/metrics.jsonl": b"" for name in names})
     monkeypatch.setattr(run, "archive", str(file))
+    monkeypatch.setattr(run, "seeds", [1, 2, 10])
     study = {"ar": "", "ar_to_puma": "--init_from={ar}", "mdm": "", "puma": ""}
     expected = [f"{file}/{name}" for name in ("ar_to_puma_1", "mdm_1", "puma_2", "puma_10")]
     assert run.archived_runs(study) == expected
+    monkeypatch.setattr(run, "seeds", [2, 3])
+    assert run.archived_runs(study) == [f"{file}/puma_2"]
     with pytest.raises(SystemExit, match="has no run of the study"):
         run.archived_runs({"other": ""})

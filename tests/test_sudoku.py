@@ -416,7 +416,7 @@ def test_csv_faults_name_the_line(tmp_path, row, message, monkeypatch):
 
 def test_wrong_files(tmp_path):
     path = write_table(tmp_path / "a.csv", "quizzes,answers", [(PUZZLE, SOLUTION)])
-    with pytest.raises(ValueError, match="puzzle and solution, or question, answer, rating, it"):
+    with pytest.raises(ValueError, match="solution, or question, answer, rating, but it is"):
         read_all(path, BOX)
     path = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
     with pytest.raises(ValueError, match="no difficulty or rating column"):
@@ -828,7 +828,7 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal, form):
 def test_a_file_of_another_box_is_refused(tmp_path, prepared):
     path = prepared(box=(2, 3), count=200)
     assert len(sudoku.Sudoku.from_file(path, (2, 3), 3).test) == 3
-    with pytest.raises(ValueError, match=r"a\.npy is not of puzzles with box \(3, 2\), but \[2, 3"):
+    with pytest.raises(ValueError, match=r"a\.npy holds puzzles with box \[2, 3\], not \(3"):
         sudoku.Sudoku.from_file(path, (3, 2), 3)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file"):
         sudoku.Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3)

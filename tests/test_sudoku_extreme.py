@@ -145,7 +145,7 @@ def test_headers_that_are_refused(tmp_path, header):
     path = write_rows(tmp_path / "a.csv", [row[1:] for row in rows_of(0, 3, 1)], header.split(","))
     with pytest.raises(
         ValueError,
-        match=r"a\.csv: the header must name puzzle and solution, or question, answer, rating, it",
+        match=r"a\.csv: the header must name puzzle and solution, or question, answer, rating, but",
     ):
         [*readers.read(path, BOX)]
 
@@ -195,7 +195,7 @@ def test_damaged_ratings_are_refused(tmp_path, published):
     for content in damaged:
         assert content != whole
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=r"extreme\.test\.npy.* no checksum behind its array"):
+        with pytest.raises(ValueError, match=r"extreme\.test\.npy.* no checksum after its array"):
             sudoku.Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
     path.write_bytes(whole)
     sudoku.Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)

@@ -106,7 +106,7 @@ def test_problems_of_gsm8k_and_others_are_read(tmp_path):
     assert gsm8k.read_problems(file) == [("Q", "1,007", None), ("Q", 5.5, "x")]
     for bad in ("{", '{"question": "Q"}', '{"question": "Q", "answer": "none"}', "[1]", "7"):
         file.write_text(json.dumps(rows[0]) + "\n" + bad)
-        with pytest.raises(ValueError, match="line 2: no problem"):
+        with pytest.raises(ValueError, match="line 2: not a valid problem"):
             gsm8k.read_problems(file)
 
 
@@ -119,11 +119,11 @@ def test_problems_of_gsm8k_and_others_are_read(tmp_path):
         (b'{"question": "Q", "answer": [1]}', "answer a number"),
         (b'{"question": "Q", "answer": NaN}', "answer a number"),
         (b'{"question": "Q", "answer": 1, "code": 7}', "code must be text"),
-        (b'{"question": "Q", "answer": ' + b"1" * 5000 + b"}", "no problem"),
-        (b'{"question": "\xff", "answer": 1}', "no UTF-8 text"),
-        (b"\x00\x01\xff", "no UTF-8 text"),
+        (b'{"question": "Q", "answer": ' + b"1" * 5000 + b"}", "not a valid problem"),
+        (b'{"question": "\xff", "answer": 1}', "not UTF-8 text"),
+        (b"\x00\x01\xff", "not UTF-8 text"),
         (b"[" * 100_000, "nested too deeply"),
-        (b"", "no problem"),
+        (b"", "not a valid problem"),
     ],
 )
 def test_lines_that_are_no_problem(tmp_path, line, message):

@@ -207,5 +207,5 @@ def test_download_once_and_verified(tmp_path, monkeypatch, small, ranks):
     hub.unlink()
     assert tokenizer.download(tmp_path / "cache") == path
     path.write_text("damaged")
-    with pytest.raises(OSError, match=r"cannot download .*by hand, a \.tiktoken file"):
+    with pytest.raises(OSError, match=r"cannot download .*instead supply a \.tiktoken file"):
         tokenizer.download(tmp_path / "cache")

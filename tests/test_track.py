@@ -70,7 +70,7 @@ def test_a_failure_is_said_once_and_the_run_goes_on(where, fake, tmp_path, capsy
     setattr(fake, where, fails)
     train(tmp_path, "--track=wandb", "--max_iters=5")
     errors = capsys.readouterr().err
-    assert errors.count("no more is passed on to wandb: SystemExit: no network at all") == 1
+    assert errors.count("no more is sent to wandb: SystemExit: no network at all") == 1
     assert metrics(tmp_path)[-1]["type"] == "eval"
 
 

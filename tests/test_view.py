@@ -82,9 +82,9 @@ def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
 
 def test_no_run_that_has_no_chain_and_no_runs_on_other_data(runs, tmp_path, refused):
     train(tmp_path / "other", "--test_examples=30", "--train_examples=150", "--clues=8")
-    assert "has other held-out examples" in refused(view, [*runs, str(tmp_path / "other")])
+    assert "has different held-out examples" in refused(view, [*runs, str(tmp_path / "other")])
     train(tmp_path / "ar", "--method=ar", "--max_iters=1")
-    assert "has no such chain" in refused(view, [str(tmp_path / "ar")])
+    assert "has no chain to show" in refused(view, [str(tmp_path / "ar")])
     assert "no checkpoint" in refused(view, ["nowhere"])
     assert "no weights of the same iteration" in refused(view, runs, f"--svg={tmp_path}/no.svg")
 
@@ -178,7 +178,7 @@ def test_confidence_on_hover_and_by_the_keyboard(chromium, page):
     data, cell = data_of(page), "document.querySelector('.board .hidden')"
     chain = data["runs"][0]["panels"][-1][0][0]
     guess, sure = (row[0] for row in chain["steps"][0])
-    words = f"masked; the likeliest: {guess + 1} with {sure / 10:.1f} %"
+    words = f"masked; likeliest token: {guess + 1} with {sure / 10:.1f} %"
     box = chromium.evaluate(f"(({{x, y}}) => [x, y])({cell}.getBoundingClientRect())")
     chromium.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0] + 5, y=box[1] + 5)
     said = "document.querySelector('.said').textContent"

@@ -8,8 +8,8 @@ LEVEL = 1e-4  # below this p-value the shipped code contradicts the exact law
 def chi_square(observed, law, n):
     """(statistic, degrees of freedom, p-value) of counts that n draws of `law` should give.
 
-    What `law` leaves to 1 is one more outcome, the chain that has ended. An observed outcome of
-    probability 0 refutes the law. Outcomes expected less than 5 times are taken together.
+    The probability that `law` lacks is one more outcome: the chain has ended. An observed outcome
+    of probability 0 refutes the law. Outcomes expected less than 5 times are merged.
     """
     ended = n - sum(observed.values())
     if any(key not in law for key in observed) or (ended and sum(law.values()) == 1):
@@ -21,7 +21,7 @@ def chi_square(observed, law, n):
 
 
 def merge_rare(cells, least=5):
-    """Adds up the rarest of the (expected, observed) cells until each expects `least`."""
+    """Merges the rarest of the (expected, observed) cells until each expects `least`."""
     cells = sorted(cells)
     while len(cells) > 1 and cells[0][0] < least:
         first, second, *rest = cells

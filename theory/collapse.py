@@ -1,8 +1,8 @@
-"""The chain collapses where fast-forward ends it at its first visit: laws, a model that forgets.
+"""The chain collapses if fast-forward ends it at its first visit: laws, and a model that forgets.
 
-`sharpened` is p_eps = (1 - eps) (one answer) + eps (noise): the model that knows it gets sure as
-eps falls. What is taken from the exact law of the buffer are its mean visits per chain and the
-share of its visits that are at the start of a chain, where nothing but the prompt is visible.
+`sharpened` is p_eps = (1 - eps) (one answer) + eps (noise): a model that knows it gets more
+confident as eps falls. The exact law of the buffer gives the mean visits per chain and the share of
+visits that are at the start of a chain, where only the prompt is visible.
 
 A table of logits forgets nothing, so `Shared` has two weights for all its states. Its world is
 (a, a, a), a in {0, 1} with equal chances, the first token given and K = 2: two stages of one token.
@@ -54,7 +54,7 @@ def sure_of_all(buffer):
 
 
 def completes(buffer):
-    """Whether at every start the first step's own positions include all not surer than tau."""
+    """Whether at every start the first step itself reveals all with confidence up to tau."""
     for _, z, n in buffer.first():
         rest = set(hidden(z)) - buffer.surer_than_tau(buffer.data.posterior[z])
         for count in shipped.target_law(0, n[1], buffer.stages):
@@ -66,10 +66,10 @@ def completes(buffer):
 def mean_visits(L, K, eps, tau=TAU, V=2):
     """Mean visits per chain under p_eps with uniform noise, nothing given, whatever the policy.
 
-    A state matters by its stage, by the number r of its visible tokens, and by whether they agree
-    with the answer, which has probability agree[r]. If so, each hidden one has the confidence
+    All that matters of a state is its stage, the number r of its visible tokens, and whether they
+    agree with the answer, which has probability agree[r]. If so, each hidden one has the confidence
     agree[r + 1] / agree[r], which rises with r: all exceed tau, and this visit is the last, or
-    none does. If not, each has 1/V and the chain goes on as without fast-forward.
+    none does. If not, each has 1/V and the chain continues as without fast-forward.
     """
     stages = shipped.puma.stages_of(L, K)
     agree = [1 - eps + eps / V**r for r in range(L + 1)]

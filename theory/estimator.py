@@ -34,7 +34,7 @@ def map_errors(model, most):
 
 
 def chance_of_error(state):
-    """1 if a wrong theta leads, else that of a fair draw among the theta level with the true."""
+    """1 if a wrong theta leads, else that of a fair draw among the thetas tied with the true."""
     level = state.count(0)
     return 1 if max(state) > 0 else Fraction(level, level + 1)
 
@@ -49,7 +49,7 @@ def convolve(law, steps):
 def mixture(a, n, errors):
     """(low, high) around sum_k Bin(n, a)(k) e_k; equal if n < len(errors).
 
-    e_k falls in k, so what lies past the last is between 0 and its probability times the last.
+    e_k falls with k, so the rest of the sum lies between 0 and its probability times the last e_k.
     """
     hit, miss = a.numerator, a.denominator - a.numerator
     weight, mass, low = miss**n, 0, Fraction(0)  # integers over a.denominator**n

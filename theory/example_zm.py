@@ -99,9 +99,9 @@ def early_confidence(model):
 
 
 def latents_come_first(model):
-    """Every hidden latent is surer than Y, whose true confidence is as in the paper's formulas.
+    """Every hidden latent has a higher confidence than Y, whose own is as in the paper's formulas.
 
-    Laws given u_S are left unnormalised: all have the same sum P(u_S), so they compare as they are.
+    Laws given u_S stay unnormalised: all have the same sum P(u_S), so they can be compared.
     """
     early, late = early_confidence(model), 1 - model.eta
     holds = early < late
@@ -133,7 +133,7 @@ def depends_on_theta(laws, hidden, target):
 
 
 def informative_masks(model, targets):
-    """Hidden sets under which the prediction of a hidden one of the targets depends on theta."""
+    """Hidden sets under which the prediction of a hidden target depends on theta."""
     return [
         hidden
         for hidden in subsets(range(model.d + 1))
@@ -142,7 +142,7 @@ def informative_masks(model, targets):
 
 
 def only_y_alone_informs(model):
-    """For the prediction of Y, as in the paper."""
+    """For the prediction of Y, as the paper says: only the mask that hides Y alone informs."""
     return informative_masks(model, [model.d]) == [(model.d,)]
 
 
@@ -150,7 +150,7 @@ def any_one_alone_informs(model):
     """For all predictions that the loss makes: the d + 1 masks that hide one position, no other.
 
     What is visible then does not depend on theta, so the ratio of the predictions is
-    P_theta(x0) / P_theta'(x0), whichever position is hidden: all are evidence as good as Y.
+    P_theta(x0) / P_theta'(x0), whichever position is hidden: all are as good evidence as Y.
     """
     each, laws = range(model.d + 1), joints(model)
     same_evidence = all((law.sum(i) == laws[0].sum(i)).all() for law in laws for i in each)

@@ -1,6 +1,6 @@
 """Laws of random masks: law(h, L) = P(h given positions of L are hidden, and no other).
 
-With weights, where a loss weighs the predictions under such a mask: E[weight 1{these h hidden}].
+With the weights of a loss for the predictions under such a mask: E[weight 1{these h hidden}].
 """
 
 from fractions import Fraction
@@ -8,7 +8,7 @@ from math import comb, factorial
 
 
 def integral(a, b):
-    """Of t^a (1 - t)^b over (0, 1)."""
+    """The integral of t^a (1 - t)^b over (0, 1)."""
     return Fraction(factorial(a) * factorial(b), factorial(a + b + 1))
 
 

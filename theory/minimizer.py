@@ -1,4 +1,4 @@
-"""The minimizer of the masked cross-entropy in closed form, from the joint law of what is seen.
+"""The minimizer of the masked cross-entropy in closed form, from the joint law of x0 and contexts.
 
 The loss E[w(z) sum over hidden i of -log f_i(x0^i | z)] is least at C_i(z, .) / sum of C_i(z, .),
 with C_i(z, v) the sum over x0 with x0^i = v of P(x0, z) w(z).
@@ -32,7 +32,7 @@ def shifts(data, C):
 
 
 def mean_shift(data, C):
-    """The mean over the batch; each prediction has its weight in the loss."""
+    """The mean of the shifts, each prediction weighted as in the loss."""
     weight = {key: sum(c.values()) for key, c in C.items()}
     return sum(weight[key] * s for key, s in shifts(data, C).items()) / sum(weight.values())
 

@@ -49,7 +49,7 @@ def arguments(doc, controls, sizes):
     parser.add_argument("--plot", metavar="FILE.png", help="also draw the figure")
     parser.add_argument(
         "--break", dest="broken", choices=["all", *controls], metavar="NAME",
-        help=f"run a negative control instead, to fail: {', '.join(controls)}; or all",
+        help=f"run a negative control, which must fail: {', '.join(controls)}; or all",
     )  # fmt: skip
     for name, default in sizes.items():
         text = f"{SIZES[name]} (default {default})"
@@ -58,12 +58,12 @@ def arguments(doc, controls, sizes):
 
 
 def size(args):
-    """Of a run of the shipped code: (rows per batch, batches, seed)."""
+    """The size of a run of the shipped code: (rows per batch, batches, seed)."""
     return args.rows, args.calls, args.seed
 
 
 def show(rows):
-    """Prints the table; the exit status."""
+    """Prints the table; returns the exit status."""
     width = [max(len(row[k]) for row in rows) for k in (0, 1)]
     for claim, found, holds in rows:
         print(f"{claim:<{width[0]}}  {found:<{width[1]}}  {'holds' if holds else 'FAILS'}")
@@ -71,7 +71,7 @@ def show(rows):
 
 
 def run_controls(controls, args):
-    """Exit status 1 if every row of every control fails, as it must."""
+    """Returns exit status 1 if every row of every control fails, as it must."""
     missed = []
     for name in controls if args.broken == "all" else [args.broken]:
         print(f"--break {name}")

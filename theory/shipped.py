@@ -189,7 +189,7 @@ def state_code(x, V):
 
 
 def log_table(data):
-    """The log posteriors of every state, ((V + 1)^L, L, V) float64; 0 where nothing is asked."""
+    """The log posteriors of every state, ((V + 1)^L, L, V) float64; 0 where there is none."""
     table = torch.zeros((data.V + 1) ** data.L, data.L, data.V, dtype=torch.float64)
     asked = [(z, i, p) for z, posterior in data.posterior.items() for i, p in posterior.items()]
     z, i, p = zip(*asked, strict=True)
@@ -217,9 +217,9 @@ def training_steps(stream, objective, calls):
 def run_chains(stream, objective, calls):
     """[{(z, (stage, L_eff)): count}] of first, second, .. contexts, and the number of chains.
 
-    The first chains of all start from random reveals. Counted are the chains that start after the
-    last of those is gone and early enough to end. Whether a chain is counted does not depend on
-    what happens in it, so the k-th contexts of the counted chains are independent draws of one law.
+    The very first chains start from random reveals. A chain is counted if it starts after the last
+    of those is gone and early enough to end. Whether a chain is counted does not depend on what
+    happens in it, so the k-th contexts of the counted chains are independent draws of one law.
     """
     visit = torch.zeros(stream.x0.shape[1], dtype=torch.long)
     counted = torch.zeros_like(visit, dtype=torch.bool)

@@ -14,7 +14,7 @@ ENOUGH = 1e-3  # the KL divergence to reach
 
 
 class Table(shipped.Lookup):
-    """A softmax for each state and position: every predictor there is."""
+    """A softmax for each state and position: it can represent every predictor."""
 
     def __init__(self, L, V):
         super().__init__(nn.Parameter(torch.zeros((V + 1) ** L, L, V, dtype=torch.float64)), V)

@@ -1,14 +1,14 @@
 """When the chain collapses: fast-forward ends it at its first visit, and the rest is forgotten.
 
-Fast-forward reveals at once all positions surer than tau. As a model gets sure, chains get shorter:
+Fast-forward reveals all positions with confidence above tau. The surer a model, the shorter chains:
 
     share of the visits that are at the start = 1 / mean visits per chain
 
-as a chain is at its start once. Both are exactly 1 if every confidence at the start exceeds tau,
-whatever K and the policy; and only if, but for positions that the first step reveals anyway. Then
-the start is all that is trained on: Proposition 2 pins no other prediction. What training does to
-the others depends on the weights they share with the start, and with two weights they go from right
-to wrong.
+because a chain is at its start once. Both are exactly 1 if every confidence at the start exceeds
+tau, for any K and policy; and only if, except for positions that the first step reveals anyway.
+Then only starts are trained on: Proposition 2 pins no other prediction. What training does to the
+others depends on the weights they share with the start, and with two weights they go from right to
+wrong.
 
 Exact, in fractions: the laws of the buffer, and what is pinned. Where training runs (collapse.py)
 the margins are floats, but which states a batch holds follows from the stages: half of its rows are
@@ -77,9 +77,9 @@ def share_row(noises):
 
 
 def at_once(noise):
-    """The eps at which the least sure position of the start is as sure as tau.
+    """The eps at which the lowest confidence at the start equals tau.
 
-    Its confidence is 1 - eps (1 - u), with u the probability of its token under the noise.
+    It is 1 - eps (1 - u), with u the probability of the position's token under the noise.
     """
     tokens = range(length(noise))
     u = min(sum(q for x0, q in noise.items() if x0[i] == 0) for i in tokens)
@@ -102,10 +102,10 @@ def below_row(noises, share=Fraction(99, 100)):
 
 
 def above_row(noises):
-    """At eps* itself a confidence is tau, and does not exceed it.
+    """At eps* itself one confidence equals tau, and does not exceed it.
 
-    top_k reveals that position last and `random` maybe, so neither completes a row by its first
-    step. `left_to_right` may, see `anyway_row`.
+    top_k reveals that position last, and `random` may do so, so neither completes all rows in the
+    first step. `left_to_right` may, see `anyway_row`.
     """
     ones, total = count_collapsed(noises, ONE, ("top_k", "random"))
     eps = ", ".join(f"{float(at_once(noise)):.3f}" for noise in noises)
@@ -114,9 +114,9 @@ def above_row(noises):
 
 
 def anyway_row(noises, one_visit=collapse.completes):
-    """Above eps* a first step may reveal by itself all that are not surer than tau.
+    """Above eps* a first step may itself reveal all positions with confidence up to tau.
 
-    For instance `left_to_right`, where the first token alone is uncertain.
+    For instance `left_to_right`, if only the first token is uncertain.
     """
     L = length(noises[0])
     first_unsure = {(a,) + (0,) * (L - 1): ONE / 2 for a in (0, 1)}
@@ -145,10 +145,10 @@ def given_row(noises):
 
 
 def visits_row(L, K, noise=None):
-    """Uniform noise: visits fall with eps to 1 (`falls`), and are those of the formula.
+    """Uniform noise: visits fall with eps to 1 (`falls`), and equal those of the formula.
 
-    They fall: x0 is the answer or noise, by one uniform number for all eps. With smaller eps more
-    x0 are the answer, and fewer of its tokens suffice for all the others to be surer than tau.
+    Proof that they fall: let one uniform number, the same for all eps, make x0 the answer or noise.
+    With smaller eps more x0 are the answer, and fewer of its tokens lift all others above tau.
     """
     visits = [collapse.mean_visits(L, K, eps) for eps in EPS]
     found = ", ".join(f"{float(v):.2f} ({float(e)})" for v, e in zip(visits, EPS, strict=True))
@@ -163,7 +163,7 @@ def visits_row(L, K, noise=None):
 
 
 def falls(visits):
-    """For tau off, then for EPS: never rising, and 1 exactly where the start is surer than tau."""
+    """For tau off, then for EPS: never rising, and 1 exactly where the start exceeds tau."""
     falling = all(after <= before for before, after in pairwise(visits))
     return falling and [v == 1 for v in visits[1:]] == [1 - eps / 2 > TAU for eps in EPS]
 
@@ -218,7 +218,7 @@ def slow_buffer(args):
 
 
 def pinned_row(noise, policy, as_before=False):
-    """Of the predictions, pinned are those at the start alone; `as_before`: no fewer than ever."""
+    """Only the predictions at the start are pinned; `as_before`: as many as with tau off."""
     data = one_answer(noise, at_once(noise) / 2)
     total = sum(len(hidden(z)) for z in data.mass)
     on, off = (
@@ -234,7 +234,7 @@ def pinned_row(noise, policy, as_before=False):
 
 # -- a model that forgets --------------------------------------------------
 
-# Why it must happen. Let s and l be the margins at the start and later. While batches have both
+# Why it is inevitable. Let s and l be the margins at the start and later. While batches have both
 # states, gradient descent on separable data raises s without bound (by small steps; the runs show
 # it for these), past log(tau / (1 - tau)). From then on batches are starts, each step adds
 # lr sigmoid(-s) phi_start to w, and so

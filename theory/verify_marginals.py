@@ -9,7 +9,7 @@ posterior p(x0^i | z); the teacher-forced chain reveals the tokens of an x0 ~ p_
     several indices        the laws differ: inference draws the tokens of S independently
 
 Everything is enumerated in fractions and compared with `==`. Last, the buffer of puma.py runs with
-a lookup table for a model, and the states it hands out are compared with the exact law of its rules
+a lookup table as its model, and its states are compared with the exact law of its rules
 (chi-square; each visit of a chain on its own, p-values after Bonferroni).
 """
 
@@ -99,7 +99,7 @@ def same_order(worlds, scores):
 
 
 def random_rates(rng):
-    """lambda(i | z, t) = a(i | z) + t b(i | z): what holds at two times holds at all."""
+    """lambda(i | z, t) = a(i | z) + t b(i | z): an identity at two times holds at all."""
     table = {}
 
     def rates(z, t, x0=None):
@@ -162,7 +162,7 @@ def grid_moves(choose, steps, speed=ONE):
 
 
 def continuous_law(data, choose, t):
-    """The law at t where each position is hidden with probability t, which one g decides.
+    """The law at time t: each position is hidden with probability t, and g decides which.
 
     The number of revealed tokens is Binomial(L, 1 - t), and given the number the state is that of
     the chain with one index a step.
@@ -226,7 +226,7 @@ def independent_data(rng, V, L):
 
 
 def independent(worlds):
-    """Where the positions of x0 are independent, several indices a step do no harm."""
+    """If the positions of x0 are independent, several indices per step do no harm."""
     gap = max(gap_of_several(d, exact.choices(d)["top_k"], s) for d in worlds for s in (1, 2, d.L))
     return "several indices, independent positions", f"TV {float(gap):.3g}", gap == 0
 
@@ -237,7 +237,7 @@ def independent(worlds):
 def buffers(rng):
     """The settings in which the shipped buffer runs.
 
-    A confidence has a denominator below 1000, so none equals tau and no rounding decides.
+    Confidences have denominators below 1000, so none equals tau and rounding decides nothing.
     """
     six, five = exact.random_data(rng, 2, 6), exact.random_data(rng, 2, 5)
     sparse = exact.random_data(rng, 2, 5, full_support=False)
@@ -262,7 +262,7 @@ def buffer_row(claim, buffer, size, objective_of=shipped.losses.Objective):
 
 
 def most_at_once(buffer):
-    """The largest |S| among the moves after which a chain goes on."""
+    """The largest |S| among the moves after which a chain continues."""
     states = {state for joint in buffer.joints for state in exact.marginal(joint)}
     moves = (move for state in states for move in buffer.moves(*state))
     return max(len(S) for _, S, after in moves if after is not None)

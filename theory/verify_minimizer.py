@@ -1,4 +1,4 @@
-"""Proposition 2 and its lemma: on all contexts trained on, the loss is least at the posterior.
+"""Proposition 2 and its lemma: on every training context the posterior minimises the loss.
 
 Lemma (weighted cross-entropy). L(q) = E[w(X) (-log q(Y | X))] is the sum over x of w(x) P(x)
 (H(Y | x) + KL(P(Y | x) || q(. | x))): the minimizer is P(Y | x) where w(x) > 0, free where it is 0.
@@ -7,10 +7,11 @@ Proposition 2. The loss E[w(z) sum over hidden i of -log f_i(x0^i | z)], with we
 1/|hidden| (losses.py), has for its minimizer the posterior p(x0^i | z) of p_data, for every z that
 the masking process reaches with a hidden i, if p(z | x0, t) = alpha_t(z) 1{x0 agrees with z}.
 The minimizer is known in closed form (minimizer.py), enumerated in fractions, compared with `==`:
-for i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py. Where
-the process does not go nothing is pinned; a policy that peeks at hidden tokens shifts it.
+for i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py. In
+states that the process never reaches nothing is pinned; a policy that peeks at hidden tokens shifts
+the minimizer.
 
-The paper asks for p(z | x0, t) only *proportional* to alpha_t(z) 1{agree}. That is too little: if
+The paper only asks for p(z | x0, t) *proportional* to alpha_t(z) 1{agree}. That is too weak: if
 it is normalised for each x0, Z_t(x0) does not cancel, unless it is constant on the support.
 Last, PAPL (papl.py), and a table of logits trained by the shipped loss (training.py).
 """
@@ -165,7 +166,7 @@ def random_alpha(rng, data):
 
 
 def absorbed(data, alpha):
-    """The same on incomplete states; complete ones take what makes Z(x0) constant."""
+    """The same on incomplete states; complete ones absorb what makes Z(x0) constant."""
     rest = {x0: sum(alpha[z] for z in exact.contexts(x0) if hidden(z)) for x0 in data.p}
     Z = max(rest.values())
     alpha = alpha | {x0: Z - share for x0, share in rest.items()}

@@ -4,12 +4,12 @@
   Chernoff     C(P_theta, P_theta') >= -log B, B = 2 sqrt((1-eta) eta/(m-1)) + (m-2) eta/(m-1)
   order        the true confidence of a hidden latent exceeds that of Y until no latent is hidden
   random masks P(error) >= (1 - 1/|Theta|) (1-a)^n, a = P(all latents visible, Y hidden) = q(1-q)^d.
-               The paper goes on with (1-a)^n >= exp(-an), which is the wrong way round; right is
+               The paper continues with (1-a)^n >= exp(-an), which is reversed; in fact
                exp(-an/(1-a)) <= (1-a)^n < exp(-an). Under t ~ U(0, 1), a = 1/((d+1)(d+2)).
   oracle       P(error) <= (|Theta| - 1) B^T after T chains of d + 1 steps
 
-The paper says that no other mask informs about theta. That is so for the prediction of Y alone; the
-loss also predicts a latent that is hidden alone, and that prediction depends on theta as much. Both
+The paper says that no other mask informs about theta. That is true for the prediction of Y only:
+the loss also predicts a latent that is hidden alone, and that depends on theta just as much. Both
 counts are shown: Y only and, in brackets, every prediction. The example is defined in
 example_zm.py, the estimator and the bounds in estimator.py; only runs of the buffer are random.
 """
@@ -32,7 +32,7 @@ from shipped import Buffer, chain_lengths, lengths
 TWO, THREE = (1, 1), (1, 1, 1)  # |H|, as the weights of a uniform latent
 ETAS = Fraction(1, 5), Fraction(1, 20), Fraction(2, 5)
 HALF, TENTH, DELTA = Fraction(1, 2), Fraction(1, 10), Fraction(1, 100)  # DELTA: the error to reach
-INFORMATIVE = 100  # the MAP error is exact up to so many informative samples; beyond, a bracket
+INFORMATIVE = 100  # the MAP error is exact up to this many informative samples, then a bracket
 MASKS = {
     "q = 1/2": masks.fixed(HALF),
     "q = 1/(d+1)": masks.one_on_average,
@@ -95,7 +95,7 @@ def lower_bound_row(bound, etas, laws, most, n):
 
 
 def reversed_rows(most, n):
-    """The paper's bound, exp(-an): its proof fails always, the bound itself for little noise."""
+    """The paper's bound, exp(-an): its proof always fails, the bound itself if noise is low."""
     rates = {d: HALF ** (d + 1) for d in range(1, most + 1)}
     wrong = [below_exp((1 - a) ** k, a * k) for a in rates.values() for k in range(1, n + 1)]
     up_to = {Fraction(1, 100): 4, Fraction(1, 20): 1, Fraction(1, 5): 0}  # {eta: largest d}
@@ -165,7 +165,7 @@ def needed_row(model):
 
 
 def quadratic_row(model):
-    """Against the facts: of order d^2 at q = 1/2."""
+    """A false claim, for a control: of order d^2 at q = 1/2."""
     needed = needed_by_masks(model, every=False)["q = 1/2"][1]
     holds = estimator.order_is_one_over_a(
         model, Fraction(1, (model.d + 1) * (model.d + 2)), DELTA, needed
@@ -200,7 +200,7 @@ def buffer_row(model, policy, tau, size, law=None):
 
 
 def buffer_rows(model, size):
-    """tau off, without effect, and between the confidences of Y and of a hidden latent."""
+    """tau off, tau without effect, and tau between the confidences of Y and of a hidden latent."""
     between = float(example_zm.early_confidence(model) + HALF) / 2
     laws = {None: None, 0.9: None, between: {2: 1}}
     return [

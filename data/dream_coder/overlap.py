@@ -5,7 +5,7 @@ counts. Two texts overlap if they have the same N words in a row. A text of fewe
 at least SHORT, overlaps with every text that has all of its words in a row. Boilerplate is no
 evidence: words in a row count only if DISTINCT different ones among them are not numbers.
 
-N = 13 is that of arXiv 2005.14165. Measured: every HumanEval prompt and every MBPP text finds
+N = 13 is as in arXiv 2005.14165. Measured: every HumanEval prompt and every MBPP text finds
 itself, and so do 140 of 164 and 471 of 500 of their solutions. MBPP's tasks resemble each other (62
 of its 464 training tasks overlap with HumanEval or with MBPP's test set, 114 at N = 10). Word
 problems do not: none of 1,259 rows in TinyGSM's form overlaps, and none of GSM8K's 7,473.
@@ -28,7 +28,7 @@ def grams(text, n):
 
 
 def is_distinctive(gram):
-    """Whether the words could not be those of any program or list of numbers."""
+    """Whether the words are specific, unlike those of any program or list of numbers."""
     return len({word for word in gram if not word.isdigit()}) >= DISTINCT
 
 

@@ -7,11 +7,11 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
 
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
 conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
-end`, then end of text up to `length`. Writes a folder as corpus.py reads it, with HumanEval's
-problems for evaluation while training (`--dataset=instructions`). The same command goes on where it
-was interrupted, and ends with the same bytes. A row goes to train or val by a hash of its question.
-Dropped and counted in header.json: what is unusable, failed its tests, is not Python or does not
-fit, and every row that overlaps with a problem of HumanEval or MBPP (overlap.py).
+end`, then end of text up to `length`. Writes a folder that corpus.py reads, with HumanEval's
+problems for evaluation while training (`--dataset=instructions`). After an interruption the same
+command resumes, and ends with the same bytes. A row goes to train or val by a hash of its question.
+Rows are dropped, and counted in header.json, if they are unusable, failed their tests, are not
+Python, do not fit, or overlap with a problem of HumanEval or MBPP (overlap.py).
 """
 
 import ast
@@ -37,10 +37,10 @@ from data.processes import start
 from record import write_json, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
-source = ""  # .jsonl or .parquet files, patterns, with commas; "" = the data sets on the hub
+source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub
 question = ""  # field of the instruction in the files; "" = recognised by the fields of SETS
-answer = ""  # field of the program, beside `question`
-limit = 700_000  # examples to keep, those held out included
+answer = ""  # field of the program; goes with `question`
+limit = 700_000  # examples to keep, held-out ones included
 seed = 1  # of the mix
 humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
 mbpp = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
@@ -71,11 +71,11 @@ class Set(NamedTuple):
     config: str | None
     fields: tuple
     pair: Callable
-    weight: float  # how many rows are read of it, relative to the others
+    weight: float  # how many of its rows are read, relative to the others
 
 
 def first_two(instruction, *programs):
-    """The first program that there is."""
+    """The instruction, and the first program that is not empty."""
     return instruction, next(filter(None, programs), None)
 
 
@@ -91,7 +91,7 @@ def tested(instruction, program, score):
 
 
 def is_python(text):
-    """Whether the fenced blocks of the text, or all of it where there is none, are Python."""
+    """Whether the fenced blocks of the text, or all of it if there are none, are Python."""
     blocks = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     if {name.lower() for name, _ in blocks} - {"", "python", "python3", "py"}:
         return False
@@ -105,7 +105,7 @@ def is_python(text):
 
 
 FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"  # of HumanEval
-SETS = {  # the third has 5,000,000 rows, of which about a third pass: as many as the others lack
+SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fills the mix to `limit`
     "opc": Set(
         "OpenCoder-LLM/opc-sft-stage2", "educational_instruct",
         ("instruction", "code"), first_two, 118,
@@ -137,7 +137,7 @@ def main():
     results = encode_all(writer, mixed(sets), pair_of, corpus.chat, workers)
     kept = write_rows(writer, results, val, limit, total=limit)
     if kept < limit:
-        print(f"{kept:,} examples are all there are, of the {limit:,} asked for")
+        print(f"there are only {kept:,} examples; {limit:,} were asked for")
     finish(writer)
 
 
@@ -171,7 +171,7 @@ def benchmarks():
 
 
 def hub_sets():
-    """What the header says of the data sets on the hub, and {set: its rows}."""
+    """What the header records of the data sets on the hub, and {set: its rows}."""
     found = {kind: sources.hub(each.name, each.fields, each.config) for kind, each in SETS.items()}
     return [about for about, _ in found.values()], {kind: rows for kind, (_, rows) in found.items()}
 
@@ -187,7 +187,7 @@ def local_sets():
 
 
 def recognised(file):
-    """The set that a file is of, and the fields to read. Raises ValueError that names the known."""
+    """The set that a file belongs to, and the fields to read. Raises ValueError with the known."""
     present = sources.fields_of(file)
     if question:
         sources.require((question, answer), present, file)
@@ -197,13 +197,13 @@ def recognised(file):
             return kind, each.fields
     known = "; ".join(", ".join(each.fields) for each in SETS.values())
     raise ValueError(
-        f"{file} has the fields {', '.join(sorted(present))}; known are: {known}; name yours with "
+        f"{file} has the fields {', '.join(sorted(present))}; known sets: {known}; name yours with "
         "--question and --answer"
     )
 
 
 def mixed(sets):
-    """(set, fields) of all rows: which set is next is drawn at random, by weight and seed."""
+    """(set, fields) of all rows; the set of the next row is drawn at random, by weight and seed."""
     choice, rows = random.Random(seed), {kind: iter(each) for kind, each in sets.items()}
     weights = {kind: SETS[kind].weight if kind in SETS else 1 for kind in rows}
     while rows:

@@ -7,10 +7,10 @@ r"""Tokenise text of your own, with prompts and responses or without, to train o
     python train.py config/own_text.py
 
 With --prompt and --response an example is `prompt, newline | response, end, end, ...` up to
-`length`, and what does not fit is dropped. With --text there is no prompt: documents follow each
-other with an end between them, cut into rows of `length` tokens. A row goes to train or val by a
-hash of its prompt, or of the document, so that none is in both. What was dropped and why is printed
-and kept in header.json. Interrupted, the same command goes on, and ends with the same bytes.
+`length`, and what does not fit is dropped. With --text there is no prompt: documents are joined
+with an end between them and cut into rows of `length` tokens. A row goes to train or val by a hash
+of its prompt, or of the document, so that none is in both. What was dropped and why is printed and
+kept in header.json. After an interruption the same command resumes, and ends with the same bytes.
 """
 
 import itertools
@@ -28,13 +28,13 @@ from data.processes import start
 
 # -- what to read --------------------------------------------------------------------------------
 source = (
-    ""  # .jsonl or .parquet files, patterns, with commas; or a data set on the hub, like me/set
+    ""  # comma-separated .jsonl or .parquet files or patterns; or a set on the hub, like me/set
 )
-config = ""  # of the data set on the hub, where it has several
+config = ""  # of the data set on the hub, if it has several
 split = "train"  # of the data set on the hub
-prompt = ""  # field of what is given
-response = ""  # field of what follows it
-text = ""  # in place of both, the field of text without a prompt
+prompt = ""  # field of the prompt
+response = ""  # field of the response
+text = ""  # instead of both, the field of text without prompts
 limit: int | None = None  # rows to read; None = all
 tokenizer = "bytes"  # bytes, or a file: .tiktoken ranks, tokenizer.json; or a folder with one
 # -- what to write -------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def main():
 
 
 def asked_for():
-    """The fields to read. Raises ValueError for settings that do not go together."""
+    """The fields to read. Raises ValueError for settings that contradict each other."""
     if bool(prompt) != bool(response) or bool(prompt) == bool(text):
         raise ValueError(
             f"prompt {prompt!r}, response {response!r}, text {text!r}: expected --prompt=FIELD and "
@@ -83,9 +83,9 @@ def asked_for():
 
 
 def read_source(fields):
-    """What the header says of the source, and its rows. Raises ValueError, or OSError of the hub.
+    """What the header records of the source, and its rows. Raises ValueError or the hub's OSError.
 
-    A name that is no file's, of a form that the hub's have, is taken for one there.
+    A name in the hub's form that is not a file's is looked up on the hub.
     """
     is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(FILES)
     if is_name and not Path(source).exists():
@@ -98,7 +98,7 @@ def read_source(fields):
 
 
 def pair_of(folder, row):
-    """Prompt and response, or the text and nothing; or why the row is dropped."""
+    """Prompt and response, or the text and ""; or why the row is dropped."""
     if not usable(row):
         return "unusable"
     return (*row, "") if len(row) == 1 else row

@@ -6,8 +6,8 @@
     python data/sudoku/prepare.py --count=1000 --clues=33 --out=puzzles.csv        generated
 
 `python train.py config/sudoku.py --data_file=sudoku.npy` trains on it. The held-out puzzles of
---test_source become sudoku.test.npy beside it; else train.py holds some out itself. A .csv is to be
-read by people and other programs. Files appear once they are complete.
+--test_source become sudoku.test.npy beside it; without one train.py holds some out itself. A .csv
+is for people and other programs. Files appear once they are complete.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ from sudoku import held_out_file, side, to_text
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles
-test_source = ""  # another one, of held-out puzzles
-max_rating: float | None = None  # of a .csv, take the puzzles rated at most this; None = all
+test_source = ""  # another file, of held-out puzzles
+max_rating: float | None = None  # keep the puzzles of a .csv rated at most this; None = all
 box = (3, 3)  # rows and columns of a box
 # -- what to generate ----------------------------------------------------------------------------
 count = 1000
@@ -67,9 +67,9 @@ def generated():
 
 
 def write(path, stack, batches, test=None):
-    """Write batches as in readers.read and print what they are; what the writer returns.
+    """Write the batches of readers.read and print statistics; returns what the writer returns.
 
-    The file appears when the stack of contexts ends. Raises ValueError without any batch.
+    The file appears when the stack of contexts ends. Raises ValueError if there is no batch.
     """
     begin, numbers = time.perf_counter(), []
 
@@ -92,9 +92,9 @@ def write(path, stack, batches, test=None):
 
 
 def write_npy(path, batches, test):
-    """uint8 (N, 2, L), written batch by batch; its checksum. test: that of the held-out puzzles.
+    """Write uint8 (N, 2, L), batch by batch; returns its checksum. test: that of the held-out file.
 
-    Where they have no file of their own, they will be some of these: the file says the ratings.
+    Without such a file, some of these puzzles will be held out: their ratings are stored here.
     """
     array, ratings = GrowingArray(path, np.uint8, (2, side(box) ** 2)), []
     for *pair, rated in batches:

@@ -1,7 +1,7 @@
 """Readers of other people's files of Sudoku puzzles, in batches: a file may have millions.
 
-What they read obeys the rules (sudoku.validate), or a ValueError says where it does not. That a
-puzzle has one solution is not tested.
+What they read obeys the rules (sudoku.validate), or a ValueError says where it does not. Whether a
+puzzle has only one solution is not checked.
 """
 
 import csv
@@ -22,8 +22,8 @@ MOST = 10**9  # guesses
 def read(path, box, max_rating=None):
     """Batches (puzzles, solutions, ratings) of a .csv (`read_csv`) or an .npy (`read_steps`).
 
-    uint8 (<= SLAB, L) twice, and whole numbers (<= SLAB,): the guesses that a solver needed, which
-    Sudoku-Extreme says; (0,) where nothing says them.
+    uint8 (<= SLAB, L) twice, and whole numbers (<= SLAB,): the guesses that a solver needed, as in
+    Sudoku-Extreme; (0,) for files that do not have them.
     """
     suffix = Path(path).suffix
     if suffix == ".csv":
@@ -37,7 +37,7 @@ def read(path, box, max_rating=None):
 
 # -- puzzles alone ----------------------------------------------------------------------------
 def read_puzzles(path, box):
-    """The puzzles of a file, uint8 (N, L), and their ratings (N,), (0,) where there are none.
+    """The puzzles of a file, uint8 (N, L), and their ratings (N,), (0,) if there are none.
 
     One puzzle per line, or a CSV file with a column `puzzle`, or one of Sudoku-Extreme. Raises
     FileNotFoundError, or ValueError that names the line.
@@ -66,8 +66,8 @@ def read_csv(path, box, max_rating=None):
     """Batches as in `read` of a CSV file with a header. Raises ValueError with row and line.
 
     Columns `puzzle` and `solution`, for `max_rating` also `difficulty` or `rating`; others are
-    ignored. That is "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) and kin. Or the
-    columns of Sudoku-Extreme; its ratings alone are kept, since those of others are not guesses.
+    ignored. "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) has them. Or the columns
+    of Sudoku-Extreme; only its ratings are kept, because those of other files do not count guesses.
     """
     records, first = csv_records(path, max_rating), 0
     while batch := list(itertools.islice(records, sudoku.SLAB)):
@@ -83,7 +83,7 @@ def read_csv(path, box, max_rating=None):
 
 
 def csv_rows(path, errors="strict"):
-    """(line number, fields) of the rows of a CSV file that are not empty. Raises ValueError."""
+    """(line number, fields) of the non-empty rows of a CSV file. Raises ValueError."""
     reader = csv.reader(files.lines(path, errors))
     while True:
         try:
@@ -99,7 +99,7 @@ def csv_rows(path, errors="strict"):
 def csv_records(path, max_rating):
     """(line number, puzzle and solution as strings, guesses) of the rows rated up to max_rating.
 
-    guesses: None where the ratings are not their number.
+    guesses: None if the ratings do not count guesses.
     """
     rows = csv_rows(path, errors="replace")
     puzzle, solution, rating, are_guesses = columns(next(rows, (0, []))[1], path)
@@ -121,9 +121,9 @@ def csv_records(path, max_rating):
 
 
 def columns(header, path):
-    """Places of puzzle, solution and rating (None if absent) in a CSV header.
+    """Indices of puzzle, solution and rating (None if absent) in a CSV header.
 
-    And whether the ratings are guesses.
+    And whether the ratings count guesses.
     """
     names = names_in(header)
     if is_extreme(names):
@@ -131,7 +131,7 @@ def columns(header, path):
     if "puzzle" not in names or "solution" not in names:
         raise ValueError(
             f"{path}: the header must name puzzle and solution, or {', '.join(EXTREME)}, "
-            f"it is {files.brief(header)}"
+            f"but it is {files.brief(header)}"
         )
     rating = next((names.index(name) for name in ("difficulty", "rating") if name in names), None)
     return names.index("puzzle"), names.index("solution"), rating, False

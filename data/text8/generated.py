@@ -1,7 +1,7 @@
 """Text like text8 that needs no download: generated word problems, one after another.
 
-The problems are those of data/wordproblems, so none of the validation text has the numbers of one
-that is trained on, but the sentences are of the same templates.
+The problems are those of data/wordproblems: no validation problem has the numbers of a training
+problem, but the sentences come from the same templates.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ SPLITS = {"train": "train", "val": "validation", "test": "test"}  # of a corpus,
 def make_once(count, length):
     """The folder of the text of `count` problems to train on, in rows of `length` characters.
 
-    Made if it is not there yet. Raises ValueError where the folder holds another text.
+    Made if it does not exist. Raises ValueError if the folder holds another text.
     """
     code = b"".join(Path(file).read_bytes() for file in CODE)
     source = {"text_of_problems": count, "packed": True, "code": hashlib.sha256(code).hexdigest()}
@@ -42,4 +42,4 @@ def write(folder, source, length):
             prepare.add(writer, split, encoding, prepare.like_text8(content))
         writer.finish()
     finally:
-        remove(writer.partial)  # of a failed run: its name is this process's, none would go on
+        remove(writer.partial)  # after a failure: named after this process, it cannot be resumed

@@ -1,4 +1,4 @@
-"""Bits per character of n-gram models: what a trained model is to be compared with.
+"""Bits per character of n-gram models, to compare trained models with.
 
     python data/text8/ngrams.py --data_dir=data/text8/tokens
 
@@ -22,9 +22,9 @@ from configurator import configure, errors_as_messages
 from data.corpus import Examples
 
 data_dir = "data/text8/tokens"  # a folder of characters
-order = 5  # n at most
+order = 5  # the largest n
 split = "val"  # the rows to score: val or test
-examples: int | None = None  # of these, the first; None = all
+examples: int | None = None  # how many of these rows, from the first; None = all
 
 LIMITS = """
     1 <= order <= 5    # there are 27 ** order counts
@@ -36,7 +36,7 @@ def main():
     with errors_as_messages():
         train, held_out = Examples(data_dir, "train"), Examples(data_dir, split)
         if train.header["tokenizer"]["kind"] != "characters":
-            raise ValueError(f"{data_dir} is of other tokens: expected one of data/text8")
+            raise ValueError(f"{data_dir} has other tokens: expected characters, as of data/text8")
     counted = [np.asarray(each.tokens).reshape(-1, train.length) for each in (train, held_out)]
     for n, bits in enumerate(bits_per_character(*counted, train.end, order, examples), 1):
         print(f"{n}-gram: {bits:.4f} bits per character")
@@ -71,7 +71,7 @@ def probabilities(rows, V, order):
 
 
 def codes_of(rows, V, n):
-    """A number for each n characters in a row of rows (N, L) -> (N, L - n + 1)."""
+    """A number for each run of n characters; rows (N, L) -> (N, L - n + 1)."""
     width = rows.shape[1] - n + 1
     return sum(rows[:, at : at + width].astype(np.int64) * V ** (n - 1 - at) for at in range(n))
 

@@ -4,10 +4,10 @@
     python data/tinygsm/prepare.py --source='tinygsm/*.parquet' --gsm8k=test.jsonl --tokenizer=...
     python data/tinygsm/prepare.py --source=train.jsonl --code=answer    GSM8K's own solutions
 
-Writes a folder as corpus.py reads it, with test.jsonl (question, answer as it stands after `####`).
-The same command goes on where it was interrupted, and ends with the same bytes. A row goes to train
-or val by a hash of its question, so no question is in both. Dropped and counted in header.json:
-unusable rows, what does not fit, and every question that is in GSM8K's test set.
+Writes a folder that corpus.py reads, with test.jsonl (question, answer as it stands after `####`).
+After an interruption the same command resumes, and ends with the same bytes. A row goes to train or
+val by a hash of its question, so no question is in both. Dropped, and counted in header.json, are
+unusable rows, rows that do not fit, and every question that is in GSM8K's test set.
 """
 
 import functools
@@ -27,8 +27,8 @@ from data.processes import start
 from record import read_lines, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
-source = ""  # .jsonl or .parquet files, patterns, with commas; "" = the hub's TinyGSM/TinyGSM
-code = "code"  # field of the solution, beside `question`
+source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM
+code = "code"  # field of the solution; the question's is `question`
 limit: int | None = None  # rows to read; None = all
 gsm8k = ""  # GSM8K's test.jsonl; "" = the hub's openai/gsm8k
 tokenizer = ""  # file or folder of ranks (tokenizer.py); "" = the hub's Qwen2
@@ -65,7 +65,7 @@ def main():
 
 
 def local_rows(fields):
-    """What the header says of the files, and their rows (question, code)."""
+    """What the header records of the files, and their rows (question, code)."""
     files = sources.files(source)
     rows = (sources.read_file(file, fields) for file in files)
     return sources.origin(files), itertools.chain.from_iterable(rows)
@@ -82,7 +82,7 @@ def read_gsm8k():
 
 
 def number(answer):
-    """What follows `#### `, as it stands. Raises ValueError if nothing does."""
+    """The text after `####`. Raises ValueError if there is no `####`."""
     _, mark, text = answer.rpartition("####")
     if not mark:
         raise ValueError(f"a test answer without a number after ####: {answer!r}")

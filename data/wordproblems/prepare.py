@@ -4,8 +4,8 @@
     python data/wordproblems/prepare.py --templates="['ratio','average']" --length=128
 
 Writes a folder as corpus.py reads it, beside this script, with the questions of the test set in
-test.jsonl and those of templates never trained on in transfer.jsonl. Its name tells the settings
-and the generator's code apart, so that a run finds it, or makes it anew where either has changed.
+test.jsonl and those of templates never trained on in transfer.jsonl. Its name depends on the
+settings and the generator's code, so that a run finds it, or makes another if either has changed.
 """
 
 import functools
@@ -23,7 +23,7 @@ from data.wordproblems.generate import make_problems
 from record import progress_bar, remove, write_lines
 
 count = 200_000  # problems to train on
-templates: list[str] = []  # of the problems, names in templates.py; [] = all
+templates: list[str] = []  # names of those to use (templates.py); [] = all
 length = 176  # tokens of an example; longer problems are dropped
 
 LIMITS = """
@@ -42,10 +42,10 @@ def main():
 
 
 def make_once(count, templates, length):
-    """The folder of `count` generated word problems to train on; made if it is not there yet.
+    """The folder of `count` generated word problems to train on; made if it does not exist.
 
     Rows have `length` tokens, longer problems are dropped; templates: see make_problems.
-    Raises ValueError where these have too few problems, or the folder holds others.
+    Raises ValueError if these have too few problems, or the folder holds others.
     """
     content = repr((templates, length)).encode(), *((HERE / name).read_bytes() for name in CODE)
     checksum = hashlib.sha256(b"".join(content)).hexdigest()
@@ -62,7 +62,7 @@ def write_corpus(folder, source, length):
         add_problems(writer, encoding, source["wordproblems"], source["templates"], length)
         writer.finish()
     finally:
-        remove(writer.partial)  # of a failed run: its name is this process's, none would go on
+        remove(writer.partial)  # after a failure: named after this process, it cannot be resumed
 
 
 def add_problems(writer, encoding, count, templates, length):

@@ -1,8 +1,8 @@
-"""Make vocabulary.tiktoken, the byte-pair vocabulary of the generated word problems, anew.
+"""Train vocabulary.tiktoken, the byte-pair vocabulary of the generated word problems, again.
 
     python data/wordproblems/train_tokenizer.py
 
-The file is part of the repository: only a change of generate.py or templates.py calls for another.
+The file is in the repository: only a change to generate.py or templates.py calls for another.
 """
 
 import heapq
@@ -22,7 +22,7 @@ from data.tokenizer import BYTES, PATTERN, save
 from data.wordproblems.generate import make_problems
 
 size = 1500  # ranks; end of text and mask come on top
-problems = 20_000  # to count the words of
+problems = 20_000  # whose words are counted
 
 LIMITS = """
     256 <= size <= 10**6
@@ -44,11 +44,11 @@ def main():
 
 
 def train_ranks(texts, size):
-    """`size` ranks by byte-pair encoding of the texts; fewer if their words run out of neighbours.
+    """`size` ranks by byte-pair encoding of the texts; fewer if their words run out of pairs.
 
-    The next rank goes to the token that most neighbours in the words would make, the first in order
-    of bytes among equals. Neighbours count by the token, not as a pair: tiktoken merges by what
-    comes out, so ("a", "bc") and ("ab", "c") are one merge.
+    The next rank goes to the token that the most adjacent pairs in the words would make; ties go to
+    the first in byte order. Pairs are counted by the token they make, because tiktoken merges by
+    the result: ("a", "bc") and ("ab", "c") are one merge.
     """
     trainer = Trainer(Counter(word for text in texts for word in words(text)))
     while len(trainer.ranks) < size and (token := trainer.commonest()):
@@ -61,7 +61,7 @@ def words(text):
 
 
 class Trainer:
-    """Words as they are merged so far, and what each two neighbours in them would make."""
+    """The words as merged so far, and the tokens that their adjacent pairs would make."""
 
     def __init__(self, words):
         """words {bytes: how often}"""
@@ -69,12 +69,12 @@ class Trainer:
         self.parts = [[bytes([byte]) for byte in word] for word in words]
         self.times = list(words.values())
         self.counts = Counter()  # of each possible token
-        self.homes = defaultdict(set)  # the words, by number, that it may be made in
-        self.heap = []  # (-count, token); what has another count by now is passed over
+        self.homes = defaultdict(set)  # {token: indices of words in which it may be made}
+        self.heap = []  # (-count, token); entries with an outdated count are skipped
         self.push(self.tally(range(len(self.parts)), +1))
 
     def commonest(self):
-        """The token that most neighbours would make, None if there are no neighbours left."""
+        """The token that the most adjacent pairs would make, None if no pairs are left."""
         while self.heap:
             count, token = heapq.heappop(self.heap)
             if 0 > count == -self.counts[token]:
@@ -91,7 +91,7 @@ class Trainer:
         self.push(changed | self.tally(homes, +1))
 
     def tally(self, homes, sign):
-        """Count the neighbours of these words in or out; the tokens they would make."""
+        """Add (+1) or remove (-1) the pairs of these words; returns the tokens they would make."""
         seen = set()
         for home in homes:
             for token in joined(self.parts[home]):
@@ -106,12 +106,12 @@ class Trainer:
 
 
 def joined(parts):
-    """What each two neighbours would make."""
+    """The tokens that adjacent parts would make."""
     return [a + b for a, b in itertools.pairwise(parts)]
 
 
 def merge(parts, token):
-    """Merge the parts of a word in place, from the left, where two neighbours make the token."""
+    """Merge the parts of a word in place, from the left, where two adjacent ones make the token."""
     at = 0
     while at < len(parts) - 1:
         if parts[at] + parts[at + 1] == token:
