@@ -372,6 +372,18 @@ def test_the_loss_alone_where_nothing_judges(runs):
             evaluate(runs / name)
 
 
+def test_the_card_of_an_exported_run(runs, pairs, tmp_path):
+    """Without a judge: the loss alone; no path of this machine; the tokenizer beside."""
+    run_script("pretrained/export.py", f"--out_dir={runs}/pairs", f"--folder={tmp_path}/folder")
+    card = (tmp_path / "folder/README.md").read_text()
+    last = metrics(runs / "pairs")[-1]
+    assert f"Validation loss {last['val_loss']:.4f} at iteration 4, while training." in card
+    assert "solved" not in card and "problems" not in card and str(pairs.parent) not in card
+    assert "- data: own_text, tokens\n- tokenizer: tokenizer.tiktoken" in card
+    file = "tokenizer.tiktoken"
+    assert (tmp_path / "folder" / file).read_bytes() == (pairs / file).read_bytes()
+
+
 def test_sampling_by_prompt(runs):
     flags = f"--out_dir={runs / 'pairs'}", "--device=cpu", "--reveal=40"
     printed = run_script("sample.py", *flags, "--prompt=How much is 2 + 2?", "--watch", "--delay=0")
@@ -464,6 +476,10 @@ def test_a_judge_of_ones_own(judge, capsys):
         ("import nothing_there", r"judge.py, line 1: ModuleNotFoundError"),
         ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
+        (
+            "import numpy\n" + JUDGE + "return numpy.arange(2) == 0",
+            r"judge returned array\(\[ True, False\]\), expected True",
+        ),
         (JUDGE + "return 3", "judge returned 3, expected True, False or a word"),
         (JUDGE + "return None", "judge returned None, expected True"),
         ("def judge(prompt): pass", "TypeError: judge"),
