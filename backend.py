@@ -249,10 +249,12 @@ def whole(model):
     for part in parts:
         part.set_reshard_after_forward(False, recurse=False)
         part.unshard()
-    yield
-    for part in parts:
-        part.set_reshard_after_forward(part is not model, recurse=False)
-        part.reshard()
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.set_reshard_after_forward(part is not model, recurse=False)
+            part.reshard()
 
 
 def is_sharded(tensor):

@@ -358,7 +358,7 @@ class Keeper:
         self.behind = backend.any_process(failed, patient=True)  # the first may take long to write
         if not self.behind:
             self.saved = self.pending
-        self.pending = None
+        self.pending = self.written = None  # a failed write would keep its copy of the weights
 
     def finish(self, iteration, block):
         """Write the last checkpoint of a run. Raises SystemExit if it cannot in time."""

@@ -133,10 +133,11 @@ class Logits(nn.Module):
             raise ValueError(f"block {block}: expected 0, as a function of x alone has no blocks")
         found = self.function(x)
         found = getattr(found, "logits", found)
-        if found.shape[:-1] != x.shape or not self.mask_token < found.shape[-1]:
+        shape = getattr(found, "shape", (type(found).__name__,))
+        if shape[:-1] != x.shape or self.mask_token not in range(shape[-1]):
             raise ValueError(
-                f"logits {tuple(found.shape)} for tokens {tuple(x.shape)} and mask token "
-                f"{self.mask_token}: expected (B, L, V), with the mask token below V"
+                f"logits {tuple(shape)} for tokens {tuple(x.shape)} and mask token "
+                f"{self.mask_token}: expected (B, L, V), with the mask token in 0 to V - 1"
             )
         self.vocab_size = found.shape[-1]
         return found

@@ -220,8 +220,8 @@ class Buffer(Stream):
     visiting = False  # whether the visited batch has yet to advance
 
     def __init__(self, queue, mask_token, generator, batches):
-        if batches < 1:
-            raise ValueError(f"buffer {batches}: expected at least 1")
+        if not isinstance(batches, int) or batches < 1:
+            raise ValueError(f"buffer {batches}: expected a whole number, at least 1")
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.turn = torch.zeros(1, dtype=torch.long, device=queue.x0.device)
         self.stages = torch.zeros((), dtype=torch.long, device=queue.x0.device)
@@ -261,8 +261,16 @@ class Buffer(Stream):
         self.visiting = True
 
     def end_visit(self, score, confidence):
-        """Raise RuntimeError if no batch was visited, ValueError for inputs with a gradient."""
+        """Raise RuntimeError if no batch was visited.
+
+        Raises ValueError for inputs with a gradient, or that are not numbers of shape (B, L).
+        """
         for name, part in ("score", score), ("confidence", confidence):
+            if part.shape != self.x0.shape[1:] or not part.is_floating_point():
+                raise ValueError(
+                    f"{name} {part.dtype} {tuple(part.shape)}: expected floating-point numbers "
+                    f"{tuple(self.x0.shape[1:])}, one for each position of the batch"
+                )
             if part.requires_grad:
                 raise ValueError(
                     f"{name} carries a gradient, but no loss may reach the model through the "

@@ -29,6 +29,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from importlib import metadata
@@ -46,6 +47,7 @@ class Lock:
 
     def __init__(self, folder, name="lock"):
         self.folder, self.path, self.ours = Path(folder), Path(folder, name), None
+        self.renewing = threading.Lock()  # checkpoints and metrics are written by two threads
 
     def __enter__(self):
         self.is_new = not self.folder.exists()
@@ -85,9 +87,10 @@ class Lock:
 
     def renew(self):
         """Take it again if it was lost. Raises ValueError if another run has used the folder."""
-        if self.held():
-            return
-        self.take()
+        with self.renewing:
+            if self.held():
+                return
+            self.take()
         there = identity(self.folder / "checkpoint.pt")
         if there not in (None, self.ours):
             raise ValueError(f"{self.path.parent} has been used by another run")

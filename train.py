@@ -292,7 +292,8 @@ def find_saved(config, folder, world, rank, where):
 
 
 def what_is_left(keeper):
-    return f"{keeper.latest()}; --init_from=continue resumes with the processes that are left"
+    saved = f"{keeper.latest()}; " if keeper.rank == 0 else ""  # the first process has written it
+    return f"{saved}--init_from=continue resumes with the processes that are left"
 
 
 def begin_files(keeper, folder, rank):
@@ -431,19 +432,23 @@ def report(run, log, done):
     if not math.isfinite(result["val_loss"]):
         raise SystemExit(f"the validation loss is {result['val_loss']} at iteration {done}")
     log.report_evaluation(done, result, time.perf_counter() - begin)
-    if watch and run.rank == 0:
+    if watch:
         show_example(run, log, done)
     return result
 
 
 def show_example(run, log, done):
-    """The first held-out example under the averaged weights, step by step."""
+    """The first held-out example under the averaged weights, step by step.
+
+    The first process shows it; all of them gather the weights.
+    """
     from studies.watch import watch_example
 
-    log.bar.clear()
-    print(f"iteration {done}")
-    with run.autocast:
-        watch_example(run.task, run.averaged, samplers()[0], block_at(max(done - 1, 0)))
+    with run.autocast, backend.whole(run.averaged):
+        if run.rank == 0:
+            log.bar.clear()
+            print(f"iteration {done}")
+            watch_example(run.task, run.averaged, samplers()[0], block_at(max(done - 1, 0)))
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ try:
 except ImportError:
     raise SystemExit("this needs: pip install accelerate") from None
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the repository, to import from it
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from example_queue import ExampleQueue
 from examples.own_trainer import MASK, Copying, Net, share_solved
@@ -28,10 +29,7 @@ from puma import ProgressiveUnmasking
 
 
 class Progress:
-    """What accelerate does not know of a run: the step, and the chains of every process.
-
-    Only the first process writes what is registered with accelerate, so it gathers all of them.
-    """
+    """What accelerate does not know: the step, and the chains, which the first process gathers."""
 
     def __init__(self, chains, rank):
         self.chains, self.rank, self.step = chains, rank, 0
@@ -68,7 +66,10 @@ def main(out_dir="out/accelerate_loop", steps=200, save_every=100):
         if progress.step % 50 == 0:
             accelerator.print(f"step {progress.step}: loss {loss.item():.4f}")
         if progress.step % save_every == 0:
-            accelerator.save_state(Path(out_dir, f"step_{progress.step:06d}"))
+            accelerator.save_state(Path(out_dir, "partial"))
+            accelerator.wait_for_everyone()  # a process may be killed before it is whole
+            if accelerator.is_main_process:
+                Path(out_dir, "partial").rename(Path(out_dir, f"step_{progress.step:06d}"))
     model = Logits(accelerator.unwrap_model(model), MASK)
     accelerator.print(f"{share_solved(model, where):.1%} of held-out rows solved")
     accelerator.end_training()

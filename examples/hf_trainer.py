@@ -3,10 +3,9 @@
     pip install transformers accelerate
     python examples/hf_trainer.py
 
-Trains a small BERT to copy the first half of a row (own_trainer.py); any other masked language
-model can take its place, with its mask_token_id and rows of its tokens. The next states depend on
-what the model predicts now, so batches come from chains, in `compute_loss`; the data loader, which
-reads ahead, only counts the steps. Started again, it resumes from its last checkpoint.
+Trains a small BERT on the task of own_trainer.py; any other masked language model can take its
+place, with its mask_token_id. The next states depend on what the model predicts now, so batches
+come from the chains; the data loader only counts steps. It resumes from its last checkpoint.
 """
 
 import sys
@@ -20,7 +19,8 @@ try:
 except ImportError:
     raise SystemExit("this needs: pip install transformers accelerate") from None
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the repository, to import from it
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from example_queue import ExampleQueue
 from examples.own_trainer import MASK, WORDS, Copying, share_solved

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 import torch.nn as nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the repository, to import from it
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from example_queue import ExampleQueue
 from losses import Objective
@@ -21,8 +22,7 @@ from model import Logits
 from puma import ProgressiveUnmasking
 from sample import Sampler, generate
 
-WORDS, HALF, LENGTH = 12, 8, 16  # tokens are 0 to 11
-MASK = WORDS  # one more token, which stands for hidden ones and is never predicted
+WORDS, HALF, LENGTH, MASK = 12, 8, 16, 12  # words are 0 to 11; the mask is never predicted
 
 
 class Copying:

@@ -59,7 +59,7 @@ def truth(task, x, hidden):
     """
     x0, prompt = (torch.as_tensor(part)[0] for part in task.validation[np.arange(1)])
     x, hidden = x.cpu(), hidden.cpu()
-    same = prompt.equal(~hidden) and x0.long()[prompt].equal(x[prompt])
+    same = prompt.any() and prompt.equal(~hidden) and x0.long()[prompt].equal(x[prompt])
     return x0.numpy() if same else None
 
 

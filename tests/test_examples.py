@@ -77,4 +77,6 @@ def test_a_loop_with_accelerate(tmp_path, capsys):
     whole = run("whole")
     assert solved(capsys) > 90
     shutil.copytree(tmp_path / "whole/step_000060", tmp_path / "half/step_000060")
+    (tmp_path / "half/partial").mkdir()  # of a process that was killed while it saved
+    (tmp_path / "half/partial/model.safetensors").write_text("cut")
     assert same(run("half"), whole)

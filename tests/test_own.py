@@ -60,7 +60,9 @@ def test_the_parameters_of_a_module_are_found():
         (lambda x, h: ChunkedObjective(Logits(len, MASK)), "Logits has no lm_head"),
         (lambda x, h: generate(len, x, h, Sampler()), "no mask_token.*Logits"),
         (lambda x, h: Logits(lambda x: x, MASK)(x), r"logits \(7, 12\).*expected \(B, L, V\)"),
-        (lambda x, h: Logits(torch.nn.Embedding(10, 9), MASK)(x % 9), "mask token below V"),
+        (lambda x, h: Logits(torch.nn.Embedding(10, 9), MASK)(x % 9), "mask token in 0 to V - 1"),
+        (lambda x, h: Logits(torch.nn.Embedding(10, 9), -1)(x % 9), "mask token -1: expected"),
+        (lambda x, h: Logits(lambda x: (x, x), MASK)(x), r"logits \('tuple',\) for tokens"),
         (lambda x, h: generate(Logits(len, MASK), x, h, Sampler(), block=4), "block 4"),
         (lambda x, h: Objective(Logits(len, MASK))(x, x, h, 4), "block 4"),
     ],
@@ -126,6 +128,9 @@ def test_a_forgotten_advance_is_an_error(blocks):
     for name, given in ("score", (trainable, score)), ("confidence", (score, trainable)):
         with pytest.raises(ValueError, match=f"{name} carries a gradient"):
             chains.advance(*given)
+    for wrong in torch.rand(15, 24), torch.rand(16), score > 0.5, score.long():
+        with pytest.raises(ValueError, match=r"expected floating-point numbers \(16, 24\)"):
+            chains.advance(wrong, score)
     chains.advance(score, score)  # nothing was lost
     twin = make()
     twin.batch(0)

@@ -368,7 +368,7 @@ def test_groups_are_named_in_words(write):
     runs = load([write(f"{n}", [(0, 0.0)], **each) for n, each in enumerate(settings)])
     assert [look["label"] for _, look in plot.drawn(runs)] == [
         "PUMA, K = 9, tau = 0.9 (1 seed)",
-        "PUMA, late refill, K = 9 to 4, no fast-forward (1 seed)",
+        "PUMA, late refill, K = 9 to 4 by update 80, no fast-forward (1 seed)",
         "random masks (1 seed)",
     ]
     assert labels.title(runs) == "9x9 Sudoku, minimal puzzles"

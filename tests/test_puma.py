@@ -161,6 +161,12 @@ def test_resumed_stream_goes_on_bit_for_bit(method):
     assert_resumes(stream)
 
 
+@pytest.mark.parametrize("buffer", [0, 2.5])
+def test_a_buffer_of_no_whole_number_of_batches_is_refused(buffer):
+    with pytest.raises(ValueError, match=f"buffer {buffer}: expected a whole number"):
+        make_chains(buffer=buffer)
+
+
 def test_resume_with_another_buffer_is_refused():
     with pytest.raises(ValueError, match="batch size and buffer"):
         make_chains(buffer=2).load_state_dict(make_chains(buffer=3).state_dict())

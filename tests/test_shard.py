@@ -66,7 +66,8 @@ def test_gradients_with_a_large_vocabulary_are_those_of_one_process(tmp_path):
 def sharded(tmp_path_factory):
     """The folder of a run whose weights were split."""
     out = tmp_path_factory.mktemp("sharded")
-    train(out, *FLAGS, "--shard=True", "--keep_every=5", processes=2)
+    watched = "--watch=True", "--patience=60"
+    train(out, *FLAGS, "--shard=True", "--keep_every=5", *watched, processes=2)
     return out
 
 

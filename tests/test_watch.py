@@ -59,6 +59,12 @@ def test_without_a_truth_nothing_is_wrong(capsys):
     assert MARK["wrong"] not in frame(capsys, 3, truth=other)
 
 
+def test_what_is_written_from_nothing_has_no_truth():
+    """Another text is as right as the held-out one."""
+    x, nothing = torch.zeros(16, dtype=torch.long), np.zeros(16, bool)
+    assert watch.truth(Held(SOLUTION, nothing), x, ~torch.as_tensor(nothing)) is None
+
+
 @pytest.mark.parametrize("terminal, no_color", [(True, ""), (True, "1"), (False, "")])
 def test_colours_where_they_are_wanted_and_marks_everywhere(
     terminal, no_color, capsys, monkeypatch
