@@ -533,6 +533,7 @@ def test_an_archive_takes_no_two_runs_of_one_name(write, tmp_path, refused):
         (lambda path: None, "all.zip: no such file"),
         (lambda path: path.write_bytes(b"PK\3\4"), "all.zip: File is not a zip file"),
         (lambda path: records.write(path, {"../run/metrics.jsonl": b""}), "expected RUN/FILE"),
+        (lambda path: records.write(path, {"../run": b""}), "expected RUN/FILE"),
         (lambda path: records.write(path, {"/puma_test": b""}), "expected RUN/FILE"),
         (lambda path: records.write(path, {r"run/..\metrics.jsonl": b""}), "expected RUN/FILE"),
         (lambda path: records.write(path, {"run/nelbo.json": b"{}"}), "no run matches '.*all.zip'"),
