@@ -11,6 +11,7 @@ those of labels.py. Tables go to the terminal, in markdown; comparison.py says w
 """
 
 import contextlib
+import itertools
 import json
 import math
 import sys
@@ -85,15 +86,16 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
     for axes, name in zip(all_axes, titles, strict=True):
         axes.set_title(name, fontsize="medium")
         axes.grid(alpha=0.3)
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    inside = len(all_axes) == 1 and len(labels) <= FEW
-    if inside and labels:
+    pairs = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in all_axes)
+    handles = {label: handle for handle, label in itertools.chain.from_iterable(pairs)}
+    if len(all_axes) == 1 and 0 < len(handles) <= FEW:
         all_axes[0].legend(frameon=False, handlelength=2.6)
-    elif labels:
-        across = min(len(labels), max(1, int(size[0] * columns / 3)))
-        page.set_figheight(size[1] * rows + 0.25 * math.ceil(len(labels) / across))
-        place = {"loc": "outside lower center", "ncols": across}
-        page.legend(handles, labels, frameon=False, handlelength=2.6, **place)
+    elif handles:  # below the axes, for which room is added
+        width = 0.7 + 0.08 * max(map(len, handles))  # inches
+        across = min(len(handles), max(1, int(size[0] * columns / width)))
+        page.set_figheight(size[1] * rows + 0.25 * math.ceil(len(handles) / across))
+        how = {"loc": "outside lower center", "ncols": across, "handlelength": 2.6}
+        page.legend(handles.values(), handles, frameon=False, **how)
     try:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         page.savefig(file, dpi=110)
