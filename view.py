@@ -154,7 +154,8 @@ def words(task, runs):
     """The text of each token that occurs, {id: text}; an end of text is shown as a sign."""
     panels = [p for run in runs for ways in run["panels"] for way in ways for p in way]
     said = [ids for p in panels for ids in (p["tokens"], *(guess for guess, _ in p["steps"]))]
-    rows = {token: np.full(task.length, token) for token in {*itertools.chain(*said)}}
+    length = task.length if hasattr(task, "box") else 1  # a grid is shown as a whole
+    rows = {token: np.full(length, token) for token in {*itertools.chain(*said)}}
     return {token: dict(task.test.pieces(row)).get(0, "\u220e") for token, row in rows.items()}
 
 

@@ -66,6 +66,8 @@ def encode(tokenizer, pairs, length, form=None):
             dropped["prompt_too_long"] += 1
         elif len(given) + len(answer) >= length:
             dropped["too_long"] += 1
+        elif not answer:  # a tokenizer may leave out what it does not know
+            dropped["empty"] += 1
         else:
             ids += [given, answer]
             lengths.append(len(given) + len(answer))
@@ -101,7 +103,8 @@ def chat(tokenizer, question, answer, most):
 def document(tokenizer, text, _, most):
     """No prompt | the text, of any length, its end"""
     pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-    return [], [i for piece in pieces for i in tokenizer.encode(piece)] + [tokenizer.end]
+    ids = [i for piece in pieces for i in tokenizer.encode(piece)]
+    return [], [*ids, tokenizer.end] if ids else []
 
 
 class Packer:
@@ -128,7 +131,7 @@ def prompt_text(question):
 def question_key(question):
     """64-bit hash of the question's words, whatever the case, punctuation and white space."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
-    return hash_of(" ".join(words).encode(errors="replace"))
+    return hash_of((" ".join(words) or question.strip()).encode(errors="replace"))
 
 
 def hash_of(content):

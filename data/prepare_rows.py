@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from data import corpus, sources, tokenizer, vocabularies
+from data import corpus, files, sources, tokenizer, vocabularies
 from data.processes import cores, in_order
 from record import progress_bar
 
 CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between commits
+SEEN = 1 << 24  # tokens of which the share of unknown ones is taken
 CACHE = Path(__file__).parent  # where Qwen2's ranks are kept
 
 load_once = functools.cache(vocabularies.open_kept)  # once per worker
@@ -52,14 +53,22 @@ def encode_rows(folder, header, pair_of, form, rows):
     pair_of(folder, row) -> question and code, or a word that says why the row is dropped; folder:
     the writer's, with the files that pair_of reads. form: as in corpus.encode.
     """
-    found = [pair_of(folder, row) for row in rows]
+    found = [checked(pair_of(folder, row)) for row in rows]
     pairs = [each for each in found if not isinstance(each, str)]
     dropped = Counter(each for each in found if isinstance(each, str))
     kind = header["tokenizer"]["kind"]
     encoding = load_once(folder / vocabularies.file_of(kind), kind)
     longest = math.inf if form is corpus.document else header["length"]  # documents are cut later
     encoded, too_long = corpus.encode(encoding, pairs, longest, form)
-    return len(rows), encoded, dropped + too_long
+    first = files.brief(rows[0]) if dropped["unusable"] == len(rows) else None
+    return len(rows), encoded, dropped + too_long, first
+
+
+def checked(found):
+    """What pair_of returned; of texts that are not valid UTF-8, the word for that."""
+    if isinstance(found, str) or all(map(sources.is_text, found)):
+        return found
+    return "not_utf8"
 
 
 def usable(pair):
@@ -78,8 +87,8 @@ def write_rows(writer, results, val, most=math.inf, total=None):
         contextlib.closing(results),
         progress_bar(total=total, initial=kept, unit=" examples") as bar,
     ):
-        for number, (count, encoded, dropped) in enumerate(results, 1):
-            check_first(read, count, dropped)
+        for number, (count, encoded, dropped, first) in enumerate(results, 1):
+            check_first(read, count, first)
             room = np.arange(len(encoded.keys)) < most - kept
             in_val = encoded.keys < val * 2.0**64
             writer.add("train", encoded.select(room & ~in_val))
@@ -91,13 +100,17 @@ def write_rows(writer, results, val, most=math.inf, total=None):
                 break
             if number % COMMIT == 0:
                 writer.commit((read, kept))
+    writer.progress = read, kept
     return kept
 
 
-def check_first(read, count, dropped):
+def check_first(read, count, first):
     """Raise ValueError if no row of the first task is usable."""
-    if read == 0 and dropped["unusable"] == count:
-        raise ValueError(f"the first {count} rows have no text in the fields (see --help)")
+    if read == 0 and first:
+        raise ValueError(
+            f"the first {count} rows have no text in the fields: expected text in each, but row 1 "
+            f"has {first} (see --help)"
+        )
 
 
 def write_packed(writer, results, val, total=None):
@@ -112,8 +125,8 @@ def write_packed(writer, results, val, total=None):
         contextlib.closing(results),
         progress_bar(total=total, initial=read, unit=" documents") as bar,
     ):
-        for number, (count, encoded, dropped) in enumerate(results, 1):
-            check_first(read, count, dropped)
+        for number, (count, encoded, dropped, first) in enumerate(results, 1):
+            check_first(read, count, first)
             in_val = encoded.keys < val * 2.0**64
             for split, rows in (("train", ~in_val), ("val", in_val)):
                 writer.add(split, packers[split].rows(encoded.select(rows).tokens))
@@ -124,10 +137,27 @@ def write_packed(writer, results, val, total=None):
                 rest = {split: packer.rest.tolist() for split, packer in packers.items()}
                 writer.commit((read, rest))
     writer.dropped["tokens_left_over"] += sum(len(packer.rest) for packer in packers.values())
+    writer.progress = read, None
+
+
+def report_unknown(folder):
+    """Print the share of the tokenizer's unknown token in the training text, if above 1 %."""
+    unknown = getattr(corpus.load_tokenizer(folder), "unknown", None)
+    tokens = np.load(folder / "train.tokens.npy", mmap_mode="r")[:SEEN]
+    if unknown is not None and (share := np.mean(tokens == unknown)) > 0.01:
+        print(f"warning: {share:.1%} of the training text is the tokenizer's unknown token")
 
 
 def finish(writer):
     """Make the folder appear, and print what it contains."""
+    dropped = ", ".join(f"{count:,} {why}" for why, count in writer.dropped.items()) or "nothing"
+    kept = {name: split.columns["prompts"].count for name, split in writer.splits.items()}
+    if 0 in kept.values():
+        rows = ", ".join(f"{count:,} to {name}" for name, count in kept.items())
+        raise ValueError(
+            f"{writer.progress[0]:,} rows read, {rows}, dropped: {dropped}; expected some in each "
+            "split: change --length or --val, or give more text"
+        )
     header = writer.finish()
     for name, split in header["splits"].items():
         repeated = split["examples"] - split["questions"]
@@ -135,6 +165,6 @@ def finish(writer):
             f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens, the longest has "
             f"{split['longest']}; {repeated:,} repeat a question"
         )
-    dropped = [f"{count:,} {why}" for why, count in header["dropped"].items()]
-    print("dropped:", ", ".join(dropped) or "nothing")
+    print("dropped:", dropped)
+    report_unknown(writer.folder)
     print(f"written to {writer.folder}")

@@ -19,10 +19,20 @@ BATCH = 2048  # rows read at once from the hub
 # -- files ---------------------------------------------------------------------------------------
 def files(source):
     """The files that match comma-separated patterns. Raises ValueError for none or other kinds."""
-    found = [Path(file) for pattern in source.split(",") for file in sorted(glob.glob(pattern))]
-    if not found or {file.suffix for file in found} - {".jsonl", ".parquet"}:
-        raise ValueError(f"source={source}: expected .jsonl or .parquet files, found {found}")
+    found = itertools.chain.from_iterable(map(matching, source.split(",")))
+    found = list(dict.fromkeys(found))
+    if other := [str(file) for file in found if file.suffix not in (".jsonl", ".parquet")]:
+        raise ValueError(f"expected .jsonl or .parquet files, found {', '.join(other)}")
     return found
+
+
+def matching(pattern):
+    """The file of that name, or those that the pattern matches. Raises ValueError for none."""
+    pattern = pattern.strip()
+    found = [pattern] if pattern and Path(pattern).exists() else sorted(glob.glob(pattern))
+    if not found:
+        raise ValueError(f"source {pattern!r}: no such file; expected .jsonl or .parquet files")
+    return map(Path, found)
 
 
 def origin(found):
@@ -36,7 +46,7 @@ def read_file(file, fields):
     Raises ValueError if a .parquet file is damaged or lacks a field.
     """
     if file.suffix == ".jsonl":
-        with open(regular(file), encoding="utf-8", errors="replace") as rows:
+        with open(regular(file), encoding="utf-8-sig", errors="surrogateescape") as rows:
             rows = (parse(line) for line in rows if line.strip())
             yield from (tuple(row.get(field) for field in fields) for row in rows)
         return
@@ -51,10 +61,13 @@ def read_file(file, fields):
 def fields_of(file):
     """The names of a file's fields: for JSON lines, those of the first FIRST lines."""
     if file.suffix == ".jsonl":
-        with open(regular(file), encoding="utf-8", errors="replace") as rows:
+        with open(regular(file), encoding="utf-8-sig", errors="replace") as rows:
             objects = map(parse, itertools.islice(rows, FIRST))
             return list(dict.fromkeys(itertools.chain.from_iterable(objects)))
-    import pyarrow.parquet
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ValueError(f"{file}: a .parquet file needs `pip install pyarrow`") from None
 
     with named(file):
         return pyarrow.parquet.read_schema(regular(file)).names

@@ -115,11 +115,18 @@ class HuggingFace(Vocabulary):
         self.library.no_padding()
         self.library.encode_special_tokens = True  # text that looks like one is text
         self.content = content
-        super().__init__(max(self.library.get_vocab().values()) + 1, content.encode())
+        if not (known := self.library.get_vocab().values()):
+            raise ValueError("its vocabulary is empty")
+        super().__init__(max(known) + 1, content.encode())
+        unknown = getattr(self.library.model, "unk_token", None)
+        self.unknown = self.library.token_to_id(unknown) if unknown else None
 
     def encode(self, text):
         """Ids of the text, list of int."""
-        return self.library.encode(text, add_special_tokens=False).ids
+        try:
+            return self.library.encode(text, add_special_tokens=False).ids
+        except Exception as error:  # the library raises Exception itself
+            raise ValueError(f"the tokenizer fails on {brief(text)}: {brief(error)}") from None
 
     def decode_text(self, ids):
         return self.library.decode(ids, skip_special_tokens=False)
@@ -141,7 +148,7 @@ def find(name):
     path = path / "tokenizer.json" if (path / "tokenizer.json").exists() else path
     if not path.exists():
         raise FileNotFoundError(f"tokenizer {name}: no such file; expected {EXPECTED}")
-    return HuggingFace(read_text(path)) if path.suffix == ".json" else tokenizer.load(path)
+    return read_library(path) if path.suffix == ".json" else tokenizer.load(path)
 
 
 def file_of(kind):
@@ -152,10 +159,19 @@ def file_of(kind):
 def open_kept(path, kind):
     """The tokenizer that `write` kept. Raises FileNotFoundError or ValueError."""
     if kind == HuggingFace.kind:
-        return HuggingFace(read_text(path))
+        return read_library(path)
     return (
         Characters(tokenizer.read(path)) if kind == Characters.kind else tokenizer.load(path, kind)
     )
+
+
+def read_library(path):
+    """The tokenizer of a tokenizer.json. Raises ValueError that names the file."""
+    content = read_text(path)
+    try:
+        return HuggingFace(content)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}; expected {EXPECTED}") from None
 
 
 def read_text(path):

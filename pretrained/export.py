@@ -11,9 +11,11 @@ zeros. README.md in the folder is its model card (card.py). The base of an adapt
 `init_from`, which must still exist.
 """
 
+import shutil
 from pathlib import Path
 
 import checkpoint
+import record
 from configurator import configure, errors_as_messages
 from pretrained import card, hf, lora
 
@@ -29,21 +31,29 @@ def main():
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
         path = Path(out_dir) / "checkpoint.pt"
         state = checkpoint.load(path)
+        state["config"] = checkpoint.Configuration(state["config"])
         origin = state["config"]["init_from"]
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
-        if not state["config"].get("lora_rank"):
-            model = checkpoint.load_model(path).model
-        else:
+        if state["config"].get("lora_rank"):
             model, adapters = lora.restore(state)
             if not merge:
+                how = f"LoRA adapters of {card.public(base)}, for peft."
+                text = card.text(out_dir, state, how)
                 adapters.save(folder, base)
-                finish(state, f"LoRA adapters of {base}, for peft.", "adapter_config.json")
+                finish(text, how, "adapter_config.json")
                 return
             adapters.merge()
-        hf.save(model, state["model_args"], folder, base and hf.resolve(base))
+        else:
+            model = checkpoint.load_model(path).model
+        like = base and hf.resolve(base)
+        how = loading(hf.described(state["model_args"], like))
+        text = card.text(out_dir, state, how)  # before anything is written: what it reads may fail
+        hf.save(model, state["model_args"], folder, like)
+        for file in card.tokenizers(state["config"]) if not base else ():
+            shutil.copy(file, folder)
         if (card_of_base := Path(folder, "README.md")).exists():
             card_of_base.rename(Path(folder, "README.base.md"))
-        finish(state, loading(hf.read_config(folder)), "config.json")
+        finish(text, how, "config.json")
 
 
 def loading(config):
@@ -59,9 +69,9 @@ def loading(config):
     )
 
 
-def finish(state, how, settings):
+def finish(text, how, settings):
     """Write the model card, and print the files."""
-    card.write(folder, out_dir, state, how)
+    record.write(Path(folder, "README.md"), text)
     files = sorted(path for path in Path(folder).iterdir() if path.is_file())
     for path in files:
         print(f"{path.stat().st_size / 1e6:10.2f} MB  {path}")

@@ -307,8 +307,7 @@ def save(model, model_args, folder, like=None):
     """
     weights = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
     model_args = complete(model_args)
-    config = config_of(model_args) | (read_config(like) if like else {})
-    config |= {key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")}
+    config = described(model_args, like)
     config["mask_token_id"] = model_args["mask_token"]
     config["dtype"] = config["torch_dtype"] = str(model.lm_head.weight.dtype).removeprefix("torch.")
     tensors = model.state_dict()
@@ -337,6 +336,15 @@ def complete(model_args):
     parameters = inspect.signature(Transformer).parameters.values()
     defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
     return defaults | model_args | {"kv_heads": model_args.get("kv_heads") or model_args["heads"]}
+
+
+def described(model_args, like=None):
+    """config.json of a model that is written like the folder, but for mask token and dtype."""
+    model_args = complete(model_args)
+    config = config_of(model_args) | (read_config(like) if like else {})
+    return config | {
+        key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")
+    }
 
 
 def config_of(model_args):

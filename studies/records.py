@@ -11,6 +11,7 @@ the same name. The same files always make the same bytes.
 
 import contextlib
 import glob
+import re
 import tempfile
 import zipfile
 from pathlib import Path
@@ -62,14 +63,15 @@ def read(archive):
     try:
         with zipfile.ZipFile(archive) as opened:
             names = [entry.filename for entry in opened.infolist()]
-            strange = [name for name in names if len(Path(name).parts) != 2 or ".." in name]
+            plain = re.compile(r"[^/\\]+/[^/\\]+")
+            strange = [n for n in names if not plain.fullmatch(n) or {".", ".."} & {*n.split("/")}]
             if strange:
                 raise SystemExit(f"{archive} has {strange[0]!r}: expected RUN/FILE")
             return {name: opened.read(name) for name in names}
     except FileNotFoundError:
         raise SystemExit(f"{archive}: no such file") from None
-    except (OSError, zipfile.BadZipFile) as error:
-        raise SystemExit(f"{archive}: {error}") from None
+    except Exception as error:  # zipfile's are of many kinds: damaged, encrypted, not supported
+        raise SystemExit(f"{archive}: {str(error) or type(error).__name__}") from None
 
 
 def write(archive, files):
@@ -84,10 +86,12 @@ def write(archive, files):
 def main():
     if not runs or not out.endswith(".zip"):
         raise SystemExit('expected --runs="out/puma_*,out/mdm_*" --out=FILE.zip')
-    files = read(out) if Path(out).exists() else {}
+    files, taken = read(out) if Path(out).exists() else {}, {}
     with folders(runs) as found:
         for folder in found:
             name = folder.name
+            if (other := taken.setdefault(name, folder)).resolve() != folder.resolve():
+                raise SystemExit(f"{other} and {folder} have the same name: archive one of them")
             files = {key: data for key, data in files.items() if key.split("/")[0] != name}
             for pattern in KEPT:
                 for file in folder.glob(pattern):

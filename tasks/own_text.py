@@ -208,12 +208,13 @@ def decided(judge, file, *texts):
     """Kind and detail, whatever the user's function does."""
     try:
         found = judge(*texts)
+        is_truth = getattr(found, "ndim", 0) == 0 and found in (True, False)  # numpy's, too
     except Exception as error:
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
     if isinstance(found, str) and found:
         return found, ""
-    if found in (True, False):  # numpy's, too
+    if is_truth:
         return "correct" if found else "wrong", ""
     shown = configurator.shown(found)
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"

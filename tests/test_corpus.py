@@ -117,6 +117,25 @@ def test_keys_ignore_form_only():
     assert question_key(same[0]) == 1198275333716499575  # on every machine: splits depend on it
 
 
+def test_questions_of_symbols_alone_differ():
+    assert len({question_key(each) for each in ("###", " ###\n", "+-|", "$$")}) == 3
+
+
+class Letters:
+    """A tokenizer that leaves out all but letters."""
+
+    end = 290
+
+    def encode(self, text):
+        return [ord(c) for c in text if c.isalpha()]
+
+
+@pytest.mark.parametrize("form", [corpus.plain, corpus.document])
+def test_a_row_that_encodes_to_nothing_is_dropped(form):
+    encoded, dropped = encode(Letters(), [("?", "!"), ("Why?", "x")], LENGTH, form)
+    assert dropped == {"empty": 1} and encoded.lengths.tolist() == [4]
+
+
 def test_wide_ids(tmp_path, tokenizer):
     class Wide(Tokenizer):
         def encode(self, text):

@@ -180,8 +180,8 @@ def test_interrupted_at_any_point_gives_the_same_bytes(run, monkeypatch, tmp_pat
 
 def test_files_of_ones_own(run, tmp_path):
     own = write_lines(tmp_path / "own.jsonl", [{"task": f"T{i}", "program": "x"} for i in range(9)])
-    folder = run(source=str(own), question="task", answer="program", val=1e-9)
-    assert len(texts(folder, "train")[0]) == 9
+    folder = run(source=str(own), question="task", answer="program")
+    assert len(both(folder)) == 9
     with pytest.raises(ValueError, match="has the fields program, task; known sets: instruction, "):
         run(source=str(own), out=str(tmp_path / "second"))
     with pytest.raises(ValueError, match=r"own.jsonl has no field 'code', but program, task"):

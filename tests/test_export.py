@@ -59,6 +59,20 @@ def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
     assert "None is recorded" in card and "commit: not known" in card
 
 
+def test_nothing_is_written_where_the_card_cannot_be(trained, tmp_path, refused):
+    out, folder = tmp_path / "run", tmp_path / "folder"
+    shutil.copytree(trained, out)
+    (out / "eval.json").write_text("[3]")
+    assert "eval.json is damaged" in refused(export, out, folder) and not folder.exists()
+    (out / "eval.json").unlink()
+    state = torch.load(out / "checkpoint.pt")
+    data = state["config"].pop("data_dir")
+    torch.save(state, out / "checkpoint.pt")
+    assert "lacks data_dir" in refused(export, out, folder) and not folder.exists()
+    torch.save(state | {"config": state["config"] | {"data_dir": data}}, out / "checkpoint.pt")
+    export(out, folder)
+
+
 def test_a_model_in_blocks_says_so(tmp_path):
     train(tmp_path / "run", "--block_schedule=[(0,4)]", "--max_iters=2")
     assert "in blocks of 4 tokens" in export(tmp_path / "run", tmp_path / "folder")[0]

@@ -2,6 +2,7 @@
 Hugging Face's library itself, texts put together here."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 from conftest import ROOT, evaluate, metrics, run_script, train
 
 from checkpoint import load
-from data import corpus, prepare_rows, vocabularies
+from data import corpus, prepare_rows, sources, vocabularies
 from data.corpus import Examples, Writer, question_key
 from data.jsonl import prepare
 from tasks import own_text
@@ -144,9 +145,10 @@ def test_interrupted_it_ends_with_the_same_bytes(call, files, kind, tmp_path, mo
 
 def test_a_long_document_and_several_workers(call, tmp_path, monkeypatch):
     text = "".join(f"{i} " for i in range(30_000))
-    file = write_rows(tmp_path / "one.jsonl", [{"text": text}, {"text": "b" * 100}])
-    folder = call(source=str(file), text="text", val=1e-9, workers=2)
-    found = rows(folder, "train")[0].ravel()
+    texts = [text, "c" * 100, "b" * 100]  # of these, b's alone go to train
+    file = write_rows(tmp_path / "one.jsonl", [{"text": each} for each in texts])
+    folder = call(source=str(file), text="text", val=0.6, workers=2)
+    found = rows(folder, "val")[0].ravel()
     same = bytes(found[: len(text)].tolist()).decode() == text  # not to be shown: it is long
     assert same and found[len(text)] == 256
 
@@ -186,14 +188,72 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
         ({"prompt": "ask"}, "expected --prompt=FIELD and --response=FIELD, or --text"),
         ({"prompt": "ask", "response": "say", "text": "text"}, "or --text=FIELD alone"),
         ({"prompt": "asks", "response": "say"}, r"has no field 'asks', but ask, say"),
-        ({"source": "none.jsonl", "text": "text"}, r"expected \.jsonl or \.parquet files, found"),
-        ({"source": "", "text": "text"}, r"expected \.jsonl or \.parquet files, found"),
+        (
+            {"source": "none.jsonl", "text": "text"},
+            r"'none\.jsonl': no such file; expected \.jsonl",
+        ),
+        ({"source": "none.csv", "text": "text"}, r"'none\.csv': no such file; expected \.jsonl or"),
+        ({"source": "", "text": "text"}, r"'': no such file; expected \.jsonl or \.parquet files"),
         ({"tokenizer": "none.json", "text": "text"}, "no such file; expected bytes, a .tiktoken"),
     ],
 )
 def test_mistakes_are_named(call, files, settings, message):
     with pytest.raises((ValueError, OSError), match=message):
         call(**{"source": str(files / "pairs.jsonl")} | settings)
+
+
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("a.jsonl, b.jsonl", ["a.jsonl", "b.jsonl"]),
+        ("odd[1].jsonl", ["odd[1].jsonl"]),
+        ("?.jsonl,b.jsonl,./a.jsonl", ["a.jsonl", "b.jsonl"]),
+        ("a.jsonl,c.jsonl", "source 'c.jsonl': no such file"),
+        ("a.jsonl,*.csv", "source '*.csv': no such file"),
+        ("*", "expected .jsonl or .parquet files, found x.txt"),
+    ],
+)
+def test_the_files_of_a_source(source, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.jsonl", "odd[1].jsonl", "x.txt"):
+        (tmp_path / name).touch()
+    if isinstance(expected, list):
+        assert [str(file) for file in sources.files(source)] == expected
+    else:
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            sources.files(source)
+
+
+def test_fields_that_are_no_text_are_shown(call, tmp_path):
+    file = write_rows(tmp_path / "a.jsonl", [{"ask": 3, "say": ["x"]}] * 60)
+    with pytest.raises(ValueError, match=r"the first 32 rows .* row 1 has \(3, \['x'\]\)"):
+        call(source=str(file), prompt="ask", response="say")
+
+
+def test_what_is_no_utf8_is_dropped_and_a_byte_order_mark_is_not(call, tmp_path):
+    lines = [json.dumps(row).encode() for row in PAIRS]
+    lines[5:5] = [b'{"ask": "caf\xe9?", "say": "yes"}', b'{"ask": "half?", "say": "\\ud800"}']
+    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines))
+    folder = call(source=str(tmp_path / "a.jsonl"), prompt="ask", response="say")
+    assert dropped(folder) == {"not_utf8": 2}
+    assert sum(len(Examples(folder, split)) for split in ("train", "val")) == len(PAIRS)
+
+
+@pytest.mark.parametrize("fields", [{"prompt": "ask", "response": "say"}, {"text": "ask"}])
+def test_a_split_without_rows_is_refused(call, files, fields, tmp_path):
+    settings = {"source": str(files / "pairs.jsonl"), "out": str(tmp_path / "out"), "length": 200}
+    message = r"^306 rows read, \d+ to train, 0 to val, dropped: \d.*--val"
+    with pytest.raises(ValueError, match=message):
+        call(**settings, **fields, val=1e-9)
+    assert not (tmp_path / "out").exists()
+
+
+def test_parquet_without_its_library(tmp_path, monkeypatch):
+    (tmp_path / "a.parquet").touch()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ValueError, match=r"a\.parquet: .*pip install pyarrow"):
+        sources.fields_of(tmp_path / "a.parquet")
 
 
 def test_as_a_command(files, tmp_path):
@@ -254,6 +314,42 @@ def test_what_is_no_tokenizer(tmp_path):
         vocabularies.find(tmp_path / "b.json")
 
 
+@pytest.fixture
+def word_file(tmp_path):
+    """A tokenizer.json of whole words, these alone."""
+    tokenizers = pytest.importorskip("tokenizers")
+
+    def make(*words):
+        known = {word: i for i, word in enumerate(words)}
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, "[UNK]"))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+        made.save(str(tmp_path / "words.json"))
+        return str(tmp_path / "words.json")
+
+    return make
+
+
+def test_a_tokenizer_that_is_none_is_named(word_file, tmp_path):
+    (tmp_path / "a.json").write_text("{}")
+    for path, why in (
+        (tmp_path / "a.json", "tokenizer.json"),
+        (word_file(), "vocabulary is empty"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{path}: .*{why}.*; expected bytes, a \.tiktoken"):
+            vocabularies.find(path)
+
+
+def test_words_that_a_tokenizer_does_not_know(word_file, call, files, capsys):
+    source = {"source": str(files / "texts.jsonl"), "text": "text"}
+    call(**source, tokenizer=word_file("[UNK]", "the", "cat", "sat", ".", ":"))
+    said = re.search(r"warning: (.*)% of the training text is", capsys.readouterr().out)
+    assert 5 < float(said[1]) < 50
+    call(**source, tokenizer=word_file("[UNK]", *re.findall(r"\w+|[.:]", " ".join(DOCUMENTS))))
+    assert "warning" not in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"the tokenizer fails on 'caf.*Missing \[UNK\] token"):
+        call(**source, tokenizer=word_file("the", "cat"))
+
+
 def test_without_the_library_it_says_what_to_install(library_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match="pip install tokenizers"):
@@ -274,6 +370,18 @@ def test_the_loss_alone_where_nothing_judges(runs):
         assert last["accuracy"] == {} and last["examples"] == 0 and 0 < last["val_loss"] < 9
         with pytest.raises(SystemExit, match="this run's texts have no judge"):
             evaluate(runs / name)
+
+
+def test_the_card_of_an_exported_run(runs, pairs, tmp_path):
+    """Without a judge: the loss alone; no path of this machine; the tokenizer beside."""
+    run_script("pretrained/export.py", f"--out_dir={runs}/pairs", f"--folder={tmp_path}/folder")
+    card = (tmp_path / "folder/README.md").read_text()
+    last = metrics(runs / "pairs")[-1]
+    assert f"Validation loss {last['val_loss']:.4f} at iteration 4, while training." in card
+    assert "solved" not in card and "problems" not in card and str(pairs.parent) not in card
+    assert "- data: own_text, tokens\n- tokenizer: tokenizer.tiktoken" in card
+    file = "tokenizer.tiktoken"
+    assert (tmp_path / "folder" / file).read_bytes() == (pairs / file).read_bytes()
 
 
 def test_sampling_by_prompt(runs):
@@ -368,6 +476,10 @@ def test_a_judge_of_ones_own(judge, capsys):
         ("import nothing_there", r"judge.py, line 1: ModuleNotFoundError"),
         ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
+        (
+            "import numpy\n" + JUDGE + "return numpy.arange(2) == 0",
+            r"judge returned array\(\[ True, False\]\), expected True",
+        ),
         (JUDGE + "return 3", "judge returned 3, expected True, False or a word"),
         (JUDGE + "return None", "judge returned None, expected True"),
         ("def judge(prompt): pass", "TypeError: judge"),
@@ -407,8 +519,7 @@ def test_a_run_goes_on_with_its_text(runs, pairs, packed, tmp_path):
         train(tmp_path / "run", *flags, f"--data_dir={packed}")
 
 
-def test_a_folder_with_too_little_text(call, tmp_path):
-    file = write_rows(tmp_path / "short.jsonl", [{"text": "a b c"}])
-    folder = call(source=str(file), text="text", val=1e-9)
+def test_a_folder_with_too_little_text(tmp_path):
+    Writer(tmp_path / "short", vocabularies.find("bytes"), 64, {"packed": True}).finish()
     with pytest.raises(ValueError, match="has no rows in train: prepare more text, shorter rows"):
-        own_text.OwnText(folder, "", 1)
+        own_text.OwnText(tmp_path / "short", "", 1)

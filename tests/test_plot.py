@@ -505,13 +505,41 @@ def test_an_archive_stands_for_its_runs(write, tmp_path):
         assert said[0].replace("folders.png", "") == said[1].replace("archive.png", "")
 
 
+def patched(signature, offset, value):
+    """Writes an archive with another byte at the offset from a header of its only entry."""
+
+    def make(path):
+        records.write(path, {"run/metrics.jsonl": b"x" * 1000})
+        content = bytearray(path.read_bytes())
+        content[content.index(signature) + offset] = value
+        path.write_bytes(content)
+
+    return make
+
+
+def test_an_archive_takes_no_two_runs_of_one_name(write, tmp_path, refused):
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    for name in ("a/puma_1", "b/puma_1"):
+        write(name, [])
+    pack = "studies/records.py", f"--out={tmp_path}/all.zip"
+    said = refused(run_script, *pack, f"--runs={tmp_path}/a/*,{tmp_path}/b/*")
+    assert f"{tmp_path}/a/puma_1 and {tmp_path}/b/puma_1 have the same name" in said
+    run_script(*pack, f"--runs={tmp_path}/a/*,{tmp_path}/a/puma_1")  # one run, named twice
+
+
 @pytest.mark.parametrize(
     "make, message",
     [
         (lambda path: None, "all.zip: no such file"),
         (lambda path: path.write_bytes(b"PK\3\4"), "all.zip: File is not a zip file"),
         (lambda path: records.write(path, {"../run/metrics.jsonl": b""}), "expected RUN/FILE"),
+        (lambda path: records.write(path, {"../run": b""}), "expected RUN/FILE"),
+        (lambda path: records.write(path, {"/puma_test": b""}), "expected RUN/FILE"),
+        (lambda path: records.write(path, {r"run/..\metrics.jsonl": b""}), "expected RUN/FILE"),
         (lambda path: records.write(path, {"run/nelbo.json": b"{}"}), "no run matches '.*all.zip'"),
+        (patched(b"PK\3\4", 47, 0xFF), "all.zip: Error -3 while decompressing"),
+        (patched(b"PK\1\2", 8, 1), "all.zip: File .* is encrypted"),
+        (patched(b"PK\1\2", 10, 99), "all.zip: That compression method is not supported"),
     ],
 )
 def test_what_is_no_archive_of_runs_is_refused(make, message, tmp_path):

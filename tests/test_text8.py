@@ -93,6 +93,7 @@ def test_any_text_made_like_text8():
     "content, settings, message",
     [
         (b"abC", {}, r"b'C' at byte 2, expected a to z and space alone; --normalise"),
+        (b"abc" * 106, {}, r"318 characters, expected at least 320 .*--length than 16"),
         (b"abc", {"source": ""}, r"expected text8 or text8\.zip"),
         (b"abc", {"source": "nowhere"}, "nowhere: no such file"),
     ],
@@ -101,6 +102,7 @@ def test_mistakes_are_named(call, tmp_path, content, settings, message):
     (tmp_path / "text8").write_bytes(content)
     with pytest.raises((ValueError, OSError), match=message):
         call(**{"source": str(tmp_path / "text8")} | settings)
+    assert not (tmp_path / "out").exists()
     (tmp_path / "a.zip").write_bytes(b"PK no zip")
     with pytest.raises(ValueError, match=r"a\.zip: expected a \.zip of one file"):
         call(source=str(tmp_path / "a.zip"))

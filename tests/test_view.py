@@ -6,6 +6,7 @@ import re
 import time
 import xml.etree.ElementTree as ElementTree
 import zlib
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ import checkpoint
 import sudoku
 import tasks
 from sample import Sampler, generate
-from view import panel
+from view import page as page_of
+from view import panel, words
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +88,23 @@ def test_no_run_that_has_no_chain_and_no_runs_on_other_data(runs, tmp_path, refu
     train(tmp_path / "ar", "--method=ar", "--max_iters=1")
     assert "has no chain to show" in refused(view, [str(tmp_path / "ar")])
     assert "no checkpoint" in refused(view, ["nowhere"])
-    assert "no weights of the same iteration" in refused(view, runs, f"--svg={tmp_path}/no.svg")
+    svg = f"--svg={tmp_path}/no.svg"
+    assert "no weights of the same iteration" in refused(view, runs, svg)
+    train(tmp_path / "short", "--max_iters=1")  # of both, the checkpoint alone
+    said = refused(view, [runs[1], str(tmp_path / "short")], svg)
+    assert "no weights of the same iteration" in said and not (tmp_path / "no.svg").exists()
+
+
+def test_the_text_of_a_token_is_asked_for_once():
+    asked, panels = [], [[[{"tokens": [1, 2], "steps": [[[3, 2], [500, 500]]]}]]]
+
+    def pieces(row):
+        asked.extend(row)
+        return [(0, f"<{row[0]}>")]
+
+    task = SimpleNamespace(length=1000, test=SimpleNamespace(pieces=pieces))
+    assert words(task, [{"panels": panels}]) == {1: "<1>", 2: "<2>", 3: "<3>"}
+    assert sorted(asked) == [1, 2, 3]
 
 
 def test_the_picture_moves_without_scripts(runs, page, tmp_path):
@@ -190,3 +208,28 @@ def test_confidence_on_hover_and_by_the_keyboard(chromium, page):
     chromium.press("ArrowDown")
     assert chromium.evaluate(said).startswith("Row 2, column 2")
     assert chromium.evaluate("step.value") == "0" and not chromium.problems
+
+
+@needs_browser
+def test_text_without_a_prompt_is_not_wrong(chromium, tmp_path):
+    """Both tokens are other than in the data: in the chain, and where there is a prompt, wrong."""
+    steps = [[[2, 2], [500, 500]], [[2], [500]]]
+    free = {"at": [1, 2], "steps": steps}
+    asked = {"at": [0, 1], "steps": [[[2], [500]]]}
+    chain = [free | {"tokens": [0, 1]}, asked | {"tokens": [0, 1]}]
+    sampler = [free | {"tokens": [2, 2]}, asked | {"tokens": [0, 2]}]
+    run = {"name": "PUMA", "folder": "out", "sure": 0.9, "iterations": [5], "ways": ["", ""]}
+    data = {"runs": [run | {"panels": [[chain, sampler]]}], "examples": [[0, 1], [0, 1]]}
+    data |= {"truth": [[0, 1], [0, 1]], "words": dict(enumerate("abc")), "box": None}
+    (tmp_path / "text.html").write_text(page_of(data))
+    chromium.open(tmp_path / "text.html", 1400)
+    chromium.wait("document.querySelectorAll('.cell').length === 4")
+    heads = "[...document.querySelectorAll('.board + p')].map(p => p.textContent.split(': ')[1])"
+    marked = """[...document.querySelectorAll('.board')].map(
+        board => board.querySelectorAll('.wrong').length)"""
+    set_to(chromium, "step", 2)
+    assert chromium.evaluate(heads) == ["0 masked, 2 wrong", "0 masked"]
+    assert chromium.evaluate(marked) == [2, 0]
+    chromium.evaluate("example.value = 1, example.dispatchEvent(new Event('change'))")
+    assert chromium.evaluate(heads) == ["0 masked, 1 wrong"] * 2
+    assert chromium.evaluate(marked) == [1, 1] and not chromium.problems

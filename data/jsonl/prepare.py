@@ -53,6 +53,7 @@ LIMITS = """
 
 HERE = Path(__file__).resolve().parent
 HUB_NAME = r"[\w.-]+(/[\w.-]+)?"
+FILES = ".jsonl", ".parquet", ".json", ".txt", ".gz", ".csv", ".tsv"  # no names on the hub
 
 
 def main():
@@ -86,7 +87,7 @@ def read_source(fields):
 
     A name in the hub's form that is not a file's is looked up on the hub.
     """
-    is_name = re.fullmatch(HUB_NAME, source) and not source.endswith((".jsonl", ".parquet"))
+    is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(FILES)
     if is_name and not Path(source).exists():
         return sources.hub(source, fields, config or None, split)
     files = sources.files(source)

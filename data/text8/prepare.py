@@ -53,6 +53,11 @@ def main():
             f"{source}: {wrong[0]!r} at byte {wrong.start():,}, expected a to z and space alone; "
             "--normalise makes any text like that"
         )
+    if len(content) < (least := 20 * length):  # of which 5 % are a row
+        raise ValueError(
+            f"{source}: {len(content):,} characters, expected at least {least:,} for a row each in "
+            f"val and test: give more text, or a smaller --length than {length}"
+        )
     checksum = hashlib.md5(content).hexdigest()
     print(f"{len(content):,} characters, {'' if checksum == MD5 else 'not '}text8 as published")
     about = {"text8": checksum == MD5, "md5": checksum, "packed": True}
