@@ -167,6 +167,20 @@ class StopSign:
         return asked > 0
 
 
+@contextlib.contextmanager
+def stop_as_message(stop, state):
+    """An error after the event `stop` was set ends the run in one line, with what state() says.
+
+    Ctrl-C also reaches the processes of a compiler, whose failure torch then reports at length.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not stop.is_set():
+            raise
+        raise SystemExit(f"stopped in an update ({type(error).__name__}); {state()}") from None
+
+
 class Recorded:
     """Calls a function on CUDA; from the fourth call on, replays a recorded CUDA graph of it.
 

@@ -56,10 +56,15 @@ class Key(NamedTuple):
 
 
 @contextlib.contextmanager
-def errors_as_messages():
-    """For set-up: errors from wrong settings or files are shown as one line, not a traceback."""
+def errors_as_messages(interrupted="interrupted"):
+    """For set-up: errors from wrong settings or files are shown as one line, not a traceback.
+
+    interrupted: what Ctrl-C shows.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        raise SystemExit(interrupted) from None
     except (ValueError, OSError, MemoryError) as error:
         raise SystemExit(message_of(error)) from None
     except RuntimeError as error:  # torch's for impossible sizes; others are bugs

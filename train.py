@@ -307,13 +307,15 @@ def begin_files(keeper, folder, rank):
 
 def train(run, log):
     """The loop, from run.start to max_iters; returns the last evaluation."""
-    asked_to_stop, result, collapsed = backend.StopSign(stop_on_signal()), None, False
+    stop, result, collapsed = stop_on_signal(), None, False
+    asked_to_stop = backend.StopSign(stop)
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
     for iteration in range(run.start, max_iters):
         if block_at(iteration) != block_at(max(iteration - 1, 0)):
             torch.compiler.reset()  # the compiler gives up after a few versions of the same code
-        log.add(*update(run, iteration))
+        with backend.stop_as_message(stop, run.keeper.latest):
+            log.add(*update(run, iteration))
         done, block = iteration + 1, block_at(iteration)
         log.bar.update()
         stopping = asked_to_stop()

@@ -7,7 +7,6 @@
 #
 # 0.9M parameters with bytes. Time and results depend on your text; they were not measured.
 name = "own_text"
-device = "cpu"
 dataset = "own_text"
 data_dir = "data/jsonl/tokens"
 test_examples = 64
@@ -29,7 +28,7 @@ min_lr = 1e-4
 warmup = 100
 ema = 0.999
 
-eval_interval = 500
+eval_interval = 100
 eval_policies = ["top_k"]
 eval_batch_size = 16
 eval_tau = 0.9

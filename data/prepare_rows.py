@@ -140,6 +140,17 @@ def write_packed(writer, results, val, total=None):
     writer.progress = read, None
 
 
+def report_too_long(writer):
+    """Print how many rows did not fit, if more than a tenth."""
+    long = writer.dropped["too_long"] + writer.dropped["prompt_too_long"]
+    rows, length = writer.progress[0], writer.header["length"]
+    if long > 0.1 * rows:
+        print(
+            f"warning: {long:,} of {rows:,} rows do not fit into --length={length} tokens: give "
+            "more, or a --tokenizer whose tokens are longer"
+        )
+
+
 def report_unknown(folder):
     """Print the share of the tokenizer's unknown token in the training text, if above 1 %."""
     unknown = getattr(corpus.load_tokenizer(folder), "unknown", None)
@@ -166,5 +177,6 @@ def finish(writer):
             f"{split['longest']}; {repeated:,} repeat a question"
         )
     print("dropped:", dropped)
+    report_too_long(writer)
     report_unknown(writer.folder)
     print(f"written to {writer.folder}")

@@ -169,8 +169,8 @@ def read_corpus(folder):
     for name, examples in splits.items():
         if not len(examples):
             raise ValueError(
-                f"{folder} has no rows in {name}: prepare more text, shorter rows (--length), or "
-                "use another --val"
+                f"{folder} has no rows in {name}: prepare more text, or with another --length or "
+                "--val"
             )
     return *splits.values(), corpus.load_tokenizer(folder)
 

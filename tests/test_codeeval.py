@@ -230,7 +230,7 @@ def test_a_random_model_fails_and_goes_on_where_it_was_interrupted(
         return generate(model, x, *settings, **others)
 
     monkeypatch.setattr(sample, "generate", counting)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(SystemExit, match="interrupted: the same command continues"):
         evaluate(path, *flags)
     written = (tmp_path / "eval.jsonl").read_text()
     (tmp_path / "eval.jsonl").write_text(written[:-9])  # cut off within the second batch
@@ -357,9 +357,10 @@ def test_humanevals_solutions_pass():
 
 @pytest.mark.skipif(not MBPP.exists(), reason="MBPP is not here")
 def test_mbpps_solutions_pass_but_for_one():
-    """Of ids 1 to 974 one fails: 123 is right, but tries all divisors, for about ten seconds."""
+    """Of ids 1 to 974; 123 is right, but tries all divisors, longer than some machines have."""
     printed = run_script("eval.py", "config/mbpp.py", "--reference", f"--file={MBPP}")
-    assert printed.startswith("MBPP/123: timeout") and "499 correct" in printed
+    slow = printed.startswith("MBPP/123: timeout")
+    assert f"{500 - slow} correct" in printed and printed.count("MBPP/") == slow
 
 
 @pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")

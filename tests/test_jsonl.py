@@ -339,6 +339,17 @@ def test_a_tokenizer_that_is_none_is_named(word_file, tmp_path):
             vocabularies.find(path)
 
 
+def test_rows_that_do_not_fit_are_pointed_out(call, files, capsys):
+    """A row has the pair, a newline between and an end; two more pairs are longer still."""
+    source = {"source": str(files / "pairs.jsonl"), "prompt": "ask", "response": "say"}
+    call(**source)
+    assert "warning" not in capsys.readouterr().out
+    call(**source, length=30)
+    long = 2 + sum(len(row["ask"]) + len(row["say"]) + 2 > 30 for row in PAIRS)
+    said = f"warning: {long} of 306 rows do not fit into --length=30 tokens"
+    assert long > 100 and said in capsys.readouterr().out
+
+
 def test_words_that_a_tokenizer_does_not_know(word_file, call, files, capsys):
     source = {"source": str(files / "texts.jsonl"), "text": "text"}
     call(**source, tokenizer=word_file("[UNK]", "the", "cat", "sat", ".", ":"))
@@ -521,5 +532,5 @@ def test_a_run_goes_on_with_its_text(runs, pairs, packed, tmp_path):
 
 def test_a_folder_with_too_little_text(tmp_path):
     Writer(tmp_path / "short", vocabularies.find("bytes"), 64, {"packed": True}).finish()
-    with pytest.raises(ValueError, match="has no rows in train: prepare more text, shorter rows"):
+    with pytest.raises(ValueError, match="has no rows in train: prepare more text, or with another --length"):
         own_text.OwnText(tmp_path / "short", "", 1)

@@ -84,6 +84,18 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path, at_work):
         assert p.communicate(timeout=20) == (b"", None)
 
 
+def test_an_error_after_ctrl_c_is_one_line():
+    """A compiler that Ctrl-C killed; without Ctrl-C, an error stays what it is."""
+    stop = threading.Event()
+    with pytest.raises(ValueError, match="cc1plus"), backend.stop_as_message(stop, str):
+        raise ValueError("cc1plus\n" * 1000)
+    stop.set()
+    message = r"^stopped in an update \(ValueError\); run/checkpoint.pt is intact$"
+    state = "run/checkpoint.pt is intact".format
+    with pytest.raises(SystemExit, match=message), backend.stop_as_message(stop, state):
+        raise ValueError("cc1plus\n" * 1000)
+
+
 def test_processes_ask_each_other_about_ten_times_a_second(monkeypatch):
     """Three of them with updates of 1/80 s: the first time after one, then after every eight."""
     clock, asked, stop = [0.0], [], threading.Event()
