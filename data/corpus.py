@@ -208,7 +208,9 @@ def read_header(folder):
     """header.json. Raises FileNotFoundError or ValueError if the folder is not a corpus."""
     path = Path(folder) / "header.json"
     if not path.exists():
-        raise FileNotFoundError(f"{folder} is not a prepared corpus (no header.json): see data/*/prepare.py")
+        raise FileNotFoundError(
+            f"{folder} is not a prepared corpus (no header.json): see data/*/prepare.py"
+        )
     header = files.read_object(path, folder)
     if header.get("format") != FORMAT:
         found = f"has format {files.brief(header.get('format'))}, expected {FORMAT}"
@@ -291,7 +293,9 @@ class Writer:
         self.folder = Path(folder)
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
         if self.folder.exists():
-            raise FileExistsError(f"{folder} already exists: remove it to write it again, or give another --out")
+            raise FileExistsError(
+                f"{folder} already exists: remove it to write it again, or give another --out"
+            )
         if length not in LENGTHS:
             raise ValueError(f"length={length}: must be 1 to {LENGTHS[-1]}")
         self.header = {"format": FORMAT, "source": source, "length": length}

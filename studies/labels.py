@@ -1,7 +1,9 @@
-"""What figures call runs, and how they draw them: words, colours, line styles, a title.
+"""Names, colours, line styles and titles of runs in figures.
 
-A method has the same colour and line style in every figure. Groups that differ in a setting as well
-have others of the palette, which is that of Okabe and Ito: told apart without colour vision, too.
+Random masks are orange and plain PUMA is blue in every figure; so are the arms in LOOKS. Where both
+methods come with several settings, the colour is the method and the line style the setting; other
+groups have other colours. The palette is Okabe and Ito's, and line styles differ as well, so that
+groups are told apart without colour vision.
 """
 
 import itertools
@@ -15,29 +17,49 @@ METHODS = {
     "puma_mixed": "PUMA, half of the rows random",  # so called in records, before random_share
     "puma_quarter_mixed": "PUMA, a quarter of the rows random",
 }
-LOOKS = {"puma": ("#0072b2", "-"), "mdm": ("#d55e00", "--"), "ar": ("#595959", ":")}
-OTHERS = "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f"
-STYLES = "-.", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1, 1, 1))
+LOOKS = {
+    "puma": ("#0072b2", "-"), "mdm": ("#d55e00", "--"), "ar": ("#595959", ":"),
+    "puma_mixed": ("#009e73", "-."), "puma_quarter_mixed": ("#8c6d1f", (0, (5, 1))),
+    "puma_bounded": ("#cc79a7", (0, (3, 1, 1, 1, 1, 1))),
+}  # fmt: skip
+OTHERS = "#e69f00", "#56b4e9", "#000000", "#882255", "#999933"
+STYLES = "-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))
+MIXED = {0.5: "puma_mixed", 0.25: "puma_quarter_mixed"}
 TASKS = {"own_text": "own text", "instructions": "instructions"}
 
 
 def looks(groups):
-    """{label: {color, linestyle}} of groups {label: runs}."""
-    known, others, found = dict(LOOKS), itertools.count(), {}
-    for label, runs in groups.items():
-        look = known.pop(runs[0].config.get("method"), None)  # of the method's first group
-        if look is None:
-            n = next(others)
-            look = OTHERS[n % len(OTHERS)], STYLES[n % len(STYLES)]
-        found[label] = dict(zip(("color", "linestyle"), look, strict=True))
-    return found
+    """[(color, line style)] of groups, each as (arm, its settings in words).
+
+    A method's own look goes to its group without a setting, or else to the first.
+    """
+    arms = [arm for arm, _ in groups]
+    several = {arm for arm in arms if arms.count(arm) > 1}
+    if {"puma", "mdm"} <= several:  # each with the same settings
+        seen = {arm: itertools.count() for arm in arms}
+        return [(LOOKS.get(arm, (OTHERS[0], ""))[0], STYLES[next(seen[arm])]) for arm in arms]
+    own = {arm: groups.index((arm, "")) if (arm, "") in groups else arms.index(arm) for arm in arms}
+    others = itertools.count()
+    return [
+        LOOKS[arm] if own[arm] == place and arm in LOOKS
+        else (OTHERS[(n := next(others)) % len(OTHERS)], STYLES[n % len(STYLES)])
+        for place, arm in enumerate(arms)
+    ]  # fmt: skip
+
+
+def arm_of(config):
+    """The method of a run; records name random rows by a method of their own."""
+    method = str(config.get("method"))
+    return MIXED.get(config.get("random_share"), method) if method == "puma" else method
 
 
 def in_words(config, keys):
-    """A group of runs by its method and those of its settings that differ: "PUMA, K = 4"."""
-    method = str(config.get("method"))
-    words = METHODS.get(method, method.replace("puma_", "PUMA, ").replace("_", " "))
-    return ", ".join([words, *(setting(key, config.get(key)) for key in keys if key != "method")])
+    """A group's arm and those of its settings that differ, in words: "PUMA", "K = 4"."""
+    arm = arm_of(config)
+    told = ["method", "random_share"] if arm in MIXED.values() else ["method"]
+    keys = [key for key in keys if key not in told]
+    words = METHODS.get(arm, arm.replace("puma_", "PUMA, ").replace("_", " "))
+    return words, ", ".join(setting(key, config.get(key)) for key in keys)
 
 
 def setting(key, value):
@@ -52,6 +74,8 @@ def setting(key, value):
         return {"tau": "no fast-forward", "clues": "minimal puzzles"}[key]
     form = FORMS.get(key)
     if form is None or isinstance(value, str | list | dict) or value is None:
+        if (key, value) == ("policy", "random"):
+            return "in random order"
         return {"init_from": "from {}", "policy": "by {}"}.get(key, key + " = {}").format(value)
     return form.format(value)
 

@@ -48,7 +48,7 @@ from studies.comparison import (
     trajectories,
     with_seed_count,
 )
-from studies.labels import LOOKS, METHODS, in_words, looks, setting, title
+from studies.labels import LOOKS, METHODS, arm_of, in_words, looks, setting, title
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
 figure = (
@@ -88,7 +88,7 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
         axes.grid(alpha=0.3)
     pairs = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in all_axes)
     handles = {label: handle for handle, label in itertools.chain.from_iterable(pairs)}
-    if len(all_axes) == 1 and 0 < len(handles) <= FEW:
+    if len(all_axes) == 1 and 0 < len(handles) <= FEW and max(map(len, handles)) < 30:
         all_axes[0].legend(frameon=False, handlelength=2.6)
     elif handles:  # below the axes, for which room is added
         width = 0.7 + 0.08 * max(map(len, handles))  # inches
@@ -109,33 +109,40 @@ def drawn(runs):
 
     Where more than half of the groups have a setting in common it goes without saying.
     """
-    groups, keys = group_runs(runs), telling(runs)
-    first = [members[0] for members in groups.values()]
+    groups, keys = [*group_runs(runs).values()], telling(runs)
+    first = [members[0] for members in groups]
     values = {key: [run.config.get(key) for run in first if matters(key, run)] for key in keys}
-    for members, look in zip(groups.values(), looks(groups).values(), strict=True):
-        run = members[0]
-        said = [
+    said = [
+        [
             key for key in keys
             if matters(key, run) and values[key].count(run.config.get(key)) <= len(values[key]) / 2
-        ]  # fmt: skip
-        yield members, look | {"label": with_seed_count(in_words(run.config, said), members)}
+        ]
+        for run in first
+    ]  # fmt: skip
+    words = [in_words(run.config, keys) for run, keys in zip(first, said, strict=True)]
+    styles = looks(
+        [(arm_of(run.config), more) for run, (_, more) in zip(first, words, strict=True)]
+    )
+    for members, (name, more), (color, style) in zip(groups, words, styles, strict=True):
+        label = with_seed_count(", ".join(filter(None, (name, more))), members)
+        yield members, {"label": label, "color": color, "linestyle": style}
 
 
 def draw_band(axes, curves, look, within=(-math.inf, math.inf), crowded=False):
     """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
 
-    Each seed's curve is a thin line; the interval stays within two values. In a crowded figure
-    there is the mean alone.
+    Each seed's curve is a thin line; the interval stays within two values, and is left out of a
+    crowded figure.
     """
     x, middle, half = band(curves)
     axes.plot(x, middle, **look)
+    if len(curves) > 1:
+        draw_thin(axes, curves, look)
     if crowded:
         return
     low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
     high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
     axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
-    if len(curves) > 1:
-        draw_thin(axes, curves, look)
 
 
 def is_crowded(runs):
@@ -179,7 +186,7 @@ def learning_curves(runs, file, metric):
             x = [mean(place(run, i, axis) for run in members) for i in iterations]
             axes.plot(x, middle, **look)
             draw_thin(axes, [curve(run, metric, axis) for run in members], look)
-        axes.set(xlabel=AXES[axis], ylabel=meaning(metric))
+        axes.set(xlabel=AXES[axis].replace("iterations", "updates"), ylabel=meaning(metric))
         axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if metric != LOSS else {})
 
 
@@ -198,7 +205,7 @@ def visits(runs, file, metric):
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
-            axes.set(xlabel="iteration", xlim=(0, None))
+            axes.set(xlabel="updates", xlim=(0, None))
 
 
 def final_accuracy(runs, file, metric):
@@ -223,11 +230,11 @@ def strata(runs, file, metric):
             for place, values in zip(places, ends, strict=True):
                 axes.plot([place] * len(values), values, ".", ms=3, color=look["color"])
         axes.set_xticks(range(len(names)), names)
-        axes.set(ylabel="solved")
+        axes.set(ylabel="share solved")
 
 
 def meaning(metric):
-    return "loss under random masks" if metric == LOSS else f"share solved ({metric})"
+    return "loss under random masks" if metric == LOSS else f"share solved, {metric}"
 
 
 def nelbo(runs, file):
@@ -270,8 +277,12 @@ def ratio_against(runs, file, metric, variable, targets):
                 look = {"label": METHODS.get(method, method), "color": color, "linestyle": style}
                 draw_points(axes, points, look)
             axes.axhline(1, color="black", linewidth=0.8)
-            axes.set(xlabel=NAMES.get(variable, variable), ylabel="random masks / method")
+            axes.set(xlabel=NAMES.get(variable, variable), ylabel="times fewer than random masks")
             axes.set_yscale("log", base=2)
+            low, high = axes.get_ylim()
+            if high < 4 * low:
+                axes.set_yticks([n / 4 for n in range(math.ceil(4 * low), int(4 * high) + 1)])
+                axes.minorticks_off()
             axes.yaxis.set_major_formatter("{x:g}")
 
 
@@ -340,7 +351,7 @@ def trajectory_distance(runs, file):
                 found = [trajectories(run, "d_abs", number) for run in members]
                 curves = [[*zip(iterations, d[name], strict=True)] for iterations, d in found]
                 draw_band(axes, curves, look, (0, math.inf))
-            axes.set(xlabel="iteration", ylabel="distance to the last order, steps", ylim=(0, None))
+            axes.set(xlabel="updates", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
 def reveal_order(runs, file):
@@ -377,11 +388,11 @@ def contexts(runs, file):
                     folder = members[seeds.index([])].folder
                     raise SystemExit(f"{folder}/contexts.json has no contexts {stream!r}")
                 look = {"color": LOOKS[method][0], "linestyle": ("-", ":", "-.", "--")[n % 4]}
-                name = f"{group['label']}: {stream}"
+                name = f"{group['label']}: {METHODS[method] if method == 'mdm' else stream}"
                 draw_contexts(all_axes, seeds, look | {"label": name})
         all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
-        all_axes[1].set(xlabel="iteration", ylabel="share one deduction away")
-        all_axes[2].set(xlabel="iteration", ylabel="loss from cells further away")
+        all_axes[1].set(xlabel="updates", ylabel="share one deduction away")
+        all_axes[2].set(xlabel="updates", ylabel="loss from cells further away")
 
 
 def draw_contexts(all_axes, seeds, look):
@@ -399,7 +410,7 @@ BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)} 
 
 def states(runs, file):
     """Errors in the states of the sampler, by the share hidden, and calibration at tau."""
-    last = "too sure: confidence less share right, above tau"
+    last = "calibration where confidence is above tau"
     titles = [f"the next token is wrong: {band}" for band in BANDS]
     with panels(file, runs, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
         for members, look in drawn(runs):
@@ -409,10 +420,10 @@ def states(runs, file):
                 draw_mean(axes, [along(rows, tenths, "wrong") for rows in seeds], look)
             draw_mean(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], look)
         for axes in all_axes:
-            axes.set(xlabel="iteration")
+            axes.set(xlabel="updates", ylabel="confidence less share right")
         for axes in all_axes[:-1]:
             axes.set_yscale("symlog", linthresh=0.001)
-            axes.set(ylim=(0, 1))
+            axes.set(ylim=(0, 1), ylabel="share wrong")
 
 
 def along(rows, tenths, key):

@@ -532,5 +532,7 @@ def test_a_run_goes_on_with_its_text(runs, pairs, packed, tmp_path):
 
 def test_a_folder_with_too_little_text(tmp_path):
     Writer(tmp_path / "short", vocabularies.find("bytes"), 64, {"packed": True}).finish()
-    with pytest.raises(ValueError, match="has no rows in train: prepare more text, or with another --length"):
+    with pytest.raises(
+        ValueError, match="has no rows in train: prepare more text, or with another --length"
+    ):
         own_text.OwnText(tmp_path / "short", "", 1)

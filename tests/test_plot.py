@@ -348,17 +348,24 @@ def draw(name, tmp_path, folders, file, *contents):
 
 def test_a_method_looks_the_same_in_every_figure(four, write):
     """Whatever else is drawn, and in whatever order; no two groups look alike."""
-    slow = load([write(f"lr-{lr}", [(0, 0.0)], lr=lr) for lr in range(12)])
-    found = {}
-    for runs in ([four[0], four[2]], [four[2], four[0]], [four[0], *slow], [four[2], *slow]):
-        for members, look in plot.drawn(runs):
-            assert look not in found.values() or look["label"] in found
-            found.setdefault(look["label"], look)
-            if members[0] in four:
-                method = members[0].config["method"]
-                assert (look["color"], look["linestyle"]) == labels.LOOKS[method]
-    ways = [str((look["color"], look["linestyle"])) for _, look in plot.drawn([four[2], *slow])]
-    assert len({*ways}) == 13
+    puma, mdm, slow = four[0], four[2], [write(f"lr-{lr}", [(0, 0.0)], lr=lr) for lr in range(12)]
+    half = load([write("half", [(0, 0.0)], random_share=0.5)])
+    for runs in [puma, mdm], [mdm, puma], [*half, puma, mdm], [*load(slow), mdm]:
+        drawn = [(members[0], look) for members, look in plot.drawn(runs)]
+        ways = [(look["color"], look["linestyle"]) for _, look in drawn]
+        assert len({*map(str, ways)}) == len(runs)
+        for (run, _), way in zip(drawn, ways, strict=True):
+            if run in (puma, mdm, *half):
+                assert way == labels.LOOKS[labels.arm_of(run.config)]
+
+
+def test_where_both_methods_have_several_settings_the_colour_is_the_method(write):
+    settings = [(method, papl) for method in ("puma", "mdm") for papl in (0, 1, 3)]
+    runs = [write(f"{m}-{papl}", [(0, 0.0)], method=m, papl=papl) for m, papl in settings]
+    drawn = [look for _, look in plot.drawn(load(runs))]
+    assert [look["color"] for look in drawn] == [labels.LOOKS[m][0] for m, _ in settings]
+    styles = [str(look["linestyle"]) for look in drawn]
+    assert styles[:3] == styles[3:] and len({*styles}) == 3
 
 
 def test_groups_are_named_in_words(write):
