@@ -122,7 +122,7 @@ SHAPES = {
 
 
 class Setting(NamedTuple):
-    """What one process measures."""
+    """The settings of one measuring process."""
 
     shape: Shape
     data: object
@@ -212,7 +212,7 @@ def step(shape, where):
 
 
 def stages(shape, where):
-    """Compare numbers of stages, with the same number of chains: what the most stages need.
+    """Compare numbers of stages, with as many chains as the largest needs.
 
     A chain with few stages hides a little more: its first state is fully masked.
     """
@@ -352,7 +352,7 @@ class Taken:
 
 
 class Reference:
-    """The reference's results for the same flags; none if there is nothing to compare with."""
+    """The reference's results for the same flags; none if there is no reference."""
 
     def __init__(self, where, *flags):
         self.command = [sys.executable, "-m", reference, *flags]

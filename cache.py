@@ -1,4 +1,4 @@
-"""A key-value cache: what a model computed for finished tokens, kept while it fills in later ones.
+"""A key-value cache: keys and values of finished tokens, reused while later tokens are filled in.
 
 In block diffusion (arXiv 2503.09573) the tokens of a block see their own block and the finished
 blocks before it, never a later one. So the keys and values of a finished block never change, and

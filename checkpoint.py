@@ -47,7 +47,7 @@ DAMAGED = "use a copy of it, or start a new run"  # what to do
 
 
 def save(state, path):
-    """Leave the old file or the new one, whatever happens. Its folder must be this run's alone.
+    """Leave the old file or the new one, whatever happens. No other run may write to its folder.
 
     Raises OSError, with the reason, if it cannot be written.
     """
@@ -237,7 +237,7 @@ def checksum(model):
 
 
 def weights(out_dir):
-    """Files of averaged weights that a run kept, in order, or its checkpoint; and the first loaded.
+    """Files of averaged weights that a run kept, in order, or its checkpoint; and the first one.
 
     All are read, so that a damaged one is refused, with a ValueError, before work begins.
     """
@@ -373,7 +373,7 @@ class Keeper:
             raise SystemExit(f"the weights of iteration {iteration} are lost; {self.latest()}")
 
     def latest(self):
-        """What is left when a run ends early, in words."""
+        """A message that says which checkpoint there is when a run ends early."""
         if not self.path.exists():
             return f"{self.path} is gone"
         pending = self.written and self.pending is not None  # then wait for it

@@ -102,7 +102,7 @@ class Stream:
         """Compile the work of `advance`, if there is any."""
 
     def count_hidden(self):
-        """Announce that `size` will be called after every visit."""
+        """To be called first if `size` is to be called after every visit."""
 
     def size(self):
         """The number of hidden positions in the latest batch; None if the host does not know it."""

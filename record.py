@@ -141,7 +141,7 @@ class Log:
         self.updates.append((loss, norm, hidden))
 
     def fault(self, iteration):
-        """What is not finite in the updates added since the last call, up to `iteration`; or ""."""
+        """A message naming the first loss or norm since the last call that is not finite, or ""."""
         import torch  # not at the top: plotting does without it
 
         new = self.updates[self.checked :]
@@ -253,7 +253,8 @@ def origin():
 
 def versions():
     found = {"python": platform.python_version(), "torch": metadata.version("torch")}
-    return found | {"numpy": metadata.version("numpy"), "platform": platform.platform()}
+    found["numpy"] = metadata.version("numpy")
+    return found | {"platform": f"{platform.system()} {platform.machine()}"}
 
 
 def commit():

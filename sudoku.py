@@ -65,7 +65,7 @@ def solves(grids, puzzles, box):
 
 
 def faults(puzzles, box, solutions):
-    """Pairs of a complaint and the rows (N,) that it is about; later ones rely on earlier ones."""
+    """Yields (complaint, rows (N,) that it is about); a check assumes that earlier ones passed."""
     n = side(box)
     yield f"digits must be 0 (blank) to {n}", ((puzzles < 0) | (puzzles > n)).any(1)
     yield "no blank cell", (puzzles > 0).all(1)

@@ -311,6 +311,8 @@ def train(run, log):
     asked_to_stop = backend.StopSign(stop)
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
+    if watch:
+        show_example(run, log, run.start, solve=False)
     for iteration in range(run.start, max_iters):
         if block_at(iteration) != block_at(max(iteration - 1, 0)):
             torch.compiler.reset()  # the compiler gives up after a few versions of the same code
@@ -350,7 +352,7 @@ def warn_of_collapse(line, rank):
         return False
     if rank == 0:
         say(
-            f"iteration {line['iter']}: an example is visited {line['visits']:.2f} times, as the "
+            f"iteration {line['iter']}: chains end after {line['visits']:.2f} visits, because the "
             f"model's confidence is above tau {tau} nearly everywhere. It trains on fully masked "
             "rows only and may forget the rest (results/when.md): see --random_share, --tau=None"
         )
@@ -439,18 +441,19 @@ def report(run, log, done):
     return result
 
 
-def show_example(run, log, done):
-    """The first held-out example under the averaged weights, step by step.
+def show_example(run, log, done, solve=True):
+    """The first held-out example, and how the averaged weights fill it in, step by step.
 
     The first process shows it; all of them gather the weights.
     """
     from studies.watch import watch_example
 
+    block = block_at(max(done - 1, 0))
     with run.autocast, backend.whole(run.averaged):
         if run.rank == 0:
             log.bar.clear()
             print(f"iteration {done}")
-            watch_example(run.task, run.averaged, samplers()[0], block_at(max(done - 1, 0)))
+            watch_example(run.task, run.averaged, samplers()[0], block, solve=solve)
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Read files that may be damaged or foreign: each is checked, and one line says what is wrong.
+"""Read files that may be damaged or of unknown origin: each is checked, and an error is one line.
 
 Files that the project keeps have checksums (CRC-32). A JSON object has its own under "checksum". An
 array has one in a line of JSON after it in the same file, which numpy does not read, together with

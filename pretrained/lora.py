@@ -31,7 +31,7 @@ def restore(state, device="cpu"):
 
 
 class Adapters:
-    """Freezes the model and adds adapters, in float32, to its layers; it is used as before.
+    """Freezes the model and adds adapters, in float32, to its layers; it is called as before.
 
     A checkpoint holds the adapters in place of the model: the base weights are not written again.
     """

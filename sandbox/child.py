@@ -72,7 +72,7 @@ def capabilities(directory):
 
 
 def landlock(directory):
-    """Files open only in the temporary directory; Python and its libraries are read-only."""
+    """Let files be opened only in the temporary directory, and those of Python for reading."""
     create_ruleset, add_rule, restrict_self = 444, 445, 446
     version = call("syscall", create_ruleset, None, 0, 1)
     every_right = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1

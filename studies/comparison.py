@@ -213,7 +213,7 @@ def group_runs(runs):
 
 
 def telling(runs):
-    """The keys that tell the groups apart: the method, and those that matter and differ."""
+    """The settings that distinguish the groups: the method, and those that matter and differ."""
     keys = dict.fromkeys(key for run in runs for key in run.config)
     return [key for key in keys if key == "method" or differs(key, runs)]
 

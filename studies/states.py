@@ -1,4 +1,4 @@
-"""What a run knows in the states that its sampler meets, during training; what it forgets, when.
+"""What a run knows, and forgets, about the states that its sampler visits during training.
 
     python -m studies.states --out_dir=out/addition_puma_1       a run made with --keep_every=N
 

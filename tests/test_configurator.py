@@ -288,7 +288,7 @@ def test_errors_of_sizes_are_messages_and_mistakes_of_ours_are_not():
     for error in (RuntimeError("no memory:\nx"), MemoryError(), ValueError("a\nb")):
         with pytest.raises(SystemExit, match=type(error).__name__), errors_as_messages():
             raise error
-    with pytest.raises(SystemExit, match="^interrupted$"), errors_as_messages():
+    with pytest.raises(SystemExit, match=r"^interrupted$"), errors_as_messages():
         raise KeyboardInterrupt
     with pytest.raises(RuntimeError), errors_as_messages():
         raise RuntimeError("a mistake")

@@ -136,3 +136,8 @@ def test_watching_leaves_training_as_it_was(trained, tmp_path):
     for name, weight in ours["model"].items():
         assert weight.equal(theirs["model"][name]), name
     assert ours["ranks"][0]["cpu"].equal(theirs["ranks"][0]["cpu"])
+
+
+def test_training_shows_the_problem_before_its_first_update(tmp_path):
+    said = train(tmp_path, "--watch", "--max_iters=2", "--eval_interval=2")
+    assert said.index("iteration 0\n") < said.index("iteration 2\n")

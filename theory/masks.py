@@ -43,5 +43,5 @@ def shipped_weight(hidden, L):
 
 
 def informative_probability(d, law, every=False):
-    """P(Y alone is hidden) of d + 1 positions; or any one alone, if every prediction counts."""
+    """P(exactly Y is hidden) of d + 1 positions; or exactly one, if every prediction counts."""
     return law(1, d + 1) * (d + 1 if every else 1)

@@ -203,7 +203,7 @@ def recognised(file):
 
 
 def mixed(sets):
-    """(set, fields) of all rows; the set of the next row is drawn at random, by weight and seed."""
+    """Yields (set, fields) of all rows; the set of each is drawn at random, by weight and seed."""
     choice, rows = random.Random(seed), {kind: iter(each) for kind, each in sets.items()}
     weights = {kind: SETS[kind].weight if kind in SETS else 1 for kind in rows}
     while rows:
