@@ -229,8 +229,8 @@ def strata(runs, file, metric):
             axes.plot(places, means, **look | {"linestyle": "", "marker": "_", "markersize": 10})
             for place, values in zip(places, ends, strict=True):
                 axes.plot([place] * len(values), values, ".", ms=3, color=look["color"])
-        axes.set_xticks(range(len(names)), names)
-        axes.set(ylabel="share solved")
+        axes.set_xticks(range(len(names)), ["all", *(n.removeprefix(metric) for n in names[1:])])
+        axes.set(xlabel="stratum", ylabel="share solved")
 
 
 def meaning(metric):
