@@ -143,11 +143,10 @@ def write_packed(writer, results, val, total=None):
 def report_too_long(writer):
     """Print how many rows did not fit, if more than a tenth."""
     long = writer.dropped["too_long"] + writer.dropped["prompt_too_long"]
-    rows, length = writer.progress[0], writer.header["length"]
-    if long > 0.1 * rows:
+    if long and long > 0.1 * (rows := writer.progress[0]):
         print(
-            f"warning: {long:,} of {rows:,} rows do not fit into --length={length} tokens: give "
-            "more, or a --tokenizer whose tokens are longer"
+            f"warning: {long:,} of {rows:,} rows do not fit into --length={writer.header['length']}"
+            " tokens: give more, or a --tokenizer whose tokens are longer"
         )
 
 
