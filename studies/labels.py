@@ -7,6 +7,7 @@ groups are told apart without colour vision.
 """
 
 import itertools
+import math
 
 METHODS = {
     "puma": "PUMA",
@@ -24,7 +25,7 @@ LOOKS = {
 }  # fmt: skip
 OTHERS = "#e69f00", "#56b4e9", "#000000", "#882255", "#999933"
 STYLES = "-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))
-MIXED = {0.5: "puma_mixed", 0.25: "puma_quarter_mixed"}
+MIXED = {"0.5": "puma_mixed", "0.25": "puma_quarter_mixed"}  # by random_share
 TASKS = {"own_text": "own text", "instructions": "instructions"}
 
 
@@ -37,7 +38,10 @@ def looks(groups):
     several = {arm for arm in arms if arms.count(arm) > 1}
     if {"puma", "mdm"} <= several:  # each with the same settings
         seen = {arm: itertools.count() for arm in arms}
-        return [(LOOKS.get(arm, (OTHERS[0], ""))[0], STYLES[next(seen[arm])]) for arm in arms]
+        return [
+            (LOOKS.get(arm, (OTHERS[0], ""))[0], STYLES[next(seen[arm]) % len(STYLES)])
+            for arm in arms
+        ]
     own = {arm: groups.index((arm, "")) if (arm, "") in groups else arms.index(arm) for arm in arms}
     others = itertools.count()
     return [
@@ -50,7 +54,7 @@ def looks(groups):
 def arm_of(config):
     """The method of a run; records name random rows by a method of their own."""
     method = str(config.get("method"))
-    return MIXED.get(config.get("random_share"), method) if method == "puma" else method
+    return MIXED.get(str(config.get("random_share")), method) if method == "puma" else method
 
 
 def in_words(config, keys):
@@ -63,24 +67,29 @@ def in_words(config, keys):
 
 
 def setting(key, value):
-    """A key of train.py and its value, in words."""
-    if key == "k_schedule" and isinstance(value, list):
-        first, (last, K) = value[0][1], value[-1]
-        return f"K = {first}" + f" to {K} by update {last:,}" * (len(value) > 1)
-    if key == "block_schedule" and isinstance(value, list):
-        sizes = " to ".join(str(size) for size in dict.fromkeys(size for _, size in value))
-        return f"blocks of {sizes}" if value else "no blocks"
-    if value is None and key in ("tau", "clues"):
-        return {"tau": "no fast-forward", "clues": "minimal puzzles"}[key]
-    form = FORMS.get(key)
-    if form is None or isinstance(value, str | list | dict) or value is None:
-        if (key, value) == ("policy", "random"):
-            return "in random order"
-        return {"init_from": "from {}", "policy": "by {}"}.get(key, key + " = {}").format(value)
-    return form.format(value)
+    """A key of train.py and its value, in words; a value of another form is shown as it is."""
+    if (key, str(value)) in SPECIAL:
+        return SPECIAL[key, str(value)]
+    try:
+        if key == "k_schedule":
+            first, (last, K) = value[0][1], value[-1]
+            return f"K = {first}" + f" to {K} by update {last:,}" * (len(value) > 1)
+        if key == "block_schedule":
+            return "blocks of " + " to ".join(dict.fromkeys(str(size) for _, size in value))
+        return FORMS.get(key, key + " = {}").format(value)
+    except (TypeError, ValueError, LookupError):
+        return f"{key} = {value}"
 
 
+SPECIAL = {
+    ("tau", "None"): "no fast-forward",
+    ("clues", "None"): "minimal puzzles",
+    ("policy", "random"): "in random order",
+    ("block_schedule", "[]"): "no blocks",
+}
 FORMS = {
+    "policy": "by {}",
+    "init_from": "from {}",
     "tau": "tau = {}",
     "clues": "{} clues",
     "buffer": "buffer of {}",
@@ -101,13 +110,14 @@ FORMS = {
 def title(runs):
     """The task of the runs, as far as it is the same for all: "6x6 Sudoku, minimal puzzles"."""
     configs = [run.config for run in runs]
-    if len({config.get("dataset") for config in configs}) != 1:
-        return ""
     config = configs[0]
     same = {key for key in config if all(c.get(key) == config[key] for c in configs)}
-    task = config.get("dataset", "sudoku")
-    if task == "sudoku" and "box" in same:
-        n = config["box"][0] * config["box"][1]
+    if "dataset" in config and "dataset" not in same:
+        return ""
+    task = str(config.get("dataset", "sudoku"))
+    box = config.get("box") if "box" in same else None
+    if task == "sudoku" and isinstance(box, list) and [*map(type, box)] == [int, int]:
+        n = math.prod(box)
         puzzles = setting("clues", config.get("clues")) if "clues" in same else ""
         puzzles = "" if config.get("data_file") else puzzles
         return f"{n}x{n} Sudoku" + f", {puzzles}" * bool(puzzles)

@@ -387,6 +387,20 @@ def test_groups_are_named_in_words(write):
     assert labels.title(sums) == "10-digit addition"
 
 
+@pytest.mark.parametrize("value", [None, True, 7, -1.5, "$x", [], [[1]], [[1, 2, 3]], {"a": 1}])
+def test_settings_of_another_form_are_shown_as_they_are(write, tmp_path, value):
+    keys = "dataset", "box", "clues", "k_schedule", "block_schedule", "tau", "random_share", "papl"
+    for n, key in enumerate(keys):
+        runs = load(
+            [
+                write(f"{n}-{i}", [(0, 0.5)], **{key: part})
+                for i, part in enumerate(("other", value))
+            ]
+        )
+        assert [look["label"].startswith("PUMA") for _, look in plot.drawn(runs)] == [True] * 2
+        plot.learning_curves(runs[1:], tmp_path / f"{n}.png", "top_k")
+
+
 def test_intervals_of_accuracies_stay_within_0_and_1(write, axes, tmp_path):
     """With two seeds at 0.8 and 0.6 the interval would reach from -0.57 to 1.97."""
     ends = {1: 0.8, 2: 0.6}
