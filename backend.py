@@ -45,7 +45,7 @@ def start(device="", patience=600, deterministic=False):
             device = torch.device("cuda", index)
             torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, AttributeError) as error:  # the last without CUDA
         raise ValueError(f"device {device}: {error}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")

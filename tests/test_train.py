@@ -258,6 +258,7 @@ def test_ema_follows_its_definition():
         (["--random_share=0.5", "--method=puma_bounded"], "expected 0 with method puma_bounded"),
         (["--batch_size=7", "--micro_batch=0"], "micro_batch 0: expected 1 <= micro_batch"),
         (["--device=cpuu"], "device cpuu"),
+        (["--device=cuda:99"], "device cuda:99"),
         (["--dtype=float16"], "dtype 'float16'"),
         (["--eval_tau=high"], "expected a float or None"),
         (["--seed=-1"], "seed -1: expected 0 <= seed"),

@@ -39,7 +39,7 @@ group = ""  # groups or families of them, with commas between; "" = all
 case = ""  # only cases whose name has this in it
 share = 1.0  # of the cases of each group, chosen at random
 seed = 1
-patience = 30.0  # seconds until a command counts as hanging; a good one takes half a second
+patience = 60.0  # seconds until a command counts as hanging; a full disk is tried for half a minute
 repository = ""  # which to attack; "" = this one
 commit = ""  # which version of it; "" = its files as they are
 out = "out/attacks/damage.jsonl"
