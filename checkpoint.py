@@ -312,7 +312,7 @@ class Keeper:
         self.start_writing(iteration, block)
         if self.written:
             self.written.result()
-        self.pending = None
+        self.pending = self.written = None
 
     def start_writing(self, iteration, block):
         """Start writing checkpoint.pt, on the first process, from a copy of the present state."""
@@ -376,8 +376,8 @@ class Keeper:
         """A message that says which checkpoint there is when a run ends early."""
         if not self.path.exists():
             return f"{self.path} is gone"
-        pending = self.written and self.pending is not None  # then wait for it
-        saved = self.pending if pending and not self.written.exception() else self.saved
+        done = self.written and not self.written.exception()  # waits for it
+        saved = self.pending if done else self.saved
         return f"{self.path} of iteration {saved} is intact"
 
     def save_weights(self, iteration, block):

@@ -96,8 +96,8 @@ def main(settings):
                 results = open_results(conditions, rank, world)
                 for sampler in samplers:
                     results.refuse_others(results.records(sampler), source.belongs)
-        left = "interrupted: the same command continues from there" * (not nelbo)
-        with autocast, errors_as_messages(left or "interrupted"):  # the disk may be full by now
+        left = "" if nelbo else ": the same command continues from there"
+        with autocast, errors_as_messages(f"interrupted{left}"):  # the disk may be full by now
             if nelbo:
                 measure_nelbo(saved.model, source, conditions, rank, world)
             else:

@@ -311,8 +311,8 @@ def train(run, log):
     asked_to_stop = backend.StopSign(stop)
     if backend.any_process(not log.evaluated and evaluates_at(run.start)):
         result = report(run, log, run.start)  # the run was killed during this evaluation
-    if watch:
-        show_example(run, log, run.start, solve=False)
+    if watch and run.rank == 0:
+        show_problem(run, log)
     for iteration in range(run.start, max_iters):
         if block_at(iteration) != block_at(max(iteration - 1, 0)):
             torch.compiler.reset()  # the compiler gives up after a few versions of the same code
@@ -441,7 +441,17 @@ def report(run, log, done):
     return result
 
 
-def show_example(run, log, done, solve=True):
+def show_problem(run, log):
+    """The first held-out example as it is given, before the first update."""
+    from studies.watch import first_problem
+
+    log.bar.clear()
+    print(f"iteration {run.start}")
+    *_, screen = first_problem(run.task, run.share.device)
+    screen.begin()
+
+
+def show_example(run, log, done):
     """The first held-out example, and how the averaged weights fill it in, step by step.
 
     The first process shows it; all of them gather the weights.
@@ -453,7 +463,7 @@ def show_example(run, log, done, solve=True):
         if run.rank == 0:
             log.bar.clear()
             print(f"iteration {done}")
-            watch_example(run.task, run.averaged, samplers()[0], block, solve=solve)
+            watch_example(run.task, run.averaged, samplers()[0], block)
 
 
 # -- settings --------------------------------------------------------------------------------------

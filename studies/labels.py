@@ -26,7 +26,6 @@ LOOKS = {
 OTHERS = "#e69f00", "#56b4e9", "#000000", "#882255", "#999933"
 STYLES = "-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))
 MIXED = {"0.5": "puma_mixed", "0.25": "puma_quarter_mixed"}  # by random_share
-TASKS = {"own_text": "own text", "instructions": "instructions"}
 
 
 def looks(groups):
@@ -125,4 +124,4 @@ def title(runs):
         return f"{config['digits']}-digit addition" if "digits" in same else "addition"
     if task == "text":
         return config.get("data_dir") or "generated word problems"
-    return TASKS.get(task, task)
+    return task.replace("_", " ")

@@ -128,32 +128,25 @@ def drawn(runs):
         yield members, {"label": label, "color": color, "linestyle": style}
 
 
-def draw_band(axes, curves, look, within=(-math.inf, math.inf), crowded=False):
+def draw_band(axes, curves, look, within=(-math.inf, math.inf), interval=True):
     """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
 
-    Each seed's curve is a thin line; the interval stays within two values, and is left out of a
-    crowded figure.
+    Each seed's curve is a thin line; the interval stays within two values.
     """
     x, middle, half = band(curves)
     axes.plot(x, middle, **look)
     if len(curves) > 1:
         draw_thin(axes, curves, look)
-    if crowded:
+    if not interval:
         return
     low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
     high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
     axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
 
 
-def is_crowded(runs):
-    return len(group_runs(runs)) > FEW
-
-
-def draw_mean(axes, curves, look):
-    """The mean of the seeds' curves, and each of them."""
-    x, middle, _ = band(curves)
-    axes.plot(x, middle, **look)
-    draw_thin(axes, curves, look)
+def has_room(runs):
+    """Whether a figure of these runs has room for intervals."""
+    return len(group_runs(runs)) <= FEW
 
 
 def draw_thin(axes, curves, look):
@@ -175,12 +168,12 @@ def learning_curves(runs, file, metric):
 
     Seeds take different seconds to an iteration: the mean curve is drawn at their mean.
     """
-    within = (0, math.inf) if metric == LOSS else SHARE
+    within, interval = (0, math.inf) if metric == LOSS else SHARE, has_room(runs)
     with panels(file, runs) as (axes,):
         for members, look in drawn(runs):
             if axis == "iter":
                 curves = [curve(run, metric) for run in members]
-                draw_band(axes, curves, look, within, is_crowded(runs))
+                draw_band(axes, curves, look, within, interval)
                 continue
             iterations, middle, _ = band([curve(run, metric) for run in members])
             x = [mean(place(run, i, axis) for run in members) for i in iterations]
@@ -195,13 +188,13 @@ def visits(runs, file, metric):
     keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
     titles = [*keys.values(), meaning(LOSS)]
     with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
-        crowded, ends = is_crowded(runs), {"hidden": SHARE}
+        interval, ends = has_room(runs), {"hidden": SHARE}
         for members, look in drawn(runs):
             for key, axes in zip(keys, all_axes, strict=False):
                 curves = [training_curve(run, key) for run in members]
-                draw_band(axes, curves, look, ends.get(key, (0, math.inf)), crowded)
+                draw_band(axes, curves, look, ends.get(key, (0, math.inf)), interval)
             losses = [curve(run, LOSS) for run in members]
-            draw_band(all_axes[-1], losses, look, (0, math.inf), crowded)
+            draw_band(all_axes[-1], losses, look, (0, math.inf), interval)
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
@@ -268,13 +261,15 @@ def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
 def ratio_against(runs, file, metric, variable, targets):
     """Baseline over each method against a variable: iterations to accuracies, final errors."""
     columns = ratios(runs, metric, variable, targets)  # {(method, value): a ratio per panel}
+    methods = [*dict.fromkeys(method for method, _ in columns)]
+    names = [in_words({"method": method}, []) for method in methods]
+    styles = looks([*zip(methods, (more for _, more in names), strict=True)])
     with panels(file, runs, [*target_headings(targets), ERRORS], size=(4.5, 4)) as all_axes:
         for n, axes in enumerate(all_axes):
-            for method in dict.fromkeys(method for method, _ in columns):
+            for method, (name, _), (color, style) in zip(methods, names, styles, strict=True):
                 points = [(v, column[n]) for (m, v), column in columns.items() if m == method]
                 points = [(shown(variable, v), ratio) for v, ratio in points if ratio]
-                color, style = LOOKS.get(method, ("#009e73", "-."))
-                look = {"label": METHODS.get(method, method), "color": color, "linestyle": style}
+                look = {"label": name, "color": color, "linestyle": style}
                 draw_points(axes, points, look)
             axes.axhline(1, color="black", linewidth=0.8)
             axes.set(xlabel=NAMES.get(variable, variable), ylabel="times fewer than random masks")
@@ -306,14 +301,14 @@ def sampler_grid(runs, file):
         "reveal": "tokens per step",
         "temperature": "temperature",
     }
-    groups = [(look, shared_samplers(members)) for members, look in drawn(runs)]
-    print(sampler_table({
+    groups = {
         with_seed_count(label, members): shared_samplers(members)
         for label, members in group_runs(runs).items()
-    }))  # fmt: skip
+    }
+    print(sampler_table(groups))
     with panels(file, runs, ["" for _ in titles], size=(4.5, 4)) as all_axes:
         for key, axes in zip(titles, all_axes, strict=True):
-            for look, samplers in groups:
+            for (_, look), samplers in zip(drawn(runs), groups.values(), strict=True):
                 draw_ablation(axes, key, samplers, look)
             axes.set(xlabel=titles[key], ylabel="share solved")
 
@@ -417,8 +412,11 @@ def states(runs, file):
             results = [read_result(run, "states.json")["rows"] for run in members]
             seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
             for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
-                draw_mean(axes, [along(rows, tenths, "wrong") for rows in seeds], look)
-            draw_mean(all_axes[-1], [along(rows, range(10), "excess") for rows in seeds], look)
+                draw_band(
+                    axes, [along(rows, tenths, "wrong") for rows in seeds], look, interval=False
+                )
+            excess = [along(rows, range(10), "excess") for rows in seeds]
+            draw_band(all_axes[-1], excess, look, interval=False)
         for axes in all_axes:
             axes.set(xlabel="updates", ylabel="confidence less share right")
         for axes in all_axes[:-1]:

@@ -131,19 +131,18 @@ def marked(pieces, kinds):
         room = bool(mark)
 
 
-def watch_example(task, model, sampler, block, delay=0.1, solve=True):
-    """The first held-out problem, during training, whose random state stays as it was.
+def first_problem(task, where):
+    """The first held-out problem on a device: x, hidden (L,) and its Screen."""
+    x, hidden = (part[0] for part in tasks.problems_on(where, task.test, [0]))
+    return x, hidden, Screen(task, task.test, x, hidden)
 
-    solve: how it fills in; else the problem alone.
-    """
+
+def watch_example(task, model, sampler, block, delay=0.1):
+    """The first held-out problem, after an evaluation; training's random state stays as it was."""
     from sample import generate  # which imports this file if it is the script
 
     where = model.lm_head.weight.device
-    x, hidden = (part[0] for part in tasks.problems_on(where, task.test, [0]))
-    screen = Screen(task, task.test, x, hidden)
-    if not solve:
-        screen.begin()
-        return
+    x, hidden, screen = first_problem(task, where)
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
         tokens, at, _ = generate(model, x[None], hidden[None], sampler, block)
     screen.play(model, tokens[0], at[0], block, delay)
