@@ -1,4 +1,4 @@
-"""Block diffusion's contexts: every block of a row holds a chain of its own.
+"""Block diffusion: every block of a row holds a chain of its own.
 
 To Algorithm 1 (puma.step) a block is a row, (B, L) -> (B * blocks, block), given the clean blocks
 before it (arXiv 2503.09573; paper, section 4.4). All blocks of an example are trained in one pass,
@@ -15,104 +15,121 @@ x0 that agree with z). Whether a state is the last of its chain depends only on 
 a single block takes part, no other block sees its tokens, so the example leaves when that block
 ends, as in puma.py.
 
-Not here: attention between blocks (model.py), sampling block by block (sample.py, cache.py).
+At the end of the file is the cache with which finished blocks are sampled (sample.by_blocks).
+Not here: attention between blocks (model.py).
 """
 
 import torch
 
+from model import attend
 from puma import (
     Batch,
-    Buffer,
+    ProgressiveUnmasking,
+    RandomMasking,
     check_schedule,
-    check_sizes,
     stage_of,
     stages_of,
     step,
-    tau_or_inf,
     uniform,
     value_at,
 )
 
 
-class BlockUnmasking(Buffer):
+def check_sizes(schedule, length):
+    """The block_schedule. Raises ValueError unless its sizes divide rows of that length."""
+    schedule = check_schedule(schedule, "block_schedule")
+    for _, size in schedule:
+        if length % size:
+            raise ValueError(f"block_schedule: blocks of {size} do not divide rows of {length}")
+    return schedule
+
+
+class NextToken(RandomMasking):
+    """Autoregression, for a causal model: nothing is masked, all but the prompt is predicted."""
+
+    def batch(self, iteration):
+        x0, prompt, _ = self.queue.take(self.all)
+        self.effective = (~prompt).sum(1)
+        return Batch(x0, x0, ~prompt, block=1)
+
+
+class BlockMasking(RandomMasking):
+    """Random masks, the baseline: each block has its own. schedule: (iteration, size) pairs."""
+
+    def __init__(self, queue, mask_token, generator, schedule):
+        super().__init__(queue, mask_token, generator)
+        self.schedule = check_sizes(schedule, queue.x0.shape[1])
+
+    def batch(self, iteration):
+        self.block = value_at(self.schedule, iteration)
+        return super().batch(iteration)
+
+
+class BlockUnmasking(ProgressiveUnmasking):
     """Chains in blocks: PUMA's stream for block diffusion.
 
     block_schedule: (iteration, size) pairs; sizes divide the length. A chain has
     round(size / K) stages, at least 2, or 1 in blocks of one token. Other arguments as in
     puma.ProgressiveUnmasking.
 
-    State: Buffer's, but stage (batches, B, blocks); and age (batches, B), the visits of an example.
+    A row has two clocks. `stage` (buffer, B, blocks) is that of each block's chain, and tau can
+    make it skip. `age` (buffer, B) counts the visits of the example and never skips: it decides
+    when the example leaves.
     """
 
-    STATE = (*Buffer.STATE, "age")
+    STATE = (*ProgressiveUnmasking.STATE, "age")
 
     def __init__(self, queue, mask_token, generator, block_schedule, k_schedule, tau=0.9, buffer=8):
-        super().__init__(queue, mask_token, generator, buffer)
         self.block_schedule = check_sizes(block_schedule, queue.x0.shape[1])
-        self.k_schedule, self.tau = check_schedule(k_schedule), tau_or_inf(tau)
-        self.block, stages = self.sizes_at(0)
-        self.set_stages(stages)
-        self.start_chains()
+        super().__init__(queue, mask_token, generator, k_schedule, tau, buffer)
 
-    def start_chains(self, old=None, hidden=None):
-        """Start chains of the current block size, spread evenly over the stages.
-
-        `old` chains, of other processes, start over too: they may have had another block size.
-        """
-        self.age, self.hidden = self.first_states()
-        self.stage = self.of_blocks(self.age)
-        self.coming = None
+    def start_chains(self, iteration=0):
+        """Start chains of the current block size, spread evenly over the stages."""
+        self.block, self.stages = self.block_at(iteration), self.stages_at(iteration)
+        order = torch.arange(self.number.numel(), device=self.number.device)
+        self.age = order.view_as(self.number) % self.stages  # (buffer, B)
+        self.stage = self.of_blocks(self.age)  # (buffer, B, blocks)
+        self.hidden = torch.stack([*map(self.first_state, self.prompt, self.stage)])
 
     def first_state(self, prompt, stage):
-        return (
-            super().first_state(self.rows(prompt), self.of_blocks(stage).flatten()).view_as(prompt)
-        )
+        return super().first_state(self.rows(prompt), stage.flatten()).view_as(prompt)
 
-    def prepare(self, iteration):
-        self.queue.top_up()
-        block, stages = self.sizes_at(iteration)
-        if block != self.block:  # chains of the old size are useless; their examples stay
-            self.block = block
-            self.set_stages(stages)
-            self.start_chains()
-        elif stages != self.known:
-            self.switch(stages)
+    def block_at(self, iteration):
+        return value_at(self.block_schedule, iteration)
 
-    def visit(self):
-        self.begin_visit()
-        x0, hidden = self.visited("x0"), self.visited("hidden")
-        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, self.block)
+    def stages_at(self, iteration):
+        return stages_of(self.block_at(iteration), value_at(self.k_schedule, iteration))
+
+    def batch(self, iteration):
+        if self.block_at(iteration) != self.block:
+            self.start_chains(iteration)  # chains of the old size are useless; the examples stay
+        return super().batch(iteration)._replace(block=self.block)
 
     def switch(self, stages):
         """K has changed: every chain continues, at the stage that its revealed share puts it in."""
-        self.age.copy_(self.age * stages // self.known)
-        self.set_stages(stages)
+        self.age = self.age * stages // self.stages
         effective = (~self.rows(self.prompt)).sum(1)
         revealed = effective - self.rows(self.hidden).sum(1)
-        self.stage.copy_(stage_of(revealed, effective, stages).view_as(self.stage))
+        self.stage = stage_of(revealed, effective, stages).view_as(self.stage)
+        self.stages = stages
 
-    def advance(self, score, confidence):
+    def move(self, score, confidence):
         """Reveal true tokens in every block, replace the examples that have finished."""
-        self.end_visit(score, confidence)
-        self.move(score, confidence, uniform(score.numel() // self.block, self.generator))
-
-    def move(self, score, confidence, r):
-        """`advance` after its random draw, r (B * blocks,)."""
-        x0, prompt, hidden, stage = (self.visited(name) for name in self.STATE[:4])
-        effective = (~self.rows(prompt)).sum(1)
+        hidden, stage, prompt = (part[self.turn] for part in (self.hidden, self.stage, self.prompt))
+        rows, effective = self.rows(hidden), (~self.rows(prompt)).sum(1)  # (B * blocks, block)
         after, next_stage, ended = step(
-            self.rows(hidden), stage.flatten(), effective, self.rows(score), self.rows(confidence),
-            r, self.stages, self.tau,
+            rows, stage.flatten(), effective, self.rows(score), self.rows(confidence),
+            uniform(len(rows), self.generator), self.stages, self.tau,
         )  # fmt: skip
-        after = torch.where(ended[:, None], self.rows(hidden), after)  # keep the last state
+        after = torch.where(ended[:, None], rows, after)  # keep the last state
         next_stage = torch.where(ended, stage.flatten(), next_stage)
 
         takes_part = (effective > 0).view_as(stage)  # (B, blocks)
         alone_and_ended = (takes_part.sum(1) == 1) & (takes_part & ended.view_as(stage)).any(1)
-        age = self.visited("age") + 1
+        age = self.age[self.turn] + 1
         over = (age >= self.stages) | alone_and_ended  # (B,)
-        state = self.refill(over, x0, prompt, after.view_as(prompt), next_stage.view_as(stage))
-        self.leave(**state, age=age.masked_fill(over, 0))
+        self.age[self.turn] = age.masked_fill(over, 0)
+        self.refill(after.view_as(hidden), next_stage.view_as(stage), over)
 
     def rows(self, t):
         """(..., L) -> (rows, block): every block becomes a row."""
@@ -122,11 +139,6 @@ class BlockUnmasking(Buffer):
         """Counts of rows (...), repeated for each of their blocks (..., blocks)."""
         return counts[..., None].repeat_interleave(self.x0.shape[-1] // self.block, -1)
 
-    def sizes_at(self, iteration):
-        """Tokens per block, and stages per chain."""
-        block = value_at(self.block_schedule, iteration)
-        return block, stages_of(block, value_at(self.k_schedule, iteration))
-
     def state_dict(self):
         return super().state_dict() | {"block": self.block}
 
@@ -134,3 +146,57 @@ class BlockUnmasking(Buffer):
         self.block = state["block"]
         self.stage = self.of_blocks(self.age)  # its shape
         super().load_state_dict(state)
+
+    def adopt(self, rows):
+        """Chains of other processes start over: they may have had another block size."""
+
+
+# -- sampling -------------------------------------------------------------------------------------
+class Cache:
+    """Keys and values of the `start` finished tokens of B rows: whole blocks of `block` tokens.
+
+    The tokens of a block see their own block and the finished ones before it, never a later one. So
+    keys and values of a finished block never change, and the states (B, block, dim) of the current
+    block equal, up to rounding, those of a pass over the whole sequence. A causal model is the case
+    of blocks of one token.
+    Keys and values of all layers take 2 * layers * B * length * kv_heads * head width numbers.
+    """
+
+    def __init__(self, model, length, block):
+        self.model, self.length, self.block = model, length, block
+        self.start, self.passes, self.kept, self.before = 0, 0, {}, None
+
+    def states(self, x):
+        """x (B, block), the next block as it is now -> (B, block, dim): row i scores token i."""
+        if self.model.shifted and x.shape[1] == 1 and self.start > 0:
+            return self.before  # the state of the last finished token: no pass is needed
+        h = self.run(x)
+        return self.model.aligned(h, self.before if self.start > 0 else self.model.first(h))
+
+    def keep(self, x):
+        """Append finished blocks, x (B, n)."""
+        self.before = self.run(x)[:, -1:]
+        self.start += x.shape[1]
+
+    def run(self, x):
+        self.passes += 1
+        return self.model.model(x, slice(self.start, self.start + x.shape[1]), self.attention)
+
+    def attention(self, layer, q, k, v):
+        """Queries of new tokens see the kept keys, and the new keys up to their own block.
+
+        New keys and values are stored after the kept ones; the next pass overwrites those of an
+        unfinished block.
+        """
+        end = self.start + k.shape[2]
+        if layer not in self.kept:
+            self.kept[layer] = tuple(
+                t.new_empty(*t.shape[:2], self.length, t.shape[3]) for t in (k, v)
+            )
+        for store, new in zip(self.kept[layer], (k, v), strict=True):
+            store[:, :, self.start : end] = new
+        keys, values = (store[:, :, :end] for store in self.kept[layer])
+        if k.shape[2] == self.block:  # one block sees everything so far
+            return attend(q, keys, values)
+        block = torch.arange(end, device=q.device) // self.block
+        return attend(q, keys, values, visible=block <= block[self.start :, None])

@@ -24,11 +24,9 @@ import torch.nn as nn
 from torch.nn.functional import cross_entropy
 
 import policies
+from engine.head import HeadLoss, chunks
 
 DENSE = 64  # the largest vocabulary that is scored at all positions
-CHUNK = {"cpu": 1 << 25, "cuda": 1 << 29}  # logits held at once with a larger one, by device
-WIDTH = 64  # rows of logits are padded to a multiple of this: matrix products need alignment
-PIECE = 4096  # rows of a product that a CPU's cache holds while they are added
 
 
 def predictions(log_probs, x0, position, policy):
@@ -45,7 +43,7 @@ def predictions(log_probs, x0, position, policy):
 
 def score_all(model, x, x0, policy, block=0):
     """`predictions` at all positions, (B, L) each: for a small vocabulary."""
-    log_probs = model.logits(states(model, x, x0, block)).log_softmax(-1)
+    log_probs = model.logits(hidden_states(model, x, x0, block)).log_softmax(-1)
     position = torch.arange(x.shape[1], device=x.device).expand_as(x)
     return predictions(log_probs, x0, position, policy)
 
@@ -88,7 +86,7 @@ def papl_weights(nll, hidden, alpha, block=0):
     return 1 + alpha * score.unflatten(1, (-1, block or nll.shape[1])).softmax(2).flatten(1)
 
 
-def states(model, x, x0, block=0):
+def hidden_states(model, x, x0, block=0):
     """The model's states of x, (B, L, dim); with blocks, they also see x0 in earlier blocks."""
     return model(x, x0, block) if block else model(x)
 
@@ -114,11 +112,8 @@ class Objective(nn.Module):
             )
         self.model, self.policy, self.papl = model, policies.get(policy), papl
 
-    def forward(self, x, x0, hidden, block=0, size=None):
-        """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden.
-
-        size: the number of hidden positions, or more; used only with a large vocabulary.
-        """
+    def forward(self, x, x0, hidden, block=0):
+        """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
         nll, score, confidence = score_all(self.model, x, x0, self.policy, block)
         if self.papl:
             nll = nll * papl_weights(nll, hidden, self.papl, block)
@@ -140,84 +135,25 @@ class ChunkedObjective(Objective):
         # round differently, and a resumed run has another first size.
         self.finish = torch.compile(finish, dynamic=True)
 
-    def forward(self, x, x0, hidden, block=0, size=None):
-        """Like Objective's. Without a size, the host waits for the device."""
-        h = states(self.model, x, x0, block)
-        n = hidden.numel()
-        where = places(hidden.flatten(), size)  # n where there are fewer hidden than `size`
-        at = where.clamp(max=n - 1)
+    def forward(self, x, x0, hidden, block=0):
+        """Like Objective's. The host waits for the device: it needs to know how many are hidden."""
+        h = hidden_states(self.model, x, x0, block)
+        where = hidden.flatten().nonzero()[:, 0]  # (n,) indices into (B * L,)
         weight = self.model.lm_head.weight
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        share = row_shares(hidden, dtype, block)
+        share = row_shares(hidden, torch.promote_types(weight.dtype, torch.float32), block)
         if self.papl:  # needs its own pass over the logits: a weight depends on its whole row
             nll = masked_nll(self.model, h, x0, hidden)
             share = share * papl_weights(nll, hidden, self.papl, block)
-        loss, *found = HeadLoss.apply(
-            h.flatten(0, 1).index_select(0, at), weight, x0.flatten()[at],
-            share.flatten()[at] * (where < n), at % x.shape[1],
+        loss, *values = HeadLoss.apply(
+            h.flatten(0, 1).index_select(0, where), weight, x0.flatten()[where],
+            share.flatten()[where], where % x.shape[1],
             self.policy, self.model.mask_token, self.finish,
         )  # fmt: skip
         score, confidence = (
-            f.new_zeros(n + 1).index_copy_(0, where, f)[:n].view(x.shape) for f in found
+            value.new_zeros(hidden.numel()).index_copy_(0, where, value).view(x.shape)
+            for value in values
         )
         return loss, score, confidence
-
-
-def places(hidden, size):
-    """Indices where hidden (n,) is True, padded with n to `size`; None: no padding."""
-    if size is None:
-        return hidden.nonzero()[:, 0]
-    return torch.nonzero_static(hidden, size=size, fill_value=len(hidden))[:, 0]
-
-
-class HeadLoss(torch.autograd.Function):
-    """Output head and loss at n positions: values and gradients in one pass, chunk by chunk.
-
-    h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score (n,), confidence (n,).
-    While a chunk's logits exist, their gradient is turned into that of h and, summed in float32, of
-    weight; backward only scales these.
-    """
-
-    @staticmethod
-    def forward(ctx, h, weight, x0, share, position, policy, mask_token, finish):
-        kind = h.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
-        inputs, head, share = h.to(dtype), aligned(weight, dtype), share[:, None]
-        grad_h, grad_weight = torch.empty_like(h), None
-        if ctx.needs_input_grad[1]:
-            grad_weight = weight.new_empty(head.shape)
-        parts, results = chunks(len(h), len(weight), h.device), []
-        # Reused by each chunk. If products come out in float32, their gradient has its own buffer;
-        # otherwise it overwrites them. Columns past the vocabulary are zero and stay so.
-        room = h.new_empty(parts[0].stop, len(head), dtype=of_products(dtype, kind))
-        apart = torch.zeros_like(room, dtype=dtype) if room.dtype != dtype else None
-        for part in parts:
-            n = part.stop - part.start
-            logits = product(inputs[part], head.T, room[:n])
-            logits[:, mask_token] = -torch.inf
-            error = logits if apart is None else apart[:n]
-            softmax = None if apart is None else error[:, : len(weight)]
-            given = x0[part], position[part], policy
-            results.append(finish(logits[:, : len(weight)], *given, softmax))
-            one_less = torch.expm1(-results[-1][0])  # exact even for probabilities near 1
-            error[torch.arange(n, device=h.device), x0[part]] = one_less.to(dtype)
-            grad_h[part] = share[part] * product(error, head)
-            if grad_weight is not None:
-                scaled = (share[part] * h[part]).to(dtype)
-                add_product(grad_weight, error.T, scaled, first=part.start == 0)
-        nll, score, confidence = map(torch.cat, zip(*results, strict=True))
-        if grad_weight is not None:  # not a view: autograd adds to a whole tensor in place
-            grad_weight.resize_(weight.shape)
-        ctx.save_for_backward(grad_h, grad_weight)
-        ctx.mark_non_differentiable(score, confidence)
-        return (share[:, 0] * nll).sum(), score, confidence
-
-    @staticmethod
-    def backward(ctx, grad_loss, *_):
-        grad_h, grad_weight = ctx.saved_tensors
-        if grad_weight is not None:
-            grad_weight = grad_weight.mul_(grad_loss)  # in place: it may be the largest tensor
-        return grad_h * grad_loss, grad_weight, *[None] * 6
 
 
 def finish(logits, x0, position, policy, softmax=None):
@@ -247,41 +183,3 @@ def masked_nll(model, h, x0, hidden):
     return nll[0].new_zeros(x0.shape).index_put_(where, torch.cat(nll))
 
 
-def chunks(n, vocab_size, device):
-    """Slices of n positions with at most CHUNK logits each; at least one slice, even if empty."""
-    size = max(1, CHUNK.get(device.type, CHUNK["cpu"]) // vocab_size)
-    return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
-
-
-def aligned(weight, dtype):
-    """weight (V, dim) in that dtype; if this makes a copy, padded with rows of zeros."""
-    if weight.dtype == dtype:
-        return weight
-    V, dim = weight.shape
-    filled = weight.new_empty(V + -V % WIDTH, dim, dtype=dtype)
-    filled[:V], filled[V:] = weight, 0
-    return filled
-
-
-def of_products(dtype, kind):
-    """The dtype of `product` for factors of `dtype`: on CUDA the sums stay in float32."""
-    return torch.promote_types(dtype, torch.float32) if kind == "cuda" else dtype
-
-
-def product(a, b, out=None):
-    """a @ b, into `out` if given."""
-    if (dtype := of_products(a.dtype, a.device.type)) == a.dtype:
-        return torch.mm(a, b, out=out)
-    return torch.mm(a, b, out_dtype=dtype, out=out)
-
-
-def add_product(total, a, b, first):
-    """total += a @ b, or total = a @ b if first; without a temporary of its size."""
-    beta = 0 if first else 1
-    if a.dtype == total.dtype:
-        torch.addmm(total, a, b, beta=beta, out=total)
-    elif total.is_cuda:
-        torch.addmm(total, a, b, beta=beta, out_dtype=total.dtype, out=total)
-    else:
-        for rows, piece in zip(total.split(PIECE), a.split(PIECE), strict=True):
-            rows.copy_(piece @ b) if first else rows.add_((piece @ b).to(total.dtype))

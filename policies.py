@@ -11,6 +11,7 @@ is unchanged (paper, Proposition 2). No function here loops over rows or waits f
 Not here: how many tokens are revealed (puma.step, sample.choose).
 """
 
+import math
 import re
 
 import torch
@@ -86,9 +87,12 @@ def reveal(score, hidden, count):
 
 
 def check_tau(tau):
-    """Raise ValueError unless tau is a probability or None."""
-    if tau is not None and not (isinstance(tau, int | float) and 0 <= tau <= 1):
+    """tau, or inf for None, which no confidence exceeds. Raises ValueError if it is neither."""
+    if tau is None:
+        return math.inf
+    if not (isinstance(tau, int | float) and 0 <= tau <= 1):
         raise ValueError(f"{tau=}: expected a probability, or None")
+    return tau
 
 
 def threshold(tau, tau_entropy):

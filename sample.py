@@ -17,29 +17,24 @@ from typing import NamedTuple
 
 import torch
 
-import backend
-import checkpoint
 import policies
 import tasks
-from configurator import check_limits, check_saved, configure, errors_as_messages
-from losses import chunks
-from record import progress_bar
+from configurator import check_saved, configure, errors_as_messages
+from engine import checkpoint, processes
+from engine.files import progress_bar
+from engine.head import chunks
+from engine.machine import autocast
+from model import Transformer
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
 prompt = ""  # a puzzle, row by row, 0 or . = blank; 12+34; a text; "" = the first held-out one
 watch = False  # show in the terminal how it fills in (studies/watch.py)
-delay = 0.15  # seconds per step with --watch
-seed = 1  # for sampled tokens and the random policy
+delay = 0.15  # 0..60: seconds per step with --watch
+seed = 1  # 0..: for sampled tokens and the random policy
 # -- system --------------------------------------------------------------------------------------
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
-
-LIMITS = """
-    0 <= delay <= 60
-    0 <= seed < 2**32
-"""
-
 
 GRID = 2.0**-24  # the steps of torch.rand in float32
 
@@ -48,25 +43,23 @@ class Sampler(NamedTuple):
     """How to sample. Its fields are settings of sample.py, and, as lists too, of eval.py."""
 
     policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
-    reveal: int = 2  # tokens revealed per step
-    tau: float | None = None  # reveal all with confidence above this, else `reveal`; None = off
-    tau_entropy: float | None = None  # the same for positions with entropy below this, in nats
-    temperature: float = 0.0  # 0 = the likeliest token
-    top_p: float = 1.0  # sample from the likeliest tokens with this total probability
-
-    LIMITS = """
-        1 <= reveal <= 10**6    # tokens per step
-        0 <= tau <= 1    # a probability, or None
-        0 <= tau_entropy <= 100    # nats, or None
-        temperature == 0 or 0.001 <= temperature <= 100    # 0 = the likeliest token
-        0 < top_p <= 1    # a share of the probability; 1 = all tokens
-    """
+    reveal: int = 2  # 1..: tokens revealed per step
+    tau: float | None = None  # 0..1: reveal all with confidence above this, else `reveal`; None = off
+    tau_entropy: float | None = None  # 0..: the same, where the entropy is below this (nats)
+    temperature: float = 0.0  # 0..100: at least 0.001, or 0 = the likeliest token
+    top_p: float = 1.0  # 0..1: sample from the likeliest tokens with this total probability
 
     def check(self):
         """Raise ValueError, naming the field, for a value out of its range."""
         policies.get(self.policy)
-        check_limits(self.LIMITS, self._asdict())
         policies.threshold(self.tau, self.tau_entropy)
+        for name, good in {
+            "reveal": self.reveal >= 1,
+            "temperature": self.temperature == 0 or 0.001 <= self.temperature <= 100,
+            "top_p": 0 < self.top_p <= 1,
+        }.items():
+            if not good:
+                raise ValueError(f"{name} {getattr(self, name)}: out of its range (see --help)")
 
     def __str__(self):
         words = f"{self.reveal} per step"
@@ -102,7 +95,7 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
     check_model(model, block)
     x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
     block = 1 if model.causal else block
-    order = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else at_once
+    order = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
     total = hidden.sum().item()
     with progress_bar(total=total, unit="token", leave=False, show=progress) as bar:
         revealed_at, passes = order(model, x, hidden, sampler, batch_size, bar)
@@ -122,10 +115,10 @@ def check_model(model, block):
         )
 
 
-def at_once(model, x, hidden, sampler, batch_size, bar):
+def whole_rows(model, x, hidden, sampler, batch_size, bar):
     """Fill in x, hidden (N, L) in place, `batch_size` rows at a time.
 
-    A waiting row takes the place of a finished one at once. When none waits, finished rows stay
+    A waiting row takes the place of a finished one immediately. When none waits, finished rows stay
     until a quarter of the places is idle: the model then sees few shapes, each of which costs a GPU
     time to plan for. The host waits for the device once per step, for three counts.
     """
@@ -144,16 +137,19 @@ def at_once(model, x, hidden, sampler, batch_size, bar):
         if size < len(rows):
             rows = rows[now.any(1).int().argsort(descending=True, stable=True)[:size]]
             now = hidden[rows]
-        tokens = x[rows]
+        tokens = x[rows]  # (B, L)
         x[rows], chosen = reveal_step(model, sampler, model(tokens), tokens, now, left)
         passes += 1
         age[rows] += 1
         revealed_at[rows] = torch.where(chosen, age[rows, None], revealed_at[rows])
         hidden[rows] = now & ~chosen
+        # finished (B,)            F  T  T      with 5 rows of the queue taken,
+        # cumsum                   0  1  2      the second and third place
+        # next in the queue        4  5  6      go to its rows 5 and 6
         finished = ~hidden[rows].any(1)
-        next_one = taken + finished.cumsum(0) - 1  # a place in the queue for each finished row
-        found = finished & (next_one < len(queue))
-        rows = torch.where(found, queue[next_one.clamp(max=len(queue) - 1)], rows)
+        next_one = taken + finished.cumsum(0) - 1
+        waiting = finished & (next_one < len(queue))
+        rows = torch.where(waiting, queue[next_one.clamp(max=len(queue) - 1)], rows)
         taken = taken + finished.sum()
 
 
@@ -170,7 +166,7 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     The rows of a batch start each block together, so that one cache serves them all. `passes`
     also counts the passes that fill the cache.
     """
-    from cache import Cache
+    from block import Cache
 
     passes, revealed_at = 0, torch.zeros_like(x)
     work = hidden.any(1).nonzero()[:, 0]
@@ -204,11 +200,11 @@ def reveal_step(model, sampler, h, x, hidden, left, start=0):
 
     h (B, n, dim) are the states that score x (B, n); hidden (B, n), of which `left` are True.
     """
-    certain, tau = policies.threshold(sampler.tau, sampler.tau_entropy)
-    where = indices(hidden, left)
-    flat = predict(model, h[where], where[1] + start, sampler, certain)  # (hidden positions,) each
-    token, certainty, score = (f.new_zeros(x.shape).index_put_(where, f) for f in flat)  # (B, n)
-    chosen = choose(score, certainty, hidden, sampler.reveal, tau)
+    measure, tau = policies.threshold(sampler.tau, sampler.tau_entropy)
+    where = indices(hidden, left)  # (left,) each
+    flat = predict(model, h[where], where[1] + start, sampler, measure)
+    token, confidence, score = (f.new_zeros(x.shape).index_put_(where, f) for f in flat)  # (B, n)
+    chosen = choose(score, confidence, hidden, sampler.reveal, tau)
     return torch.where(chosen, token, x), chosen
 
 
@@ -219,15 +215,15 @@ def indices(hidden, count):
     return flat // hidden.shape[1], flat % hidden.shape[1]
 
 
-def predict(model, h, position, sampler, certain):
-    """The token, and its scores by two policies, `certain` and the sampler's, at n positions."""
+def predict(model, h, position, sampler, measure):
+    """The token at n positions, its confidence by the policy `measure`, the sampler's score."""
     policy, parts = policies.get(sampler.policy), []
     for part in chunks(len(h), model.vocab_size, h.device):
-        log_probs = model.logits(h[part]).log_softmax(-1)
+        log_probs = model.logits(h[part]).log_softmax(-1)  # (part of n, V)
         token = draw(log_probs, sampler.temperature, sampler.top_p)
-        confidence = log_probs.gather(-1, token[:, None])[:, 0].exp()
-        given = log_probs, confidence, position[part]
-        parts.append((token, certain(*given), policy(*given)))
+        probability = log_probs.gather(-1, token[:, None])[:, 0].exp()
+        args = log_probs, probability, position[part]
+        parts.append((token, measure(*args), policy(*args)))
     return map(torch.cat, zip(*parts, strict=True))
 
 
@@ -258,23 +254,79 @@ def nucleus(logits, top_p):
     return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)
 
 
-def choose(score, certainty, hidden, count, tau):
+def choose(score, confidence, hidden, count, tau):
     """The positions to reveal in this step, (B, L) bool: at least one where any is hidden."""
     best = policies.reveal(score, hidden, score.new_full(score.shape[:1], count))
     if tau is None:
         return best
-    sure = policies.fast_forward(certainty, hidden, tau)
-    return torch.where(sure.any(1, keepdim=True), sure, best)
+    confident = policies.fast_forward(confidence, hidden, tau)
+    return torch.where(confident.any(1, keepdim=True), confident, best)
+
+
+# -- runs ------------------------------------------------------------------------------------------
+class Saved(NamedTuple):
+    """A model to evaluate: averaged (EMA) weights if the run has them."""
+
+    model: Transformer
+    config: dict  # of its run
+    iteration: int
+    block: int  # size of block diffusion's blocks, 0 = none
+
+
+def open_run(path, device="cpu", length=0):
+    """The Saved model of a checkpoint, or of weights that a run kept.
+
+    length: the longest sequence, if longer than in training. Raises ValueError, or
+    FileNotFoundError, if there is no such model in it.
+    """
+    state = checkpoint.load(path)
+    args = state["model_args"]
+    try:
+        args["length"] = max(length, args["length"])
+        if state["config"].get("lora_rank"):
+            from pretrained import lora
+
+            model, _ = lora.restore(state, device)
+        else:
+            model = Transformer(**args)
+            model.load_state_dict(state.get("ema", state.get("model")))
+        model = model.to(device).eval()
+        return Saved(model, state["config"], state["iteration"], state["block"])
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a checkpoint of this program: {reason:.200}") from None
+
+
+def kept_weights(out_dir):
+    """Files of averaged weights that a run kept, in order, or its checkpoint."""
+    return sorted(Path(out_dir, "weights").glob("*.pt")) or [Path(out_dir, "checkpoint.pt")]
+
+
+def load_task(config):
+    """The task of a saved run. Raises ValueError for an invalid configuration."""
+    task = tasks.get(config["dataset"])
+    check_saved("train.py", config, tasks.settings(config["dataset"]))
+    return task.load(config)
+
+
+def watch_example(task, model, sampler, block):
+    """Show how the first held-out problem fills in; random states stay as they were."""
+    from studies.watch import first_problem
+
+    where = next(model.parameters()).device
+    x, hidden, screen = first_problem(task, where)  # (L,) each
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
+        tokens, at, _ = generate(model, x[None], hidden[None], sampler, block)
+    screen.play(model, tokens[0], at[0], block, delay)
 
 
 def main(sampler):
     with errors_as_messages():
         sampler.check()
-        _, _, where = backend.start(device)
-        autocast = backend.autocast(where, dtype)
-        saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where)
-        check_saved("train.py", saved.config)
-        task = tasks.get(saved.config["dataset"]).load(saved.config)
+        _, _, where = processes.start(device)
+        casts = autocast(where, dtype)
+        saved = open_run(Path(out_dir) / "checkpoint.pt", where)
+        task = load_task(saved.config)
         test = task.prompts([prompt]) if prompt else task.test
         x, hidden = tasks.problems_on(where, test, [0])
     if watch:
@@ -283,7 +335,7 @@ def main(sampler):
         screen = Screen(task, test, x[0], hidden[0])
         screen.begin()
     torch.manual_seed(seed)
-    with autocast:
+    with casts:
         tokens, revealed_at, passes = generate(saved.model, x, hidden, sampler, saved.block)
         if watch:
             screen.play(saved.model, tokens[0], revealed_at[0], saved.block, delay)

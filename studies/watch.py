@@ -17,6 +17,7 @@ import torch
 
 import losses
 import tasks
+from engine.head import chunks
 
 SURE = 0.9  # confidence above which a token counts as sure: the tau of most runs
 MARKS = {  # kind: (mark, colour as in ECMA-48's select graphic rendition)
@@ -36,10 +37,10 @@ def probabilities(model, tokens, revealed_at, block=0):
     The first of these steps sees only the prompt; after the last one all tokens are revealed.
     """
     last, sizes = int(revealed_at.max()), model.vocab_size * len(tokens)
-    for part in losses.chunks(last, sizes, tokens.device) if last else ():
+    for part in chunks(last, sizes, tokens.device) if last else ():
         step = torch.arange(last, device=tokens.device)[part, None]
         x = tokens.where(revealed_at <= step, torch.full_like(tokens, model.mask_token))
-        h = losses.states(model, x, tokens.expand_as(x), block)
+        h = losses.hidden_states(model, x, tokens.expand_as(x), block)
         yield model.logits(h).softmax(-1)
 
 
@@ -135,14 +136,3 @@ def first_problem(task, where):
     """The first held-out problem on a device: x, hidden (L,) and its Screen."""
     x, hidden = (part[0] for part in tasks.problems_on(where, task.test, [0]))
     return x, hidden, Screen(task, task.test, x, hidden)
-
-
-def watch_example(task, model, sampler, block, delay=0.1):
-    """The first held-out problem, after an evaluation; training's random state stays as it was."""
-    from sample import generate  # which imports this file if it is the script
-
-    where = model.lm_head.weight.device
-    x, hidden, screen = first_problem(task, where)
-    with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        tokens, at, _ = generate(model, x[None], hidden[None], sampler, block)
-    screen.play(model, tokens[0], at[0], block, delay)

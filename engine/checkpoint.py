@@ -1,0 +1,124 @@
+"""Checkpoints: the complete state of a run in one file, which a kill never leaves half-written.
+
+A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`, what
+the run's parts call their state (`model`, `ema`, `optimizer`), and an entry per process in `ranks`
+(its chains, its place in the data, its random states: 5 MB for 1,024 chains of 512 tokens).
+
+`torch.load(weights_only=True)` reads it, so opening one never runs code. But a stranger's
+configuration decides which files sample.py and eval.py then read (`data_file`, `data_dir`, a
+pretrained model in `init_from`) and how much data they generate (`train_examples`).
+"""
+
+import itertools
+import zipfile
+from pathlib import Path
+
+import torch
+
+from engine.files import atomic_path
+
+# Settings that may differ when a run is resumed (as may all settings of evaluation).
+MAY_CHANGE = (
+    "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "patience",
+    "track", "watch",
+)  # fmt: skip
+# Settings that must stay the same even with --init_from=continue: the data order, and the shape of
+# weights and optimizer state. (That the data is the same is checked on the data itself.)
+MUST_KEEP = (
+    "seed", "dataset", "dim", "layers", "heads", "kv_heads", "mlp", "theta", "tied", "muon",
+    "lora_rank", "lora_alpha",
+)  # fmt: skip
+
+
+def save(state, path):
+    """Atomic: after a crash `path` is the old file or the new one. One writer per folder.
+
+    Raises OSError, with the reason, if it cannot be written.
+    """
+    for left in path.parent.glob(f"{path.name}.*.tmp"):
+        left.unlink()  # by a process that was killed while writing
+    try:
+        with atomic_path(path) as partial, open(partial, "wb") as file:
+            torch.save(state, file)
+    except (OSError, RuntimeError) as error:  # torch hides the first behind the second
+        while error.__context__ is not None and not isinstance(error, OSError):
+            error = error.__context__
+        if not isinstance(error, OSError):
+            raise
+        raise OSError(f"cannot write {path}: {error.strerror}") from None
+
+
+def load(path):
+    """The state in a file, its tensors memory-mapped.
+
+    Raises FileNotFoundError if the file is missing; ValueError if any byte of it is damaged, or it
+    is not a checkpoint.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no checkpoint {path}: train first, or give a run's --out_dir")
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch.load does not compare the checksums
+            if damaged := archive.testzip():
+                raise ValueError(f"the checksum of {damaged} does not match")
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # of many types: it may be any file
+        reason = f"{error}" if type(error) is ValueError else type(error).__name__
+        raise ValueError(
+            f"{path} is damaged or not a checkpoint ({reason}): use a copy, or start a new run"
+        ) from None
+    for name, kind in dict(iteration=int, config=dict, model_args=dict).items():
+        if not isinstance(state, dict) or type(state.get(name)) is not kind:
+            raise ValueError(f"{path} is not a checkpoint of this program: it has no {name}")
+    return state
+
+
+def load_whole(path):
+    """The state in a checkpoint. Raises ValueError if it holds only weights."""
+    state = load(path)
+    if missing := {"model", "optimizer", "ranks", "device", "data"} - state.keys():
+        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds only weights")
+    return state
+
+
+def archive(folder):
+    """Move a run, with its measurements, into a new folder inside its own, and return that.
+
+    The new folder is a run's folder too: every script takes it as out_dir.
+    """
+    names = (folder / f"before.{number}" for number in itertools.count(1))
+    kept = next(path for path in names if not path.exists())
+    kept.mkdir()
+    for pattern in ("weights", "*.jsonl", "*.json", "*.md", "checkpoint.pt"):
+        for path in list(folder.glob(pattern)):
+            path.rename(kept / path.name)
+    return kept
+
+
+def differences(saved, config, world, device):
+    """{setting: (saved, now)} of training settings that differ; also processes and device."""
+    known = dict.fromkeys([*config, *saved["config"]])  # also settings that no longer exist
+    names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
+    now = {key: config.get(key) for key in names} | {"processes": world, "device": device.type}
+    was = dict(saved["config"]) | {"processes": len(saved["ranks"]), "device": saved["device"]}
+    return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
+
+
+def check_resumable(saved, config, changes, anywhere):
+    """Raise ValueError if a run cannot be resumed with these changes.
+
+    anywhere: most settings may change, and the run continues nearly as the saved one would have.
+    """
+    if saved["iteration"] > config["max_iters"]:
+        raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
+    refused = [key for key in changes if not anywhere or key in MUST_KEEP]
+    if "ar" in changes.get("method", ()):
+        refused.append("method")
+    if refused:
+        remedy = "" if anywhere else "; --init_from=continue allows changes"
+        raise ValueError(
+            f"a saved run must keep its configuration: {change_text(changes, refused)}{remedy}"
+        )
+
+
+def change_text(changes, names):
+    return ", ".join(f"{name} {changes[name][0]} -> {changes[name][1]}" for name in names)

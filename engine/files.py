@@ -1,0 +1,135 @@
+"""Files of a run: written whole or not at all, one run per folder, read with a message.
+
+Not here: what is in them (log.py, results.py, checkpoint.py).
+"""
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import filelock
+from tqdm import tqdm
+
+
+class Lock:
+    """Reserves a folder for one run: `with Lock(folder)`, until the process ends, however it ends.
+
+    Raises ValueError naming the process that holds it, OSError if the folder cannot be written.
+    """
+
+    def __init__(self, folder, name="lock"):
+        self.folder, self.path = Path(folder), Path(folder, name)
+        self.file = filelock.FileLock(self.path)
+
+    def __enter__(self):
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.file.acquire(timeout=0)
+            self.path.write_text(f"process {os.getpid()} on {platform.node()}\n")
+        except filelock.Timeout:
+            holder = self.path.read_text().strip() or "another process"
+            wait = "wait until it ends, or give another out_dir"
+            raise ValueError(f"{self.folder} is in use by {holder}: {wait}") from None
+        except OSError as error:
+            why = error.strerror or error
+            raise OSError(f"cannot write {self.folder}: {why}; give another out_dir") from None
+        return self
+
+    def __exit__(self, *_):
+        self.path.unlink(missing_ok=True)
+        self.file.release()
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()  # if a run that was refused has left it empty
+
+
+@contextlib.contextmanager
+def atomic_path(path):
+    """A temporary path for a file or a folder, which becomes `path` once the body has written it.
+
+    A kill at any moment leaves the old `path` or the new one, never half of it: the data reaches
+    the disk before the rename. The temporary name is this process's own, so several may write the
+    same file; a failing body leaves nothing behind. Raises OSError if `path` is a folder that is
+    not empty.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{platform.node()}-{os.getpid()}.tmp")
+    remove(partial)  # a killed process may have had the same id
+    try:
+        yield partial
+        for part in (partial, *partial.rglob("*")):
+            if part.is_file():
+                with open(part, "rb") as file:
+                    os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        remove(partial)
+
+
+def remove(path):
+    """Delete a file or a folder, if it exists."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
+def write(path, text):
+    with atomic_path(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path, data):
+    write(path, json.dumps(data, indent=1) + "\n")
+
+
+def write_lines(path, rows):
+    """Write rows as JSON lines."""
+    write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def append_lines(path, rows):
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_lines(path):
+    """The objects of JSON lines; none without a file; a last line that a kill cut off is dropped.
+
+    Raises ValueError naming a line that is not a JSON object.
+    """
+    path = Path(path)
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line.decode()))
+            if not isinstance(rows[-1], dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            shown = ascii(line[:60])[1:]
+            raise ValueError(
+                f"{path}, line {number}: not a JSON object: {shown}; remove it, or move the file"
+            ) from None
+    return rows
+
+
+def read_json(path):
+    """The content of a JSON file. Raises ValueError naming the file if it is damaged."""
+    try:
+        return json.loads(Path(path).read_bytes().decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged, move it away: {error}") from None
+
+
+def progress_bar(*args, show=True, **options):
+    """tqdm's bar; none unless standard error is a terminal: it would fill a log file."""
+    return tqdm(*args, disable=None if show else True, **options)
+
+
+def say(text):
+    """Print a line on standard error without breaking a progress bar."""
+    tqdm.write(text, file=sys.stderr)

@@ -1,0 +1,105 @@
+"""A large output head and its loss at n positions: values and gradients in one pass, by chunks.
+
+Never are all logits (n, V) in memory. torch.nn.functional.linear_cross_entropy does the same for the
+loss alone: score and confidence would take a second pass over the head.
+"""
+
+import torch
+
+CHUNK = {"cpu": 1 << 25, "cuda": 1 << 29}  # logits held at once, by device
+WIDTH = 64  # rows of logits are padded to a multiple of this: matrix products need alignment
+PIECE = 4096  # rows of a product that a CPU's cache holds while they are added
+
+
+class HeadLoss(torch.autograd.Function):
+    """h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score (n,), confidence (n,).
+
+    While a chunk's logits exist, their gradient is turned into that of h and, summed in float32, of
+    weight; backward only scales these. never: the token that has probability zero; finish(logits,
+    x0, position, policy, softmax) -> cross-entropy, score, confidence, as losses.finish.
+    """
+
+    @staticmethod
+    def forward(ctx, h, weight, x0, share, position, policy, never, finish):
+        kind = h.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
+        inputs, head, share = h.to(dtype), aligned(weight, dtype), share[:, None]
+        grad_h, grad_weight = torch.empty_like(h), None
+        if ctx.needs_input_grad[1]:
+            grad_weight = weight.new_empty(head.shape)
+        parts, results = chunks(len(h), len(weight), h.device), []
+        # Reused by each chunk. On a CPU the softmax overwrites the logits; on CUDA these come out
+        # of the product in float32 and the next product wants bfloat16, so it has its own buffer.
+        # Columns past the vocabulary are zero and stay so.
+        room = h.new_empty(parts[0].stop, len(head), dtype=of_products(dtype, kind))
+        apart = torch.zeros_like(room, dtype=dtype) if room.dtype != dtype else None
+        for part in parts:
+            n = part.stop - part.start
+            logits = product(inputs[part], head.T, room[:n])
+            logits[:, never] = -torch.inf
+            error = logits if apart is None else apart[:n]
+            softmax = None if apart is None else error[:, : len(weight)]
+            target = x0[part]
+            results.append(
+                finish(logits[:, : len(weight)], target, position[part], policy, softmax)
+            )
+            # Softmax minus one-hot, the gradient of cross-entropy in the logits: `error` holds the
+            # softmax, and at the target p - 1 = expm1(-nll), exact even for p near 1.
+            error[torch.arange(n, device=h.device), target] = torch.expm1(-results[-1][0]).to(dtype)
+            grad_h[part] = share[part] * product(error, head)
+            if grad_weight is not None:
+                scaled = (share[part] * h[part]).to(dtype)
+                add_product(grad_weight, error.T, scaled, first=part.start == 0)
+        nll, score, confidence = map(torch.cat, zip(*results, strict=True))
+        if grad_weight is not None:  # not a view: autograd adds to a whole tensor in place
+            grad_weight.resize_(weight.shape)
+        ctx.save_for_backward(grad_h, grad_weight)
+        ctx.mark_non_differentiable(score, confidence)
+        return (share[:, 0] * nll).sum(), score, confidence
+
+    @staticmethod
+    def backward(ctx, grad_loss, *_):
+        grad_h, grad_weight = ctx.saved_tensors
+        if grad_weight is not None:
+            grad_weight = grad_weight.mul_(grad_loss)  # in place: it may be the largest tensor
+        return grad_h * grad_loss, grad_weight, *[None] * 6
+
+
+def chunks(n, vocab_size, device):
+    """Slices of n positions with at most CHUNK logits each; at least one slice, even if empty."""
+    size = max(1, CHUNK.get(device.type, CHUNK["cpu"]) // vocab_size)
+    return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
+
+
+def aligned(weight, dtype):
+    """weight (V, dim) in that dtype; if this makes a copy, padded with rows of zeros."""
+    if weight.dtype == dtype:
+        return weight
+    V, dim = weight.shape
+    filled = weight.new_empty(V + -V % WIDTH, dim, dtype=dtype)
+    filled[:V], filled[V:] = weight, 0
+    return filled
+
+
+def of_products(dtype, kind):
+    """The dtype of `product` for factors of `dtype`: on CUDA the sums stay in float32."""
+    return torch.promote_types(dtype, torch.float32) if kind == "cuda" else dtype
+
+
+def product(a, b, out=None):
+    """a @ b, into `out` if given."""
+    if (dtype := of_products(a.dtype, a.device.type)) == a.dtype:
+        return torch.mm(a, b, out=out)
+    return torch.mm(a, b, out_dtype=dtype, out=out)
+
+
+def add_product(total, a, b, first):
+    """total += a @ b, or total = a @ b if first; without a temporary of its size."""
+    beta = 0 if first else 1
+    if a.dtype == total.dtype:
+        torch.addmm(total, a, b, beta=beta, out=total)
+    elif total.is_cuda:
+        torch.addmm(total, a, b, beta=beta, out_dtype=total.dtype, out=total)
+    else:
+        for rows, piece in zip(total.split(PIECE), a.split(PIECE), strict=True):
+            rows.copy_(piece @ b) if first else rows.add_((piece @ b).to(total.dtype))

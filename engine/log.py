@@ -1,0 +1,183 @@
+"""What a run reports while it trains: metrics.jsonl, one JSON object per line, and a progress bar.
+
+    {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    at start and resumes
+    {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "visits", "hidden", "tenths",
+     "seconds", "examples_per_second"}
+    {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
+
+`iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
+use for several updates; a run continued with a smaller buffer returns examples, so `epoch` may
+fall). grad_norm is taken before clipping; accuracy and val_loss use the averaged weights.
+`seconds` counts training since iteration 0, without evaluations.
+strata: {policy: {stratum: share}}, for a task that has them.
+
+Three fields describe what the first process has trained on since the previous line: `visits`, how
+many updates an example stayed in training, on average (null if none left); `hidden`, the mean share
+of a row's non-prompt positions that are hidden; `tenths`, the number of rows with 0 to 10 % hidden,
+10 to 20 %, ... Visits that fall to 1 mean that chains end at once and all positions are hidden: the
+model's confidence is above tau everywhere.
+"""
+
+import json
+import math
+import platform
+import subprocess
+import time
+from importlib import metadata
+from pathlib import Path
+
+from engine.files import progress_bar, read_lines, say
+
+
+class Log:
+    """Reports on the first process; on the others `folder` is None, and nothing is written.
+
+    A run resumed at iteration `start` first drops later lines. changes: the settings changed at the
+    resume, {name: (before, now)}. taken: examples that this process has used up. follow: functions that are told each line, too. lacks_evaluation:
+    whether the file has none at `start`. If the file cannot be written, lines wait for the next
+    attempt. Raises ValueError for a damaged file.
+    """
+
+    def __init__(self, folder, config, start, total, changes, taken=0, follow=()):
+        self.path, self.follow = folder and Path(folder, "metrics.jsonl"), follow
+        self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
+        self.written, self.waiting, self.lacks_evaluation = 0, [], False  # bytes; lines
+        self.bar = progress_bar(
+            total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
+        )
+        if folder:
+            kept = [row for row in read_metrics(self.path) if row.get("iter", 0) <= start]
+            kept = kept if start else []
+            self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
+            self.lacks_evaluation = ("eval", start) not in {(r["type"], r.get("iter")) for r in kept}
+            self.waiting = [json.dumps(row) + "\n" for row in kept]
+            more = {"changes": changes} if changes else {}
+            self.write({"type": "config", "config": config} | more | origin())
+        self.since = time.perf_counter()
+
+    def add(self, loss, norm, hidden):
+        """Record one update, on the device for now: loss and gradient norm, both ().
+
+        hidden (rows,): the share of each row's non-prompt positions that was hidden.
+        """
+        self.updates.append((loss, norm, hidden))
+        self.bar.update()
+
+    def fault(self, iteration):
+        """A message naming the first loss or norm since the last report that is not finite, or ""."""
+        import torch  # not at the top: plotting does without it
+
+        pairs = torch.stack([torch.stack(update[:2]) for update in self.updates]).tolist()
+        for at, (loss, norm) in enumerate(pairs, start=iteration - len(pairs) + 1):
+            if not math.isfinite(loss + norm):
+                return f"the loss is {loss}, the gradient's norm {norm} at iteration {at}"
+        return ""
+
+    def report_training(self, iteration, values, world, taken):
+        """Report the mean loss since the last report, what was trained on, examples per second.
+
+        world: processes; taken (): the examples that this one has used up. Returns the line.
+        """
+        import torch
+
+        losses, norms, hidden = zip(*self.updates, strict=True)
+        hidden = torch.cat(hidden)
+        seconds = time.perf_counter() - self.since
+        self.seconds += seconds
+        rate = world * len(hidden) / seconds
+        used, self.taken = int(taken) - self.taken, int(taken)
+        loss = torch.stack(losses).mean().item()
+        line = {"iter": iteration, "loss": loss, "grad_norm": norms[-1].item()} | values
+        line |= context_stats(hidden, used)
+        line |= {"seconds": round(self.seconds, 3), "examples_per_second": rate}
+        self.write({"type": "train"} | line)
+        self.show(iteration, {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"})
+        self.updates, self.since = [], time.perf_counter()
+        return line
+
+    def report_evaluation(self, iteration, result, seconds):
+        """Report a result of eval.evaluate; its seconds do not count as training."""
+        self.write({"type": "eval", "iter": iteration} | result)
+        new = {"val_loss": f"{result['val_loss']:.3f}"}
+        for share in [*result["accuracy"].values()][:1]:  # own text may have none
+            new["accuracy"] = f"{share:.3f}"
+        self.show(iteration, new)
+        self.since += seconds
+
+    def show(self, iteration, new):
+        """Show numbers {name: text} on the bar, or on their own line if there is no bar."""
+        self.shown |= new
+        self.bar.set_postfix(self.shown)
+        if self.path and self.bar.disable:
+            words = ", ".join(f"{name} {text}" for name, text in new.items())
+            say(f"iteration {iteration} of {self.bar.total}: {words}")
+
+    def write(self, line):
+        if not self.path:
+            return
+        first_failure = len(self.waiting) <= 1
+        self.waiting.append(json.dumps(line, allow_nan=False) + "\n")
+        try:
+            with open(self.path, "r+b" if self.written else "wb") as file:
+                file.seek(self.written)
+                file.truncate()  # what a failed attempt has left
+                file.write("".join(self.waiting).encode())
+                file.flush()
+                self.written, self.waiting = file.tell(), []
+        except OSError as error:
+            if first_failure:
+                say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")
+        for tell in self.follow:
+            tell(line)
+
+    def close(self):
+        """Raises SystemExit if lines are still unwritten at the end of a run."""
+        self.bar.close()
+        if self.waiting:
+            raise SystemExit(f"{self.path} could not be written: the run's record is lost")
+
+
+def context_stats(hidden, used):
+    """What was trained on. hidden (rows,): share hidden in each row; used: examples used up."""
+    return {
+        "visits": round(len(hidden) / used, 4) if used else None,
+        "hidden": round(hidden.mean().item(), 4),
+        "tenths": hidden.float().histc(10, 0, 1).int().tolist(),
+    }
+
+
+def read_metrics(path):
+    """The lines of metrics.jsonl. Raises ValueError naming a line out of order."""
+    rows, last = read_lines(path), 0
+    for number, row in enumerate(rows, start=1):
+        known = row.get("type") in ("config", "train", "eval")
+        iteration = row.get("iter", last)
+        if not known or not isinstance(iteration, int) or iteration < last:
+            raise ValueError(
+                f"{path}, line {number}: not a line of this run's record, or not in its order: "
+                f"{ascii(row)[:60]}; remove it, or move the file away"
+            )
+        last = iteration
+    return rows
+
+
+def origin():
+    """Where a result comes from: versions of the software, and the commit."""
+    return {"versions": versions(), "commit": commit()}
+
+
+def versions():
+    packages = {name: metadata.version(name) for name in ("torch", "numpy")}
+    machine = {"platform": f"{platform.system()} {platform.machine()}"}
+    return {"python": platform.python_version()} | packages | machine
+
+
+def commit():
+    """The commit of the code, with + if files differ from it; None outside a repository."""
+    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

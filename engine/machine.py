@@ -1,0 +1,98 @@
+"""The machine: device, number format and compiler, chosen automatically."""
+
+import importlib.util
+import os
+import resource
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import torch
+
+
+def open_device(name="", deterministic=False, index=0):
+    """The device of that name, "" = the best there is, ready for use; index: of a CUDA device.
+
+    deterministic: repeated computations give identical bits. (Otherwise a compiled step on several
+    threads sums the embedding's gradient in arrival order.) Always so on a CPU, where it costs
+    nothing; its cost on CUDA has not been measured.
+
+    Raises ValueError for a device that is not available.
+    """
+    try:
+        device = torch.device(name or best_device())
+        if device.type == "cuda":  # first, or each process would also open the first device
+            device = torch.device("cuda", index if device.index is None else device.index)
+            torch.cuda.set_device(device)
+        torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
+    except (RuntimeError, AssertionError, AttributeError) as error:  # the last without CUDA
+        raise ValueError(f"device {name}: {error}") from None
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    if device.type == "cpu" or deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by PyTorch on CUDA
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # only helps debugging
+    return device
+
+
+def best_device():
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def peak_memory(device):
+    """Peak bytes of this process on the device; on a CPU, of all its memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def precision(device, dtype=""):
+    """The dtype of matrix products: the named one, or "" = bfloat16 if the hardware supports it."""
+    if dtype not in ("", "bfloat16", "float32"):
+        raise ValueError(f'dtype {dtype!r}: expected bfloat16, float32 or ""')
+    chosen = dtype == "bfloat16" or (not dtype and has_bfloat16(device))
+    return torch.bfloat16 if chosen else torch.float32
+
+
+def autocast(device, dtype="", keep=True):
+    """Autocast of matrix products to `precision`.
+
+    keep: a weight that requires a gradient is cast once and its cast is kept until the block ends,
+    even if no gradients are computed, so weights must not change inside the block. Otherwise, and
+    for other weights always, each use casts again.
+    """
+    enabled = precision(device, dtype) is torch.bfloat16
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=keep)
+
+
+def has_bfloat16(device):
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
+
+
+def compiles(device, wish, iterations):
+    """Whether to compile; wish None: if there is a compiler and the run is long enough for it."""
+    if wish is not None or iterations < 500:
+        return bool(wish)
+    if device.type == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    return device.type == "cpu" and header.is_file() and any(map(shutil.which, ("g++", "clang++")))
+
+
+def random_states():
+    """Of torch's own generators, for a checkpoint."""
+    cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}
+
+
+def set_random_states(states):
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"] is not None:
+        torch.cuda.set_rng_state(states["cuda"])

@@ -1,0 +1,152 @@
+"""The processes of a run, one device each: how they start, wait for each other, and stop.
+
+Under torchrun DDP averages the gradients; shard.py splits models that are too large for a device.
+"""
+
+import contextlib
+import datetime
+import inspect
+import os
+import signal
+import threading
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from engine.machine import open_device
+
+PREPARATION = datetime.timedelta(hours=3)  # the first process may have much data to generate
+PATIENT = []  # the process group with the long timeout, once it exists
+
+
+def start(device="", patience=600, deterministic=False):
+    """(number of processes, own rank, device); joins the process group under torchrun.
+
+    patience: seconds that processes wait for each other before they consider one lost.
+    Raises ValueError for a device that is not available.
+    """
+    world, rank = processes(), int(os.environ.get("RANK", "0"))
+    device = open_device(device, deterministic, local_rank())
+    if world > 1:
+        transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
+        PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
+    return world, rank, device
+
+
+def processes():
+    """How many processes torchrun started, on all machines; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def local_rank():
+    """The number of this process among those of its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def leave():
+    """Leave the process group, at the end of a run."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@contextlib.contextmanager
+def main_process_first():
+    """One process of each machine runs the body (it writes files), then the others (they read)."""
+    if local_rank() > 0:
+        dist.barrier(*PATIENT)
+    yield
+    if local_rank() == 0 and PATIENT:
+        dist.barrier(*PATIENT)
+
+
+def distributed(module):
+    """The module under DDP, which averages gradients; its buffers (rotary tables) never change."""
+    name = "forward_sync_buffers"  # torch 2.13's name for what 2.11 calls broadcast_buffers
+    if name not in inspect.signature(DistributedDataParallel).parameters:
+        name = "broadcast_buffers"
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, **{name: False})
+
+
+def synchronised(module, last):
+    """For a forward and backward pass: average gradients only at the last one of an update."""
+    wrapped = isinstance(module, DistributedDataParallel)
+    return module.no_sync() if wrapped and not last else contextlib.nullcontext()
+
+
+def any_process(flag):
+    """Whether the flag is set on any process, told to all."""
+    return all_reduce_sum([bool(flag)])[0] > 0
+
+
+def all_reduce_sum(values):
+    """The sum over all processes of a list of numbers."""
+    summed = torch.tensor(values, dtype=torch.float64)
+    if dist.is_initialized():
+        dist.all_reduce(summed)
+    return summed.tolist()
+
+
+def gather(state, first_alone=False):
+    """[the state of each process], on every process or only the first; tensors go to the CPU."""
+    state = on_cpu(state)
+    if not dist.is_initialized():
+        return [state]
+    states = [None] * dist.get_world_size()
+    if not first_alone:
+        dist.all_gather_object(states, state)
+    elif dist.get_rank() == 0:
+        dist.gather_object(state, states)
+    else:
+        dist.gather_object(state)
+    return states
+
+
+def on_cpu(state):
+    if isinstance(state, dict):
+        return {key: on_cpu(value) for key, value in state.items()}
+    return state.cpu() if isinstance(state, torch.Tensor) else state
+
+
+class StopSign:
+    """True, when called, once any process was asked to stop: by SIGTERM or Ctrl-C.
+
+    Call it after every update, on every process; the body of `with` is the loop. Asking makes all
+    processes wait for each other, so several ask about ten times a second, estimated from the
+    duration of the updates since they last asked. A second Ctrl-C stops at once.
+    """
+
+    def __init__(self):
+        self.asked, self.updates, self.left = threading.Event(), 1, 1
+        self.since = time.perf_counter()
+
+    def __enter__(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.on_signal)
+        return self
+
+    def __exit__(self, kind, error, trace):
+        """Ctrl-C also reaches a compiler's processes, whose failure torch reports at length."""
+        if self.asked.is_set() and isinstance(error, Exception):
+            raise SystemExit(f"stopped in an update ({kind.__name__})") from None
+
+    def on_signal(self, number, frame):
+        self.asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with contextlib.suppress(OSError):  # not print: the signal may interrupt one
+            os.write(2, b"\nstopping with a checkpoint; Ctrl-C again stops at once\n")
+
+    def __call__(self):
+        world = processes()
+        if world == 1:
+            return self.asked.is_set()
+        self.left -= 1
+        if self.left:
+            return False
+        seconds = (time.perf_counter() - self.since) / self.updates
+        asked, seconds = all_reduce_sum([self.asked.is_set(), seconds])  # the same everywhere
+        self.updates = self.left = max(1, min(100, round(0.1 * world / max(seconds, 0.001))))
+        self.since = time.perf_counter()
+        return asked > 0

@@ -1,0 +1,110 @@
+"""Results of eval.py: rows of samplers in eval.json (and eval.md), records of problems in eval.jsonl.
+
+Not here: which problems, and whether an answer is right (tasks/).
+"""
+
+import json
+import math
+import zlib
+
+from engine.files import append_lines, read_json, read_lines, write, write_json, write_lines
+from engine.log import origin
+
+
+class Results:
+    """The results in a run's folder under the same conditions {name: value}.
+
+    Every process reads them, only the first writes. Raises ValueError for a damaged file.
+    """
+
+    def __init__(self, folder, conditions, rank):
+        self.folder, self.conditions, self.rank = folder, conditions, rank
+        path = folder / "eval.json"
+        self.rows = {row["id"]: row for row in read_json(path)} if path.exists() else {}
+        self.all = read_lines(folder / "eval.jsonl")
+        if rank == 0 and self.all:
+            write_lines(folder / "eval.jsonl", self.all)  # drops a line that a kill cut off
+
+    def key(self, sampler):
+        """The checksum of all settings that a result depends on."""
+        text = json.dumps(self.conditions | sampler._asdict(), sort_keys=True)
+        return f"{zlib.crc32(text.encode()):08x}"
+
+    def row(self, sampler):
+        return self.rows.get(self.key(sampler))
+
+    def records(self, sampler):
+        key = self.key(sampler)
+        return [record for record in self.all if record["id"] == key]
+
+    def add(self, sampler, records):
+        records = [{"id": self.key(sampler)} | record for record in records]
+        self.all += records
+        if self.rank == 0:
+            append_lines(self.folder / "eval.jsonl", records)
+
+    def finish(self, sampler, result):
+        records = self.records(sampler)
+        hidden, steps = (sum(record[key] for record in records) for key in ("tokens", "steps"))
+        row = {"id": self.key(sampler), "sampler": str(sampler)} | self.conditions
+        row |= sampler._asdict() | result
+        row |= {"examples": len(records), "tokens_per_step": hidden / max(1, steps)}
+        self.rows[row["id"]] = row | origin()
+        if self.rank == 0:
+            write_json(self.folder / "eval.json", [*self.rows.values()])
+            write(self.folder / "eval.md", self.markdown() + "\n")
+
+    def markdown(self):
+        """The rows for these conditions as a table, with a column for each stratum."""
+        rows = [row for row in self.rows.values() if self.conditions.items() <= row.items()]
+        strata = [*dict.fromkeys(name for row in rows for name in row.get("strata", {}))]
+        lines = []
+        for row in rows:
+            (_, score, (low, high)), *_ = scores(row)
+            parts = [f"{row['strata'][name]['accuracy']:.1%}" for name in strata]
+            cost = [f"{row['tokens_per_step']:.2f}", str(row["forward_passes"]), str(row["seconds"])]
+            lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *parts, *cost])
+        cost = ["tokens per step", "forward passes", "seconds"]
+        return table(["sampler", "solved [95 %]", *strata, *cost], lines)
+
+
+def scores(row):
+    """[(name, score, interval)] of a summary: accuracy, or pass@k for each k."""
+    if "accuracy" in row:
+        return [("solved", row["accuracy"], row["interval"])]
+    names = [name for name in row if name.startswith("pass@")]
+    return [(name, row[name]["score"], row[name]["interval"]) for name in names]
+
+
+def summary_text(row):
+    """A row of results as text."""
+    total = row.get("problems", sum(row["kinds"].values()))
+    lines = [
+        f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
+        for name, score, (low, high) in scores(row)
+    ]
+    for name, part in row.get("strata", {}).items():
+        low, high = part["interval"]
+        lines.append(f"{part['accuracy']:.1%} [{low:.1%}, {high:.1%}] of stratum {name}")
+    if "tokens_per_step" in row:
+        lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
+    if row.get("seconds") is not None:
+        lines.append(f"{row['forward_passes']} forward passes, {row['seconds']} s")
+    return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
+
+
+def table(head, rows):
+    """A markdown table of lists of strings."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def wilson_interval(correct, n):
+    """95 % interval of a share, by Wilson's score; (0, 1) if n is 0."""
+    if n == 0:
+        return 0.0, 1.0
+    z, share = 1.959964, correct / n
+    centre = share + z * z / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2)
+    low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)  # clips rounding errors

@@ -1,0 +1,144 @@
+"""Saving and restoring a run: which state goes into a checkpoint, and what if it cannot be written.
+
+A part is any object with state_dict and load_state_dict, or a torch.Generator. Shared parts are the
+same on every process (weights, averages, optimizer) and saved once; own parts (chains, the place in
+the data) are saved for each process. Not here: the file (checkpoint.py), continuing with other
+processes (elastic.py).
+"""
+
+import time
+
+import torch
+from torch.utils._pytree import tree_map
+
+from engine import shard
+from engine.checkpoint import save
+from engine.files import say
+from engine.machine import random_states, set_random_states
+from engine.processes import gather
+
+
+class Saver:
+    """folder: the run's; about: what every checkpoint repeats, {config, model_args, data, device}.
+
+    Every process calls its methods, the first one writes. `saved` is the iteration of the latest
+    checkpoint, `unsaved` whether a later one could not be written.
+    """
+
+    RETRIES = 30  # of the last checkpoint, a second apart
+
+    def __init__(self, folder, about, shared, own, rank):
+        self.folder, self.path, self.about = folder, folder / "checkpoint.pt", about
+        self.shared, self.own, self.rank = shared, own, rank
+        self.saved, self.unsaved = 0, False
+
+    def save(self, values):
+        """Write checkpoint.pt; values: {iteration, ...}. If that fails, the run continues."""
+        state = self.collect(values)
+        if self.rank == 0:
+            self.write(state)
+        return state
+
+    def save_last(self, values):
+        """Write checkpoint.pt at the end of a run. Raises SystemExit if it cannot in time."""
+        state = self.save(values)
+        for _ in range(self.RETRIES if self.unsaved else 0):
+            time.sleep(1)
+            self.write(state)
+            if not self.unsaved:
+                return
+        if self.unsaved:
+            lost = f"the weights of iteration {values['iteration']} are lost"
+            raise SystemExit(f"{lost}; {self.resume_hint()}")
+
+    def collect(self, values):
+        """Everything that checkpoint.pt holds, on the first process; all of them must call this."""
+        own = {name: state_of(part) for name, part in self.own.items()}
+        ranks = gather(own | {"random": random_states()}, first_alone=True)
+        state = {name: self.whole(state_of(part)) for name, part in self.shared.items()}
+        return state | self.about | values | {"ranks": ranks}
+
+    def whole(self, state):
+        """The state with sharded tensors gathered: to the CPU of the first process."""
+
+        def gathered(value):
+            if not hasattr(value, "full_tensor"):
+                return value
+            value = shard.whole(value)
+            return value.cpu() if self.rank == 0 else None
+
+        return tree_map(gathered, state)
+
+    def write(self, state):
+        """Write checkpoint.pt, or say, once, why that failed."""
+        try:
+            save(state, self.path)
+            self.saved, self.unsaved = state["iteration"], False
+        except OSError as error:
+            if not self.unsaved:
+                say(f"{error}; {self.resume_hint()}, the run continues and tries again")
+            self.unsaved = True
+
+    def resume_hint(self):
+        """Which checkpoint there is when a run ends early."""
+        there = self.path.exists()
+        return f"{self.path} of iteration {self.saved} is intact" if there else f"no {self.path}"
+
+    def save_weights(self, values):
+        """Write weights/<iteration>.pt: the averaged weights alone."""
+        part = self.shared.get("ema", self.shared["model"])
+        state = {"ema": self.whole(part.state_dict())} | self.about | values
+        if self.rank == 0:
+            try:
+                save(state, self.folder / "weights" / f"{values['iteration']:06d}.pt")
+            except OSError as error:
+                say(f"{error}; the run continues without these weights")
+
+    def restore(self, saved, changes):
+        """Load everything from a checkpoint; with changes, the shared parts alone.
+
+        Raises ValueError if the training data differs, or parts do not fit.
+        """
+        if saved["data"] != self.about["data"]:
+            raise ValueError("a resumed run must keep its data: the training examples differ")
+        try:
+            for name, part in self.shared.items():
+                is_new = name == "ema" and name not in saved  # turned on by `continue`
+                set_state(part, saved["model" if is_new else name])
+            if not changes:
+                own = saved["ranks"][self.rank]
+                for name, part in self.own.items():
+                    set_state(part, own[name])
+                set_random_states(own["random"])
+        except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0]:.200}"
+            raise ValueError(f"{self.path} has parts of the wrong form ({reason})") from None
+        self.saved = saved["iteration"]
+
+
+def state_of(part):
+    return part.get_state() if isinstance(part, torch.Generator) else part.state_dict()
+
+
+def set_state(part, state):
+    """Load a saved state, cut up as the part is; of an optimizer the moments alone."""
+    if isinstance(part, torch.Generator):
+        part.set_state(state.cpu())
+    elif isinstance(part, torch.optim.Optimizer):
+        load_moments(part, state)
+    else:
+        own = part.state_dict() if isinstance(part, torch.nn.Module) else {}
+        part.load_state_dict({key: shard.like(state[key], own.get(key)) for key in state})
+
+
+def load_moments(optimizer, state):
+    """Learning rate and the like stay those of this run."""
+    own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    moments = {
+        i: {name: shard.like(value, parameters[i]) for name, value in values.items()}
+        for i, values in state["state"].items()
+    }
+    optimizer.load_state_dict(state | {"state": moments})
+    for group, settings in zip(optimizer.param_groups, own, strict=True):
+        group.update(settings)
