@@ -25,7 +25,7 @@ import torch
 from record import wilson_interval
 
 TASKS = {
-    "sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
+    "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
     "addition": "tasks.addition", "own_text": "tasks.own_text",
 }  # fmt: skip
 
