@@ -11,6 +11,7 @@ on another's test puzzles, and a run may start from the weights of any other.
 
 import itertools
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,12 @@ FOLDER = Path(__file__).parents[1] / "data" / "sudoku"  # of generated puzzles
 # Strata of ratings, with the least rating of each: decades, but 10 to 99, where most of the hard
 # puzzles of Sudoku-Extreme are, is split in two.
 STRATA = {"0": 0, "1-9": 1, "10-29": 10, "30-99": 30, "100+": 100}
+
+
+class Settings(NamedTuple):
+    box: tuple = (2, 3)  # 1..32: rows and columns of a Sudoku box
+    clues: int | None = None  # 1..: clues per generated puzzle; None = minimal puzzles
+    data_file: str = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
 
 
 # -- prepared files --------------------------------------------------------------------------
