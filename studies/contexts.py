@@ -23,7 +23,6 @@ import torch
 import backend
 import checkpoint
 import policies
-import sudoku
 from configurator import configure, errors_as_messages
 from data.sudoku.generate import singles
 from example_queue import ExampleQueue
@@ -31,6 +30,7 @@ from losses import row_shares, score_all
 from puma import ProgressiveUnmasking, RandomMasking
 from record import origin, progress_bar, table, write_json
 from studies import ablations
+from tasks import sudoku
 
 out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
 contexts = 2048  # per weight file and stream

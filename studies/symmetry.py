@@ -15,10 +15,11 @@ import itertools
 
 import numpy as np
 
-import sudoku
 from configurator import configure, errors_as_messages
 from data.processes import cores
 from data.sudoku.renaming import renaming_keys
+from sudoku import side
+from tasks.sudoku import DATA_SEED, Sudoku
 
 box = (2, 3)  # rows and columns of a box; 3x3 has 3,359,232 symmetries: hours, and no copy expected
 clues: int | None = None  # per puzzle; None = minimal puzzles
@@ -35,8 +36,8 @@ LIMITS = """
 
 def main():
     with errors_as_messages():
-        task = sudoku.Sudoku.generated(
-            box, clues, train_examples, test_examples, sudoku.DATA_SEED, workers=cores()
+        task = Sudoku.generated(
+            box, clues, train_examples, test_examples, DATA_SEED, workers=cores()
         )
     train, test = (part.pairs[part.rows] for part in (task.train, task.validation))
     count = len(symmetries(box))
@@ -47,7 +48,7 @@ def main():
 
 def symmetries(box):
     """The cells that take the places of cells 0, 1, ...; a row for each symmetry, (S, L)."""
-    n = sudoku.side(box)
+    n = side(box)
     cells = np.arange(n * n).reshape(n, n)
     found = [
         cells[np.ix_(rows, columns)] for rows in lines(n, box[0]) for columns in lines(n, box[1])

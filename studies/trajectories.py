@@ -23,11 +23,11 @@ import checkpoint
 import losses
 import policies
 import puma
-import sudoku
 import tasks
 from configurator import configure, errors_as_messages
 from record import origin, progress_bar, table, write_json
 from sample import Sampler, generate
+from tasks import sudoku
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
 puzzles = 100  # held-out puzzles, the same for all runs on the same data

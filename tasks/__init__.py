@@ -11,9 +11,11 @@
     examples(name)              another split, like validation, for its likelihood
     characters                  x0 (n, L) -> characters per row, for text without prompts; or None
 
-with numpy arrays; `Task` has defaults for all but the first two lines and `test`. A task's own
-settings are lines of train.py, which it reads as config["name"]. `load` is called by every process,
-at resume and by eval.py: it must always return the same data.
+with numpy arrays; `Task` has defaults for all but the first two lines and `test`. `load` is called
+by every process, at resume and by eval.py: it must always return the same data.
+
+A task's own settings are the fields of `Settings`, a NamedTuple in its module, which may be absent:
+`getattr(get(name), "Settings", None)`. `load` reads them as config["name"], like those of train.py.
 """
 
 import importlib
@@ -25,7 +27,7 @@ import torch
 from record import wilson_interval
 
 TASKS = {
-    "sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
+    "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
     "addition": "tasks.addition", "own_text": "tasks.own_text",
 }  # fmt: skip
 

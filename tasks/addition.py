@@ -18,6 +18,7 @@ held out, so that no test sum is trained on, however few sums there are.
 """
 
 import re
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,6 +31,12 @@ HELD_OUT = 16  # one in this many sums is held out
 ATTEMPTS = 1 << 32  # distance between the seeds of two attempts at a sum; columns lie between
 CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) >= 10)  # (45, 2) pairs of digits
 NO_CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) < 10)  # (55, 2)
+
+
+class Settings(NamedTuple):
+    digits: int = 16  # 2..1000: of each of the two numbers
+    digit_order: str = "highest"  # which digit of a number comes first in a row: highest or lowest
+    long_chains: bool = False  # make long carry chains as frequent as short ones in training sums
 
 
 # -- carries ---------------------------------------------------------------------------------------
@@ -217,10 +224,8 @@ class Addition(Task):
     """Sums to train on, and held-out sums for accuracy and validation loss."""
 
     def __init__(self, digits, order, train, test, long_chains):
-        if digits < 2 or order not in ORDERS:
-            raise ValueError(
-                f"digits {digits}, digit_order {order!r}: expected 2 or more, {ORDERS}"
-            )
+        if order not in ORDERS:
+            raise ValueError(f"digit_order {order!r}: expected {' or '.join(ORDERS)}")
         self.digits, self.order = digits, order
         self.length, self.vocab_size, self.mask = 3 * digits + 1, MASK + 1, MASK
         self.train = Examples(train, digits, order, long_chains)

@@ -29,6 +29,11 @@ from record import say
 from tasks import Task, text
 
 
+class Settings(NamedTuple):
+    text_length: int = 176  # 1..100000: tokens of a row of generated text
+    eval_judge: str = ""  # of responses: exact or FILE.py (see above); "" = the loss alone
+
+
 class Item(NamedTuple):
     """A problem: what is given, and what followed it in the data (None = unknown)."""
 

@@ -19,6 +19,12 @@ from data import corpus, tokenizer
 from tasks import Problems, gsm8k
 
 
+# ruff: noqa: RUF012 (a NamedTuple shares the default, which nobody changes)
+class Settings(NamedTuple):
+    templates: list[str] = []  # names in data/wordproblems/templates.py; [] = all of them
+    text_length: int = 176  # 1..100000: tokens of a generated problem; longer ones are dropped
+
+
 class Prompts(Problems):
     """Prompts of rows of `length` tokens; everything after them is to be generated.
 

@@ -15,6 +15,7 @@ import sudoku
 import tasks
 from eval import grid
 from sample import Sampler
+from tasks.sudoku import load
 
 GRID = ["--policy=['top_k','margin']", "--reveal=[1,3]"]
 
@@ -45,7 +46,7 @@ def test_rows_agree_with_the_records_and_with_the_sampler(run):
     assert printed == (run / "eval.md").read_text() and len(rows(run)) == 4
     records = record.read_lines(run / "eval.jsonl")
     saved = checkpoint.load_model(run / "checkpoint.pt")
-    test = sudoku.load(saved.config).test
+    test = load(saved.config).test
     x, hidden = tasks.problems_on("cpu", test, range(40))
     for row in rows(run):
         sampler = Sampler(*(row[field] for field in Sampler._fields))
@@ -65,7 +66,7 @@ def test_rows_agree_with_the_records_and_with_the_sampler(run):
 def test_no_answer_reaches_the_sampler(trained):
     """x holds the mask token wherever a cell is hidden, so a wrong mask solves nothing."""
     config = checkpoint.load(trained / "checkpoint.pt")["config"]
-    task = sudoku.load(config)
+    task = load(config)
     x, hidden = task.test[np.arange(40)]
     x0, prompt = task.validation[np.arange(40)]
     assert (x[hidden] == task.mask).all() and (x[~hidden] == x0[~hidden]).all()

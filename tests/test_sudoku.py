@@ -14,6 +14,7 @@ from conftest import run_script
 import sudoku
 from data.sudoku import generate as generator
 from data.sudoku import prepare, readers, renaming
+from tasks.sudoku import Sudoku, held_out_file, load
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data" / "sudoku"
@@ -534,7 +535,7 @@ def descr(dtype, shape):
 def test_arrays_that_are_none(tmp_path, content):
     path = tmp_path / "a.npy"
     path.write_bytes(content)
-    for read in (read_all, lambda *arguments: sudoku.Sudoku.from_file(*arguments, 3)):
+    for read in (read_all, lambda *arguments: Sudoku.from_file(*arguments, 3)):
         with pytest.raises(ValueError, match=r"a\.npy") as error:
             read(path, BOX)
         assert "\n" not in str(error.value)
@@ -565,14 +566,14 @@ def test_what_is_no_file_at_all(tmp_path):
         with pytest.raises(ValueError, match=f"{path}: not a file"):
             readers.read_puzzles(path, BOX)
         with pytest.raises(ValueError, match=f"{path}: not a file"):
-            sudoku.Sudoku.from_file(path, BOX, 1)
+            Sudoku.from_file(path, BOX, 1)
 
 
 # ---- data set
 
 
 def test_generated_set(tmp_path):
-    task = sudoku.Sudoku.generated((2, 3), None, 60, 20, 0, tmp_path)
+    task = Sudoku.generated((2, 3), None, 60, 20, 0, tmp_path)
     assert (task.vocab_size, task.mask, task.length) == (7, 6, 36)
     assert (len(task.train), len(task.test)) == (60, 20)
     everything = np.arange(20)
@@ -597,11 +598,11 @@ def test_generated_set(tmp_path):
 
 
 def test_generated_set_is_made_once(tmp_path, monkeypatch):
-    first = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
+    first = Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
     monkeypatch.delattr(generator, "chunks")
-    again = sudoku.Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
-    fewer = sudoku.Sudoku.generated((2, 3), 14, 40, 4, 0, tmp_path)
+    again = Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
+    fewer = Sudoku.generated((2, 3), 14, 40, 4, 0, tmp_path)
     for part, other in (("train", 40), ("validation", 4)):
         rows = getattr(first, part)[:][0]
         assert (rows == getattr(again, part)[:][0]).all()
@@ -613,9 +614,9 @@ def test_each_chunk_is_made_once(tmp_path, monkeypatch):
     made, chunk = [], generator.make_chunk
     monkeypatch.setattr(generator, "make_chunk", lambda task: made.append(task[1]) or chunk(task))
     for train, test in ((60, 2), (60, 20), (1000, 20), (60, 30)):
-        sudoku.Sudoku.generated((2, 3), None, train, test, 0, tmp_path / "grown")
+        Sudoku.generated((2, 3), None, train, test, 0, tmp_path / "grown")
     assert made == [*range(len(made))] and len(made) >= 3
-    sudoku.Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "whole")
+    Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "whole")
     contents = [[path.read_bytes() for path in (tmp_path / name).iterdir()] for name in
                 ("grown", "whole")]  # fmt: skip
     assert contents[0] == contents[1] and len(contents[0]) == 1
@@ -631,8 +632,8 @@ def test_no_run_trains_on_the_test_puzzles_of_another(tmp_path, prepared):
     """Sets of any size, seed and source: the first two have many puzzles in common."""
     path = prepared(box=(2, 2), count=3000, seed=5)
     sizes = [(2000, 40, 0), (2000, 20, 0), (1000, 40, 0), (1500, 30, 1)]
-    tasks = [sudoku.Sudoku.generated((2, 2), None, *size, tmp_path) for size in sizes]
-    tasks.append(sudoku.Sudoku.from_file(path, (2, 2), 30))
+    tasks = [Sudoku.generated((2, 2), None, *size, tmp_path) for size in sizes]
+    tasks.append(Sudoku.from_file(path, (2, 2), 30))
     train, test = ([set(names_of(getattr(task, part))) for task in tasks] for part in
                    ("train", "validation"))  # fmt: skip
     assert [len(part) for part in train][:4] == [2000, 2000, 1000, 1500]
@@ -654,17 +655,17 @@ def test_an_interrupted_generation_is_gone_on_with(tmp_path, monkeypatch):
     monkeypatch.setattr(generator, "chunks", interrupted)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            sudoku.Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "parts")
+            Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "parts")
     monkeypatch.setattr(generator, "chunks", chunks)
     for folder in ("parts", "whole"):
-        sudoku.Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / folder)
+        Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / folder)
     contents = [path.read_bytes() for path in sorted(tmp_path.glob("*/*"))]
     assert len(contents) == 2 and contents[0] == contents[1]
 
 
 def test_a_damaged_or_another_set_is_refused(tmp_path):
     def make(clues=None, train=60):
-        sudoku.Sudoku.generated((2, 2), clues, train, 2, 0, tmp_path)
+        Sudoku.generated((2, 2), clues, train, 2, 0, tmp_path)
         return next(tmp_path.glob("2x2-clues*" if clues else "2x2-minimal*"))
 
     path, other = make(), make(clues=8)
@@ -694,7 +695,7 @@ def flipped(content, at):
 
 def test_too_few_different_puzzles(tmp_path):
     with pytest.raises(ValueError, match=r"300 \+ 5 puzzles: only 192 are different, and 10 of"):
-        sudoku.Sudoku.generated((2, 2), 15, 300, 5, 0, tmp_path)  # 12 grids, 16 blanks each
+        Sudoku.generated((2, 2), 15, 300, 5, 0, tmp_path)  # 12 grids, 16 blanks each
 
 
 def write_puzzles(path, *parts):
@@ -726,19 +727,19 @@ def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypat
     path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
     assert (np.load(path) == np.stack(minimal, 1)).all()
     assert renaming.is_held_out(renaming.renaming_keys(*minimal)).sum() == HELD_OUT
-    task = sudoku.Sudoku.from_file(path, BOX, HELD_OUT)
+    task = Sudoku.from_file(path, BOX, HELD_OUT)
     assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
     assert isinstance(task.train.pairs, np.memmap)
     for part in (task.train, task.validation):
         x0, prompt = part[:]
         assert (x0 + 1 == minimal[1][part.rows]).all()
         assert (np.where(prompt, x0 + 1, 0) == minimal[0][part.rows]).all()
-    fewer = sudoku.Sudoku.from_file(path, BOX, 3)
+    fewer = Sudoku.from_file(path, BOX, 3)
     assert len(fewer.train) == 256 - HELD_OUT
     assert fewer.validation.rows.tolist() == task.validation.rows[:3].tolist()
     message = f"test_examples {HELD_OUT + 1}: .* has 256 different puzzles, {HELD_OUT} held out"
     with pytest.raises(ValueError, match=message):
-        sudoku.Sudoku.from_file(path, BOX, HELD_OUT + 1)
+        Sudoku.from_file(path, BOX, HELD_OUT + 1)
 
 
 def test_a_file_is_split_up_to_renaming(tmp_path, minimal, prepared):
@@ -747,19 +748,19 @@ def test_a_file_is_split_up_to_renaming(tmp_path, minimal, prepared):
     mixed = rng.permutation(3 * 256)
     parts = [np.concatenate(part)[mixed] for part in zip(*thrice, strict=True)]
     path = prepared(source=str(write_puzzles(tmp_path / "a.csv", parts)))
-    task = sudoku.Sudoku.from_file(path, BOX, HELD_OUT)
+    task = Sudoku.from_file(path, BOX, HELD_OUT)
     assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
     assert len({*names_of(task.train), *names_of(task.validation)}) == 256
 
 
 def test_load_takes_the_prepared_file_or_generates(tmp_path, minimal, prepared, monkeypatch):
-    monkeypatch.setattr(sudoku.Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
+    monkeypatch.setattr(Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
     config = {"box": [3, 3], "clues": 60, "train_examples": 40, "test_examples": HELD_OUT}
-    task = sudoku.load(config | {"data_file": ""})
+    task = load(config | {"data_file": ""})
     assert (len(task.train), len(task.test)) == (40, HELD_OUT)
     assert (task.train[:][1].sum(1) == 60).all()
     path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
-    task = sudoku.load(config | {"data_file": str(path)})
+    task = load(config | {"data_file": str(path)})
     assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
 
 
@@ -779,35 +780,35 @@ def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):
     held_out = write_puzzles(tmp_path / "test.csv", [part[200:] for part in renamed])
     path = prepared(source=str(train), test_source=str(held_out))
     for test in (56, 40):
-        task = sudoku.Sudoku.from_file(path, BOX, test)
+        task = Sudoku.from_file(path, BOX, test)
         assert (len(task.train), len(task.test)) == (200, test)
         assert set(task.validation.rows.tolist()) <= set(range(56))
     with pytest.raises(
         ValueError, match=r"test_examples 57: .* has 256 different puzzles, 56 held"
     ):
-        sudoku.Sudoku.from_file(path, BOX, 57)
+        Sudoku.from_file(path, BOX, 57)
     prepared(source=str(train))  # made anew without a test file: the old one must not count
-    task = sudoku.Sudoku.from_file(path, BOX, HELD_OUT)
+    task = Sudoku.from_file(path, BOX, HELD_OUT)
     assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
 
 
 def test_files_that_were_not_prepared_together_are_refused(tmp_path, minimal, prepared):
     sources = [write_puzzles(tmp_path / f"{i}.csv", [part[i:] for part in minimal]) for i in (0, 9)]
     whole, part = map(str, sources)
-    test = sudoku.held_out_file(prepared(source=part, test_source=part))
+    test = held_out_file(prepared(source=part, test_source=part))
     others = test.read_bytes()
     path = prepared(source=whole, test_source=whole)
     ours = test.read_bytes()
     for damage in (lambda: test.write_bytes(others), test.unlink):
         damage()
         with pytest.raises(ValueError, match="were not prepared together: prepare them again"):
-            sudoku.Sudoku.from_file(path, BOX, 9)
+            Sudoku.from_file(path, BOX, 9)
     test.write_bytes(ours)
-    sudoku.Sudoku.from_file(path, BOX, 9)
+    Sudoku.from_file(path, BOX, 9)
     prepared(source=whole)
     test.write_bytes(ours)
     with pytest.raises(ValueError, match="were not prepared together"):
-        sudoku.Sudoku.from_file(path, BOX, 3)
+        Sudoku.from_file(path, BOX, 3)
 
 
 @pytest.mark.parametrize("form", ["csv", "steps", "other size", "empty"])
@@ -820,18 +821,18 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal, form):
     else:
         np.save(path, steps(*minimal) if form == "steps" else np.zeros((9, 2, 36), np.uint8))
     with pytest.raises(ValueError) as error:
-        sudoku.Sudoku.from_file(path, BOX, 10)
+        Sudoku.from_file(path, BOX, 10)
     command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
     assert command in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_file_of_another_box_is_refused(tmp_path, prepared):
     path = prepared(box=(2, 3), count=200)
-    assert len(sudoku.Sudoku.from_file(path, (2, 3), 3).test) == 3
+    assert len(Sudoku.from_file(path, (2, 3), 3).test) == 3
     with pytest.raises(ValueError, match=r"a\.npy holds puzzles with box \[2, 3\], not \(3"):
-        sudoku.Sudoku.from_file(path, (3, 2), 3)
+        Sudoku.from_file(path, (3, 2), 3)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file"):
-        sudoku.Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3)
+        Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3)
 
 
 def test_command_line(tmp_path):

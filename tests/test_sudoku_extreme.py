@@ -16,6 +16,7 @@ import sudoku
 from data import files
 from data.growing import GrowingArray
 from data.sudoku import generate, readers
+from tasks.sudoku import Sudoku
 
 BOX = (3, 3)
 HEADER = ["source", "question", "answer", "rating"]
@@ -84,7 +85,7 @@ def table(path):
 
 
 def test_held_out_puzzles_keep_their_ratings(published):
-    task = sudoku.Sudoku.from_file(published / "extreme.npy", BOX, 40)
+    task = Sudoku.from_file(published / "extreme.npy", BOX, 40)
     assert (len(task.train), len(task.test)) == (60, 40)
     expected = table(published / "test.csv")
     found = {
@@ -106,7 +107,7 @@ def test_columns_in_another_order_and_one_file_alone(tmp_path):
     """Without a test file one puzzle in 32 is held out: with its rating."""
     rows = [[rating, answer, question, "x"] for _, question, answer, rating in rows_of(0, 200, 3)]
     path = write_rows(tmp_path / "a.csv", rows, ["Rating", " answer", "question", "more"])
-    task = sudoku.Sudoku.from_file(prepare(tmp_path, f"--source={path}"), BOX, 4)
+    task = Sudoku.from_file(prepare(tmp_path, f"--source={path}"), BOX, 4)
     expected = {question.replace(".", "0"): int(rating) for rating, _, question, _ in rows}
     for puzzle, rating in zip(task.test.puzzles, task.test.ratings, strict=True):
         assert expected[sudoku.to_text(puzzle)] == rating
@@ -130,7 +131,7 @@ def test_ratings_of_other_files_are_not_kept(tmp_path):
     path = write_rows(tmp_path / "a.csv", rows, ["puzzle", "solution", "rating"])
     made = prepare(tmp_path, f"--source={path}")
     assert b"ratings" not in made.read_bytes()
-    task = sudoku.Sudoku.from_file(made, BOX, 4)
+    task = Sudoku.from_file(made, BOX, 4)
     x0, _ = task.validation[np.arange(4)]
     records = task.test.judge(x0, np.arange(4))
     assert [{*record} for record in records] == [{"kind", "puzzle", "grid"}] * 4
@@ -196,9 +197,9 @@ def test_damaged_ratings_are_refused(tmp_path, published):
         assert content != whole
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"extreme\.test\.npy.* no checksum after its array"):
-            sudoku.Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
+            Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
     path.write_bytes(whole)
-    sudoku.Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
+    Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
 
 
 def test_millions_of_ratings_are_read(tmp_path):
@@ -230,7 +231,7 @@ def lines(path):
 
 
 def test_judged_by_rating(published):
-    task = sudoku.Sudoku.from_file(published / "extreme.npy", BOX, 40)
+    task = Sudoku.from_file(published / "extreme.npy", BOX, 40)
     tokens = task.validation[np.arange(40)][0].copy()
     tokens[::3, 5] = tokens[::3, 6]
     records = task.test.judge(tokens[5:], np.arange(5, 40))
@@ -247,7 +248,7 @@ def test_a_run_reports_accuracy_by_rating(run, published):
     evaluations = [line for line in metrics(run) if line["type"] == "eval"]
     assert len(evaluations) == 2
     sizes = dict.fromkeys(BOUNDS, 0)
-    for rating in sudoku.Sudoku.from_file(published / "extreme.npy", BOX, 40).test.ratings.tolist():
+    for rating in Sudoku.from_file(published / "extreme.npy", BOX, 40).test.ratings.tolist():
         sizes[stratum(rating)] += 1
     for line in evaluations:
         assert [*line["strata"]] == ["top_k", "random"]

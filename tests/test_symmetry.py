@@ -7,6 +7,7 @@ from conftest import run_script
 import sudoku
 from data.sudoku.generate import make_puzzles
 from studies import symmetry
+from tasks.sudoku import Sudoku
 
 BOX = (2, 3)
 COUNTS = {(2, 2): 2 * 8 * 8, (2, 3): 48 * 72, (3, 2): 72 * 48}
@@ -46,7 +47,7 @@ def test_copies_made_by_hand_are_found():
 
 
 def test_the_study(monkeypatch, tmp_path):
-    monkeypatch.setattr(sudoku.Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
+    monkeypatch.setattr(Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
     flags = "--box=(2,2)", "--train_examples=2000", "--test_examples=40"
     printed = run_script("studies/symmetry.py", *flags)
     assert printed.splitlines()[-3] == "40 held-out puzzles, 2,000 to train on, 128 symmetries"

@@ -13,13 +13,13 @@ import torch
 from conftest import Script, evaluate, metrics, same, train, training
 
 import policies
-import sudoku
 from checkpoint import load, save
 from example_queue import ExampleQueue
 from losses import Objective
 from model import Transformer
 from puma import saved_chains
 from record import write_lines
+from tasks import sudoku
 
 
 def end_after(out, iteration, end, *command):

@@ -15,9 +15,9 @@ from conftest import run_script, train
 from toys import MASK, L, make_model, make_problems
 
 import checkpoint
-import sudoku
 import tasks
 from sample import Sampler, generate
+from tasks.sudoku import load
 from view import page as page_of
 from view import panel, words
 
@@ -70,7 +70,7 @@ def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
     assert data["words"] == {str(digit): str(digit + 1) for digit in range(4)}
     for run, folder in zip(data["runs"], runs, strict=True):
         saved = checkpoint.load_model(f"{folder}/checkpoint.pt")
-        task = sudoku.load(saved.config)
+        task = load(saved.config)
         x, hidden = tasks.problems_on("cpu", task.test, [0, 1, 2])
         tokens, at, _ = generate(saved.model, x, hidden, Sampler())
         chain, sampler = run["panels"][-1]

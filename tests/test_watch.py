@@ -13,7 +13,7 @@ import checkpoint
 import tasks
 from sample import Sampler, generate
 from studies import watch
-from sudoku import Puzzles
+from tasks.sudoku import Puzzles
 
 MARK = {kind: mark for kind, (mark, _) in watch.MARKS.items()}
 

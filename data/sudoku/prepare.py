@@ -26,7 +26,8 @@ from data.processes import cores, start
 from data.sudoku import readers
 from data.sudoku.generate import make_puzzles
 from record import appearing
-from sudoku import held_out_file, side, to_text
+from sudoku import side, to_text
+from tasks.sudoku import held_out_file
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles

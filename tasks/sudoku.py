@@ -1,0 +1,211 @@
+"""Sudoku as a task: puzzles to train on and to solve. The rules are in sudoku.py in the root.
+
+For a model each cell is one token in place: digit d is token d - 1 and the mask is token n, so a
+puzzle is the solution x0 (L,) and `prompt` (L,), True at the clues.
+
+Puzzles on disk are one memory-mapped array (N, 2, L) of puzzles and solutions: generated if it does
+not exist yet, or made by data/sudoku/prepare.py from other people's files.
+Whether a puzzle is held out depends on the puzzle alone (data/sudoku/renaming.py), so no run trains
+on another's test puzzles, and a run may start from the weights of any other.
+"""
+
+import itertools
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from data import files
+from data.processes import cores
+from data.sudoku.renaming import distinct, is_held_out
+from sudoku import SYMBOLS, parse, render, side, solves, to_text, validate
+from tasks import Problems, Task
+
+DATA_SEED = 0  # the same puzzles for runs of every seed
+FOLDER = Path(__file__).parents[1] / "data" / "sudoku"  # of generated puzzles
+# Strata of ratings, with the least rating of each: decades, but 10 to 99, where most of the hard
+# puzzles of Sudoku-Extreme are, is split in two.
+STRATA = {"0": 0, "1-9": 1, "10-29": 10, "30-99": 30, "100+": 100}
+
+
+class Settings(NamedTuple):
+    box: tuple = (2, 3)  # 1..32: rows and columns of a Sudoku box
+    clues: int | None = None  # 1..: clues per generated puzzle; None = minimal puzzles
+    data_file: str = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
+
+
+# -- prepared files --------------------------------------------------------------------------
+def read_prepared(path, box):
+    """Puzzles and solutions of a prepared file, memory-mapped uint8 (N, 2, L), and its description.
+
+    Raises FileNotFoundError, or ValueError with the command that makes such a file.
+    """
+    try:
+        pairs, about = files.open_kept(path)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; if it is damaged, delete it; if it is not a prepared file, make one with "
+            f"python data/sudoku/prepare.py --source={path} "
+            f'--box="({box[0]},{box[1]})" --out=FILE.npy'
+        ) from None
+    form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, side(box) ** 2]}
+    if about != about | form:
+        raise ValueError(f"{path} holds puzzles with box {about.get('box')}, not {tuple(box)}")
+    return pairs, about
+
+
+def held_out_file(path):
+    """The file of a prepared file's held-out puzzles, if these have their own."""
+    return Path(path).with_suffix(f".test{Path(path).suffix}")
+
+
+def read_held_out(path, box, about):
+    """Like `read_prepared`, of the held-out file; None if the prepared one (`about`) has none.
+
+    Raises ValueError if the two were not prepared together.
+    """
+    other = held_out_file(path)
+    if about.get("test") is None and not other.exists():
+        return None
+    pairs, found = read_prepared(other, box) if other.exists() else (None, {"array": None})
+    if found["array"] != about.get("test"):
+        raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
+    return pairs, found
+
+
+# -- the task --------------------------------------------------------------------------------
+class Examples:
+    """Rows of a memory-mapped set of puzzles and solutions (N, 2, L), as tokens.
+
+    `examples[indices]` -> x0 uint8 (B, L), prompt bool (B, L).
+    """
+
+    def __init__(self, pairs, rows, box):
+        self.pairs, self.rows, self.box = pairs, rows, box
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, indices):
+        pairs = self.pairs[self.rows[indices]]
+        return pairs[..., 1, :] - 1, pairs[..., 0, :] > 0
+
+    def puzzles(self, indices):
+        """Digits, 0 = blank, uint8 (B, L)."""
+        return self.pairs[self.rows[indices], 0]
+
+
+class Puzzles(Problems):
+    """Puzzles (N, L) to solve, 0 = blank; their solutions are not needed.
+
+    ratings (N,): the number of guesses a solver needed, which gives the stratum; (0,) = unknown.
+    """
+
+    def __init__(self, puzzles, box, ratings=()):
+        validate(puzzles, box)
+        self.puzzles, self.box = np.asarray(puzzles), tuple(box)
+        self.ratings = np.asarray(ratings, int)
+        place = np.searchsorted([*STRATA.values()], self.ratings, "right") - 1
+        self.stratum = np.array([*STRATA], object)[place]
+        self.strata = [name for name in STRATA if name in self.stratum]
+
+    def __len__(self):
+        return len(self.puzzles)
+
+    def __getitem__(self, indices):
+        puzzles = self.puzzles[indices].astype(np.int64)
+        return np.where(puzzles > 0, puzzles - 1, side(self.box)), puzzles == 0
+
+    def judge(self, tokens, indices):
+        puzzles, grids = self.puzzles[indices], np.asarray(tokens).astype(np.int64) + 1
+        correct = solves(grids, puzzles, self.box)
+        rated = [{}] * len(grids)
+        if self.strata:
+            known = zip(self.ratings[indices].tolist(), self.stratum[indices], strict=True)
+            rated = [{"rating": rating, "stratum": stratum} for rating, stratum in known]
+        return [
+            {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
+            | rating
+            for ok, puzzle, grid, rating in zip(correct, puzzles, grids, rated, strict=True)
+        ]
+
+    def pieces(self, tokens, seen=None):
+        grid, cells = np.asarray(tokens) + 1, itertools.count()
+        text = render(grid if seen is None else np.where(seen, grid, 0), self.box)
+        return [(next(cells) if c in f".{SYMBOLS}" else None, c) for c in text]
+
+    def verdict(self, record):
+        return f"{record['grid']} {'solved' if record['kind'] == 'correct' else 'wrong'}"
+
+
+class Sudoku(Task):
+    """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming.
+
+    `validation`, for the loss, is the test set, whose solutions are known. ratings: of the test
+    puzzles, as in `Puzzles`.
+    """
+
+    def __init__(self, box, train, test, ratings=()):
+        self.box, self.train, self.validation = tuple(box), train, test
+        self.test = Puzzles(test.puzzles(np.arange(len(test))), box, ratings)
+        self.length = side(box) ** 2
+        self.mask = side(box)
+        self.vocab_size = side(box) + 1
+
+    def prompts(self, texts):
+        """Puzzles that a user types, row by row."""
+        return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
+
+    def problems(self, name, file):
+        """The puzzles in a file, as in data/sudoku/readers.py."""
+        if name or not file:
+            raise ValueError(f"problems {name!r}: Sudoku has no named sets, use --file")
+        from data.sudoku.readers import read_puzzles  # only needed here
+
+        puzzles, ratings = read_puzzles(file, self.box)
+        return Puzzles(puzzles, self.box, ratings)
+
+    @classmethod
+    def generated(cls, box, clues, train, test, seed, folder=FOLDER, workers=1):
+        """`train` and `test` generated puzzles, the first ones of data/sudoku/generated.py.
+
+        Raises ValueError if there are not that many different puzzles.
+        """
+        from data.sudoku.generated import first_puzzles  # only needed here
+
+        pairs, *rows = first_puzzles(folder, box, clues, seed, train, test, workers)
+        return cls(box, *(Examples(pairs, part, box) for part in rows))
+
+    @classmethod
+    def from_file(cls, path, box, test):
+        """The puzzles of a prepared file that are not held out, and `test` of those that are.
+
+        One in renaming.HELD_OUT puzzles is held out; but if there is a file of held-out puzzles
+        (`held_out_file`), exactly those. A larger test set starts with the smaller one. Raises
+        ValueError if there are fewer than `test`.
+        """
+        pairs, about = read_prepared(path, box)
+        keys, rows = distinct(pairs[:, 0], pairs[:, 1])
+        others, about = read_held_out(path, box, about) or (pairs, about)
+        if others is pairs:
+            held_out = is_held_out(keys)
+            other_rows = rows[held_out]
+        else:
+            other_keys, other_rows = distinct(others[:, 0], others[:, 1])
+            held_out = np.isin(keys, other_keys)
+        if len(other_rows) < test:
+            raise ValueError(
+                f"test_examples {test}: {path} has {len(rows)} different puzzles, {len(other_rows)}"
+                " held out; ask for fewer, or prepare it with a --test_source"
+            )
+        train, test = np.sort(rows[~held_out]), other_rows[:test]
+        ratings = np.array(about["ratings"])[test] if "ratings" in about else ()
+        return cls(box, Examples(pairs, train, box), Examples(others, test, box), ratings)
+
+
+def load(config):
+    """The data set that the configuration of a run asks for (keys as in train.py)."""
+    box, train, test = tuple(config["box"]), config["train_examples"], config["test_examples"]
+    if config["data_file"]:
+        return Sudoku.from_file(config["data_file"], box, test)
+    return Sudoku.generated(box, config["clues"], train, test, DATA_SEED, workers=cores())
