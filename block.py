@@ -83,9 +83,9 @@ class BlockUnmasking(ProgressiveUnmasking):
         self.block_schedule = check_sizes(block_schedule, queue.x0.shape[1])
         super().__init__(queue, mask_token, generator, k_schedule, tau, buffer)
 
-    def start_chains(self, iteration=0):
-        """Start chains of the current block size, spread evenly over the stages."""
-        self.block, self.stages = self.block_at(iteration), self.stages_at(iteration)
+    def start_chains(self, stages, iteration=0):
+        """Start chains of the block size of an iteration, evenly over the stages."""
+        self.block, self.stages = self.block_at(iteration), stages
         order = torch.arange(self.number.numel(), device=self.number.device)
         self.age = order.view_as(self.number) % self.stages  # (buffer, B)
         self.stage = self.of_blocks(self.age)  # (buffer, B, blocks)
@@ -102,7 +102,9 @@ class BlockUnmasking(ProgressiveUnmasking):
 
     def batch(self, iteration):
         if self.block_at(iteration) != self.block:
-            self.start_chains(iteration)  # chains of the old size are useless; the examples stay
+            self.start_chains(
+                self.stages_at(iteration), iteration
+            )  # chains of the old size are useless; the examples stay
         return super().batch(iteration)._replace(block=self.block)
 
     def switch(self, stages):

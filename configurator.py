@@ -144,7 +144,9 @@ def read_fields(fields, lists=False):
             name: key._replace(kinds=(*key.kinds, list, tuple), elements=key.kinds)
             for name, key in keys.items()
         }
-    owner = fields.__module__.rpartition(".")[2] if fields.__name__ == "Settings" else fields.__name__
+    owner = (
+        fields.__module__.rpartition(".")[2] if fields.__name__ == "Settings" else fields.__name__
+    )
     section = owner.lower() + (" (each may be a list)" if lists else "")
     return {name: key._replace(section=section) for name, key in keys.items()}
 
@@ -276,7 +278,9 @@ def expected(key):
         count = f" {len(key.default)}" if isinstance(key.default, tuple) else ""
         words += f" of{count} {' or '.join(map(type_name, key.elements))}"
     ends = [f"{end:g}" for end in key.range() if math.isfinite(end)]
-    limits = "" if not ends else f" from {' to '.join(ends)}" if len(ends) > 1 else f" from {ends[0]}"
+    limits = (
+        "" if not ends else f" from {' to '.join(ends)}" if len(ends) > 1 else f" from {ends[0]}"
+    )
     return f"{'an' if key.kinds[0] is int else 'a'} {words}{limits} (like {key.default!r})"
 
 

@@ -29,80 +29,74 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import backend
-import checkpoint
-import record
 import tasks
-from configurator import check_saved, configure, errors_as_messages
-from losses import masked_nll, row_mean, states
+from configurator import configure, errors_as_messages
+from engine import checkpoint, processes
+from engine.files import Lock, progress_bar, write_json
+from engine.log import origin
+from engine.machine import autocast
+from engine.results import Results, summary_text
+from losses import hidden_states, masked_nll, row_mean
 from puma import random_masks
-from sample import Sampler, generate
+from sample import Sampler, generate, load_task, open_run
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
 problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; own text: a judge
 file = ""  # read problems from this file, in the form of the run's task or of `problems`
-examples: int | None = None  # most problems to use; None = all
+examples: int | None = None  # 1..: most problems to use; None = all
 reference = False  # judge the reference solutions instead of a model's
 nelbo = False  # the bound on the negative log-likelihood instead of accuracy
-masks = 16  # per example, for nelbo
+masks = 16  # 1..: per example, for nelbo
 # -- programs with tests (humaneval, mbpp) -----------------------------------------------------
-samples = 1  # programs per problem
-new_tokens = 512  # tokens of an answer, with the end-of-text tokens that pad it
-length = 2048  # most tokens of prompt and answer; may be more than in training
-seconds = 3.0  # time limit of a program with its tests
+samples = 1  # 1..: programs per problem
+new_tokens = 512  # 1..: tokens of an answer, with the end-of-text tokens that pad it
+length = 2048  # 2..: most tokens of prompt and answer; may be more than in training
+seconds = 3.0  # 0.001..3600: time limit of a program with its tests
 # -- system --------------------------------------------------------------------------------------
-seed = 1  # for sampled tokens, the random policy and the masks
-batch_size = 64  # rows sampled at a time
+seed = 1  # 0..: for sampled tokens, the random policy and the masks
+batch_size = 64  # 1..: rows sampled at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
 
-LIMITS = """
-    1 <= examples <= 10**9    # None = all
-    1 <= masks <= 10**6
-    1 <= samples <= 10**5
-    2 <= length <= 10**6
-    1 <= new_tokens < length    # so that there is room for a prompt
-    0.001 <= seconds <= 3600
-    0 <= seed < 2**32
-    1 <= batch_size <= 10**6
-"""
 CODE = "humaneval", "mbpp"  # problem sets with tests, for any run trained on text
 
 
 def main(settings):
     with contextlib.ExitStack() as until_the_end:
-        with errors_as_messages(), backend.lost_processes_as_messages(lambda: "see what it said"):
+        with errors_as_messages():
             samplers = grid(*(settings[field] for field in Sampler._fields))
-            world, rank, where = backend.start(device)
-            autocast = backend.autocast(where, dtype)
+            world, rank, where = processes.start(device)
             if reference:
                 if rank == 0:
                     judge_references()
-                backend.stop()
+                processes.leave()
                 return
-            longest = length if problems in CODE else 0
-            saved = checkpoint.load_model(Path(out_dir) / "checkpoint.pt", where, longest)
-            with backend.first_process_first():
-                source = load_data(saved.config) if nelbo else problem_set(saved)
-            conditions = {"iteration": saved.iteration, "weights": checkpoint.checksum(saved.model)}
+            saved = open_run(Path(out_dir) / "checkpoint.pt", where, length * (problems in CODE))
+            with processes.main_process_first():
+                source = load_task(saved.config) if nelbo else problem_set(saved)
+            conditions = {"iteration": saved.iteration, "weights": checksum(saved.model)}
             conditions |= dict(seed=seed, dtype=dtype, device=where.type, batch_size=batch_size)
-            if nelbo and (saved.model.causal or 0 < saved.block < source.length):
-                raise ValueError("--nelbo needs a bidirectional model without blocks")
             if not nelbo:
                 samplers = in_use(samplers, saved.model)
                 if rank == 0:
-                    until_the_end.enter_context(record.Lock(out_dir, "eval.lock"))
+                    until_the_end.enter_context(Lock(out_dir, "eval.lock"))
                 results = open_results(conditions, rank, world)
-                for sampler in samplers:
-                    results.refuse_others(results.records(sampler), source.belongs)
         left = "" if nelbo else ": the same command continues from there"
-        with autocast, errors_as_messages(f"interrupted{left}"):  # the disk may be full by now
+        with autocast(where, dtype), errors_as_messages(f"interrupted{left}"):
             if nelbo:
-                measure_nelbo(saved.model, source, conditions, rank, world)
+                measure_nelbo(saved, source, conditions, rank, world)
             else:
                 measure_samplers(saved, source, samplers, results, rank, world)
-        backend.stop()
+        processes.leave()
+
+
+def checksum(model):
+    """CRC-32 of the weights."""
+    crc = 0
+    for weight in model.state_dict().values():
+        crc = zlib.crc32(weight.cpu().contiguous().view(torch.uint8).numpy(), crc)
+    return crc
 
 
 def open_results(conditions, rank, world):
@@ -112,8 +106,8 @@ def open_results(conditions, rank, world):
     conditions |= {"content": zlib.crc32(Path(file).read_bytes()) if file else None}
     conditions |= {"form": [samples, new_tokens, length, seconds] if is_code else None}
     conditions |= {"processes": None if is_code else world}
-    results = record.Results(Path(out_dir), conditions, rank)
-    state = backend.gather({"rows": results.rows, "records": results.all})[0]
+    results = Results(Path(out_dir), conditions, rank)
+    state = processes.gather({"rows": results.rows, "records": results.all})[0]
     results.rows, results.all = state["rows"], state["records"]
     return results
 
@@ -144,15 +138,9 @@ def in_use(samplers, model):
     return [*dict.fromkeys(samplers)]
 
 
-def load_data(config):
-    """The data of a saved run. Raises ValueError for an invalid configuration."""
-    check_saved("train.py", config)
-    return tasks.get(config["dataset"]).load(config)
-
-
 def problems_of(config):
     """Problems of the run's task: held out, from a named set, or from a file."""
-    task = load_data(config)
+    task = load_task(config)
     test = task.problems(problems, file) if problems or file else task.test
     if not test.judged:
         raise ValueError(
@@ -164,12 +152,14 @@ def problems_of(config):
 
 def problem_set(saved):
     """The problems that the settings ask for. Raises ValueError if they do not suit the run."""
-    if problems in CODE:
-        from tasks import codeeval
+    if problems not in CODE:
+        return problems_of(saved.config)
+    from tasks import codeeval
 
-        encoding, chosen = codeeval.encoding_of(saved), codeeval.read(problems, file)[:examples]
-        return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
-    return problems_of(saved.config)
+    if new_tokens >= length:
+        raise ValueError(f"new_tokens {new_tokens}: expected less than length {length}")
+    encoding, chosen = codeeval.encoding_of(saved), codeeval.read(problems, file)[:examples]
+    return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
 
 
 def judge_references():
@@ -184,25 +174,23 @@ def judge_references():
 
         test = text.Questions(gsm8k.read_problems(file), None, length)
     else:
-        test = problems_of(checkpoint.Configuration(checkpoint.load(path)["config"]))
+        test = problems_of(checkpoint.load(path)["config"])
     records = test.judge_references(examples)
     for failed in (row for row in records if row["kind"] != "correct"):
         print(tasks.printable(test.verdict(failed)))
-    print(record.in_words(test.summary(records)))
+    print(summary_text(test.summary(records)))
 
 
 # -- accuracy --------------------------------------------------------------------------------------
 def measure_samplers(saved, test, samplers, results, rank, world):
     """Evaluate the samplers that results lacks; print one in words, several as a table."""
     missing = [sampler for sampler in samplers if not results.row(sampler)]
-    for sampler in record.progress_bar(
-        missing, unit="sampler", show=rank == 0 and len(missing) > 1
-    ):
+    for sampler in progress_bar(missing, unit="sampler", show=rank == 0 and len(missing) > 1):
         cost = solve_missing(saved, test, sampler, results, rank, world)
         results.finish(sampler, test.summary(results.records(sampler)) | cost)
     if rank == 0:
         rows = [results.row(sampler) for sampler in samplers]
-        print(record.in_words(rows[0]) if len(rows) == 1 else results.markdown())
+        print(summary_text(rows[0]) if len(rows) == 1 else results.markdown())
 
 
 def solve_missing(saved, test, sampler, results, rank, world):
@@ -219,10 +207,13 @@ def solve_missing(saved, test, sampler, results, rank, world):
         if not done.issuperset(indices.tolist()):  # a batch that was cut off is redone whole
             records, more = solve(saved, test, indices, sampler, rank)
             passes += more
-        for part in backend.gather({"records": [r for r in records if r["index"] not in done]}):
+        for part in processes.gather({"records": [r for r in records if r["index"] not in done]}):
             results.add(sampler, part["records"])
-    seconds = max(backend.gather(time.perf_counter() - begin))
-    cost = {"forward_passes": int(backend.total([passes])[0]), "seconds": round(seconds, 2)}
+    seconds = max(processes.gather(time.perf_counter() - begin))
+    cost = {
+        "forward_passes": int(processes.all_reduce_sum([passes])[0]),
+        "seconds": round(seconds, 2),
+    }
     return dict.fromkeys(cost) if done else cost
 
 
@@ -264,7 +255,7 @@ def evaluate(task, model, block, samplers, most, size, rank, world):
             judged = task.test.judge(tokens.cpu().numpy(), mine)
             counts += count([each for each in judged if each["kind"] == "correct"], strata)
         loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
-    loss, rows, *counts = backend.total([loss, rows, *count(judged, strata), *counts])
+    loss, rows, *counts = processes.all_reduce_sum([loss, rows, *count(judged, strata), *counts])
     width = 1 + len(strata)
     sizes, *solved = (counts[i : i + width] for i in range(0, len(counts), width))
     accuracy, by_stratum = {}, {}
@@ -297,22 +288,24 @@ def validation_loss(examples, model, block, most, size, rank, world):
     total = 0.0
     for row in range(0, len(x0), size):
         rows = slice(row, row + size)
-        h = states(model, x[rows], x0[rows], block)
+        h = hidden_states(model, x[rows], x0[rows], block)
         nll = masked_nll(model, h, x0[rows], hidden[rows])
         total += row_mean(nll, hidden[rows], block).item() * len(nll)
     return total, len(x0)
 
 
 # -- likelihood ------------------------------------------------------------------------------------
-def measure_nelbo(model, task, conditions, rank, world):
+def measure_nelbo(saved, task, conditions, rank, world):
     import likelihood
 
+    if saved.model.causal or 0 < saved.block < task.length:
+        raise ValueError("--nelbo needs a bidirectional model without blocks")
     data = task.examples(problems) if problems else task.validation
     begin, n = time.perf_counter(), min(examples or len(data), len(data))
     nats, tokens = likelihood.nelbo(
-        model, data, n, task.padding, masks, batch_size, seed, rank, world
+        saved.model, data, n, task.padding, masks, batch_size, seed, rank, world
     )
-    result = conditions | {"set": problems, "examples": n, "masks": masks} | record.origin()
+    result = conditions | {"set": problems, "examples": n, "masks": masks} | origin()
     for key, total, unit in units(nats, tokens, task, data):
         value, error = likelihood.ratio(total, unit)
         result |= {key: value, f"{key}_error": error}
@@ -322,7 +315,7 @@ def measure_nelbo(model, task, conditions, rank, world):
             print(f"{value:.5g} {error}{name.replace('_', ' ')}")
     if rank == 0:
         result |= {"seconds": time.perf_counter() - begin}
-        record.write_json(Path(out_dir) / "nelbo.json", result)
+        write_json(Path(out_dir) / "nelbo.json", result)
 
 
 def units(nats, tokens, task, data):

@@ -15,10 +15,10 @@ Not here: models with blocks and causal models, which eval.py refuses.
 import numpy as np
 import torch
 
-import backend
+from engine import processes
+from engine.files import progress_bar
 from losses import masked_nll
 from puma import choose_random
-from record import progress_bar
 
 
 def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1):
@@ -51,7 +51,7 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
                 nats[rows] += found * (tokens[rows, :1] / column[rows, None] / masks)
             bar.update(len(batch))
     bar.close()
-    return sum(backend.gather(nats)), tokens
+    return sum(processes.gather(nats)), tokens
 
 
 def stratified(effective, masks, generator):

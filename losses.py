@@ -181,5 +181,3 @@ def masked_nll(model, h, x0, hidden):
         for part in chunks(len(target), model.vocab_size, h.device)
     ]
     return nll[0].new_zeros(x0.shape).index_put_(where, torch.cat(nll))
-
-

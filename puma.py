@@ -136,11 +136,11 @@ class ProgressiveUnmasking:
         taken = zip(*(queue.take(all_rows) for _ in range(buffer)), strict=True)
         self.x0, self.prompt, self.number = map(torch.stack, taken)
         self.turn, self.visiting = 0, False  # the batch being visited; before its `advance`
-        self.start_chains()
+        self.start_chains(self.stages_at(0))
 
-    def start_chains(self):
+    def start_chains(self, stages):
         """Start the chains, evenly over the stages: together, they would all end together."""
-        self.stages = self.stages_at(0)
+        self.stages = stages
         order = torch.arange(self.number.numel(), device=self.number.device)
         self.stage = order.view_as(self.number) % self.stages  # (buffer, B)
         self.hidden = torch.stack([*map(self.first_state, self.prompt, self.stage)])
@@ -208,8 +208,8 @@ class ProgressiveUnmasking:
 
     def adopt(self, rows):
         """Continue chains of other processes, {name: (n, ...)}, in the first rows (elastic.py)."""
-        n = min(self.number.numel(), len(rows["number"]))
-        self.hidden.flatten(0, 1)[:n] = rows["hidden"][:n].to(self.hidden.device)
+        hidden = rows["hidden"][: self.number.numel()]
+        self.hidden.flatten(0, 1)[: len(hidden)] = hidden.to(self.hidden.device)
         self.switch(self.stages)
 
 

@@ -44,7 +44,9 @@ class Sampler(NamedTuple):
 
     policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
     reveal: int = 2  # 1..: tokens revealed per step
-    tau: float | None = None  # 0..1: reveal all with confidence above this, else `reveal`; None = off
+    tau: float | None = (
+        None  # 0..1: reveal all with confidence above this, else `reveal`; None = off
+    )
     tau_entropy: float | None = None  # 0..: the same, where the entropy is below this (nats)
     temperature: float = 0.0  # 0..100: at least 0.001, or 0 = the likeliest token
     top_p: float = 1.0  # 0..1: sample from the likeliest tokens with this total probability

@@ -28,7 +28,7 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from record import appearing, write_json
+from engine.files import atomic_path, write_json
 
 FORMAT = 2
 COLUMNS = ("tokens", "starts", "prompts", "keys")
@@ -271,7 +271,7 @@ def make_once(folder, source, what, write):
     if not folder.exists():
         print(f"making {what}: {folder}", flush=True)
         try:
-            with appearing(folder) as own:  # another run may be making the same
+            with atomic_path(folder) as own:  # another run may be making the same
                 write(own)
         except OSError:
             if not folder.exists():  # else the other run was first

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from record import progress_bar
+from engine.files import progress_bar
 
 SLAB = 1 << 24  # bytes read at once
 LONGEST = 1 << 24  # bytes of a line of text

@@ -11,7 +11,7 @@ import numpy as np
 
 from data import corpus, files, sources, tokenizer, vocabularies
 from data.processes import cores, in_order
-from record import progress_bar
+from engine.files import progress_bar
 
 CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between commits
 SEEN = 1 << 24  # tokens of which the share of unknown ones is taken

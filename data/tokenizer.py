@@ -22,7 +22,7 @@ import numpy as np
 import tiktoken
 
 from data.files import brief, parse_json, regular
-from record import appearing
+from engine.files import atomic_path
 
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -170,7 +170,7 @@ def to_text(ranks):
 
 def save(ranks, path):
     """Write a `.tiktoken` file; it appears once it is complete."""
-    with appearing(path) as partial:
+    with atomic_path(path) as partial:
         partial.write_bytes(to_text(ranks))
 
 

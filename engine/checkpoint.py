@@ -120,5 +120,39 @@ def check_resumable(saved, config, changes, anywhere):
         )
 
 
+def begin_of(saved, init_from):
+    """The first iteration of a run, and what its weights started from, as in init_from."""
+    if saved:
+        return saved["iteration"], saved["config"]["init_from"]
+    return 0, parse_init_from(init_from)[1]
+
+
+def parse_init_from(text):
+    """The parts of init_from: resume, continue or "", and what a new run starts from."""
+    word, colon, start = text.partition(":")
+    if word == "continue" or text == "resume":
+        return word, start if colon else "scratch"
+    return "", text
+
+
+def find(folder, config, world, rank, device):
+    """The checkpoint that a run continues from, or None, and the changes, {setting: (was, now)}."""
+    path, (word, start) = folder / "checkpoint.pt", parse_init_from(config["init_from"])
+    if word == "continue" and not path.exists():
+        if rank == 0:
+            print(f"no {path} yet: starting a new run from {start}")
+        return None, {}
+    if not word:
+        return None, {}
+    saved = load_whole(path)
+    now = config | {"init_from": saved["config"].get("init_from", "scratch")}
+    changes = differences(saved, now, world, device)
+    check_resumable(saved, now, changes, anywhere=word == "continue")
+    if changes and rank == 0:
+        words = change_text(changes, changes)
+        print(f"continuing at iteration {saved['iteration']} with changes: {words}")
+    return saved, changes
+
+
 def change_text(changes, names):
     return ", ".join(f"{name} {changes[name][0]} -> {changes[name][1]}" for name in names)

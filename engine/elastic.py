@@ -12,26 +12,21 @@ from engine.queue import examples_at
 
 
 def redistribute(states, world, size, seed):
-    """[{"queue", "rows"}] of each of `world` new processes, from the saved states of the old ones.
+    """[(queue, rows)] of each of `world` new processes, from the saved states of the old ones.
 
     states: [{"queue": its state_dict, "stream": its state_dict}]. Tensors of a stream that begin
     with (buffer, B) belong to rows, and `number` is the example in each row; a stream without
-    `number` holds none. size, seed: of the data, and of its order. "queue" is for
-    ExampleQueue.load_state_dict; "rows" has the old rows of the examples that it gives first,
-    {name: (n, ...)}. A pure function: it changes nothing.
+    `number` holds none. size, seed: of the data, and of its order. queue is the state_dict of the
+    new queue; rows are the old ones of the examples that it gives first, {name: (n, ...)}. A pure
+    function: it changes nothing.
     """
     streams, queues = ([state[name] for state in states] for name in ("stream", "queue"))
     rows = rows_of(streams)
     held = rows["number"].numpy() if rows else np.zeros(0, np.int64)
     skipped, base = left_over(queues, size, seed)
     ahead = torch.from_numpy(np.concatenate([held, skipped]))
-    return [
-        {
-            "queue": {"taken": 0, "ahead": ahead, "base": base},
-            "rows": {name: part[rank::world] for name, part in rows.items()},
-        }
-        for rank in range(world)
-    ]
+    queue = {"taken": 0, "ahead": ahead, "base": base}
+    return [(queue, {n: part[rank::world] for n, part in rows.items()}) for rank in range(world)]
 
 
 def rows_of(streams):

@@ -41,6 +41,7 @@ class Log:
     def __init__(self, folder, config, start, total, changes, taken=0, follow=()):
         self.path, self.follow = folder and Path(folder, "metrics.jsonl"), follow
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
+        self.said = set()  # beginnings of warnings
         self.written, self.waiting, self.lacks_evaluation = 0, [], False  # bytes; lines
         self.bar = progress_bar(
             total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
@@ -49,7 +50,9 @@ class Log:
             kept = [row for row in read_metrics(self.path) if row.get("iter", 0) <= start]
             kept = kept if start else []
             self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
-            self.lacks_evaluation = ("eval", start) not in {(r["type"], r.get("iter")) for r in kept}
+            self.lacks_evaluation = ("eval", start) not in {
+                (r["type"], r.get("iter")) for r in kept
+            }
             self.waiting = [json.dumps(row) + "\n" for row in kept]
             more = {"changes": changes} if changes else {}
             self.write({"type": "config", "config": config} | more | origin())
@@ -129,6 +132,12 @@ class Log:
                 say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")
         for tell in self.follow:
             tell(line)
+
+    def warn(self, text):
+        """Say something, but only once a run."""
+        if self.path and text[:20] not in self.said:
+            say(text)
+        self.said.add(text[:20])
 
     def close(self):
         """Raises SystemExit if lines are still unwritten at the end of a run."""

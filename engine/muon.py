@@ -5,11 +5,8 @@
 (K. Jordan et al., "Muon", 2024; the scale is that of arXiv 2502.16982, so learning rate and weight
 decay can be AdamW's). torch.optim.Muon does the same for one matrix at a time and in bfloat16,
 which processors without it emulate: four times the cost of a training step in config/gsm_mini.py.
-The step never makes the host wait, and lr may be a tensor, so it can be recorded and replayed.
 Not here: which weights are orthogonalised (train.make_optimizer).
 """
-
-import functools
 
 import torch
 
@@ -18,19 +15,26 @@ STEPS = 5
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, except that groups marked `orthogonal` hold matrices for Muon.
+    """AdamW, but for the matrices of the layers if `orthogonal`; no weight decay on vectors.
 
-    precision: the dtype of the matrix products in `orthogonalise`.
+    matrices, ends (embedding and head), vectors: lists of parameters, of which those that require a
+    gradient are trained. precision: the dtype of the matrix products in `orthogonalise`. The rate
+    is one tensor of all groups: float64 on a CPU gives the same results as a plain number.
     """
 
-    def __init__(self, groups, momentum=0.95, precision=torch.float32, **adamw):
-        super().__init__(groups, **adamw)
-        self.orthogonalise = functools.partial(orthogonalise, precision=precision)
-        for group in self.param_groups:
-            group["momentum"] = momentum if group.pop("orthogonal", False) else 0.0
-
-    def compile(self):
-        self.orthogonalise = torch.compile(self.orthogonalise, dynamic=False)
+    def __init__(self, matrices, ends, vectors, orthogonal=False, precision=torch.float32, **adamw):
+        device = vectors[0].device
+        rate = torch.zeros((), device=device, dtype=torch.float64 if device.type == "cpu" else None)
+        momentum = 0.95 if orthogonal else 0.0
+        groups = [
+            {"params": [p for p in parameters if p.requires_grad], **settings}
+            for parameters, settings in (
+                (matrices, {"momentum": momentum}), (ends, {"momentum": 0.0}),
+                (vectors, {"momentum": 0.0, "weight_decay": 0.0}),
+            )
+        ]  # fmt: skip
+        super().__init__(groups, lr=rate, **adamw)
+        self.precision = precision
 
     @torch.no_grad()
     def step(self):
@@ -51,7 +55,7 @@ class Muon(torch.optim.AdamW):
         torch._foreach_lerp_(momentum, gradient, 1 - group["momentum"])
         torch._foreach_lerp_(gradient, momentum, group["momentum"])  # Nesterov
         scale = 0.2 * max(matrices[0].shape) ** 0.5  # the size of AdamW's usual updates
-        update = self.orthogonalise(torch.stack(gradient)).mul_(group["lr"] * scale)
+        update = orthogonalise(torch.stack(gradient), self.precision).mul_(group["lr"] * scale)
         torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_sub_(matrices, list(update))
         for p in matrices:

@@ -9,7 +9,7 @@ import inspect
 import os
 import signal
 import threading
-import time
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -21,8 +21,14 @@ PREPARATION = datetime.timedelta(hours=3)  # the first process may have much dat
 PATIENT = []  # the process group with the long timeout, once it exists
 
 
+class Place(NamedTuple):
+    world: int  # processes
+    rank: int  # of this one
+    device: torch.device
+
+
 def start(device="", patience=600, deterministic=False):
-    """(number of processes, own rank, device); joins the process group under torchrun.
+    """The Place of this process; joins the process group under torchrun.
 
     patience: seconds that processes wait for each other before they consider one lost.
     Raises ValueError for a device that is not available.
@@ -33,7 +39,7 @@ def start(device="", patience=600, deterministic=False):
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
         PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
-    return world, rank, device
+    return Place(world, rank, device)
 
 
 def processes():
@@ -83,9 +89,10 @@ def any_process(flag):
 
 def all_reduce_sum(values):
     """The sum over all processes of a list of numbers."""
+    if not dist.is_initialized():
+        return values
     summed = torch.tensor(values, dtype=torch.float64)
-    if dist.is_initialized():
-        dist.all_reduce(summed)
+    dist.all_reduce(summed)
     return summed.tolist()
 
 
@@ -111,21 +118,21 @@ def on_cpu(state):
 
 
 class StopSign:
-    """True, when called, once any process was asked to stop: by SIGTERM or Ctrl-C.
+    """`with StopSign() as stop`: stop() is True once any process received SIGTERM or Ctrl-C.
 
-    Call it after every update, on every process; the body of `with` is the loop. Asking makes all
-    processes wait for each other, so several ask about ten times a second, estimated from the
-    duration of the updates since they last asked. A second Ctrl-C stops at once.
+    Call it after every update, on every process. A second Ctrl-C stops at once.
     """
 
     def __init__(self):
-        self.asked, self.updates, self.left = threading.Event(), 1, 1
-        self.since = time.perf_counter()
+        self.asked = threading.Event()
 
     def __enter__(self):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
         return self
+
+    def __call__(self):
+        return any_process(self.asked.is_set())
 
     def __exit__(self, kind, error, trace):
         """Ctrl-C also reaches a compiler's processes, whose failure torch reports at length."""
@@ -137,16 +144,3 @@ class StopSign:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(OSError):  # not print: the signal may interrupt one
             os.write(2, b"\nstopping with a checkpoint; Ctrl-C again stops at once\n")
-
-    def __call__(self):
-        world = processes()
-        if world == 1:
-            return self.asked.is_set()
-        self.left -= 1
-        if self.left:
-            return False
-        seconds = (time.perf_counter() - self.since) / self.updates
-        asked, seconds = all_reduce_sum([self.asked.is_set(), seconds])  # the same everywhere
-        self.updates = self.left = max(1, min(100, round(0.1 * world / max(seconds, 0.001))))
-        self.since = time.perf_counter()
-        return asked > 0

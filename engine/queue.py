@@ -6,12 +6,11 @@ whatever the size of the data set and however fast each process uses up its shar
 number of processes can continue from there (elastic.py): examples that the earlier processes
 skipped come first, in `ahead`, and the sequence continues from `base`.
 
-`take` runs on the device: rows that want an example find it by a running count, and the host
-refills the ring behind that count without waiting for it. The host never knows the exact count, only
-two bounds: an old copy of it, and the most that the calls since can have taken.
+`take` runs on the device: rows that want an example find it by a running count. The host refills
+the ring behind that count, and reads it only when it cannot be sure that enough is left.
 
-    slot:    0 ... known ......... taken ......... filled ... size
-             used  | maybe used    | still to be taken | free      (all modulo `size`)
+    slot:   0 ... known ......... taken ......... filled ... size
+            used | maybe used    | still to come | free       (all modulo `size`)
 
 The order is a function of (seed, epoch), computed where it is needed, so it takes no memory and
 the whole state is the count, `ahead` and `base`. Not here: reading the data (tasks/, data/).
@@ -57,20 +56,17 @@ class ExampleQueue:
     def top_up(self):
         """Make sure that the next take finds what it may ask for; half a ring at a time.
 
-        Each of the `unseen` takes since the count arrived took at most `rows`. Only slots that are
-        certainly free are filled; the host waits for the device only if too few would be left.
+        Each of the `unseen` takes since the host read the count took at most `rows`.
         """
-        self.observe()
-        self.refill()
         if self.filled - self.known < (self.unseen + 1) * self.rows:
-            self.copy = None  # stale: the host ran far ahead, so wait for the count itself
-            self.known, self.unseen = int(self.taken), 0
-            self.refill()
+            self.known, self.unseen = int(self.taken), 0  # waits for the device
+            if self.filled - self.known <= self.size // 2:
+                self.fill(self.size // 2)
         self.unseen += 1
 
     def passes(self):
         """Epochs so far, over all processes, if each has taken as many examples as this one."""
-        return (self.base - len(self.ahead) + self.known * self.world) / len(self.data)
+        return (self.base - len(self.ahead) + int(self.taken) * self.world) / len(self.data)
 
     def state_dict(self):
         ahead = torch.from_numpy(self.ahead)
@@ -80,24 +76,8 @@ class ExampleQueue:
         self.ahead, self.base = state["ahead"].numpy(), state["base"]
         self.taken = torch.tensor(state["taken"], device=self.x0.device)  # (), the running count
         self.known = self.filled = state["taken"]
-        self.unseen, self.copy = 0, None  # takes since `known`; the next count, on its way
+        self.unseen = 0  # takes since `known` was read
         self.fill(self.size // 2)
-
-    def refill(self):
-        if self.filled - self.known <= self.size // 2:
-            self.fill(self.size // 2)
-
-    def observe(self):
-        """Learn how many examples were taken; on CUDA from an asynchronous copy."""
-        if self.taken.device.type != "cuda":
-            self.known, self.unseen = int(self.taken), 0
-            return
-        if self.copy is not None:
-            count, before = self.copy
-            if not count.arrived():
-                return
-            self.known, self.unseen = count.value(), self.unseen - before
-        self.copy = HostCopy(self.taken), self.unseen
 
     def fill(self, n):
         count = np.arange(self.filled, self.filled + n)
@@ -154,22 +134,6 @@ def fingerprint(data):
     x0, prompt = data[np.arange(min(256, len(data)))]
     parts = np.asarray(x0, np.int64).tobytes(), np.asarray(prompt, bool).tobytes()
     return [len(data), zlib.crc32(b"".join(parts))]
-
-
-class HostCopy:
-    """A number () being copied from a CUDA device to the host, which need not wait for it yet."""
-
-    def __init__(self, number):
-        self.copy = torch.empty((), dtype=number.dtype, pin_memory=True)
-        self.copy.copy_(number, non_blocking=True)
-        self.event = torch.cuda.current_stream().record_event()
-
-    def arrived(self):
-        return self.event.query()
-
-    def value(self):
-        self.event.synchronize()
-        return int(self.copy)
 
 
 def to_device(array, like):

@@ -62,7 +62,11 @@ class Results:
         for row in rows:
             (_, score, (low, high)), *_ = scores(row)
             parts = [f"{row['strata'][name]['accuracy']:.1%}" for name in strata]
-            cost = [f"{row['tokens_per_step']:.2f}", str(row["forward_passes"]), str(row["seconds"])]
+            cost = [
+                f"{row['tokens_per_step']:.2f}",
+                str(row["forward_passes"]),
+                str(row["seconds"]),
+            ]
             lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *parts, *cost])
         cost = ["tokens per step", "forward passes", "seconds"]
         return table(["sampler", "solved [95 %]", *strata, *cost], lines)

@@ -12,10 +12,10 @@ import torch
 from torch.utils._pytree import tree_map
 
 from engine import shard
-from engine.checkpoint import save
+from engine.checkpoint import archive, save
 from engine.files import say
 from engine.machine import random_states, set_random_states
-from engine.processes import gather
+from engine.processes import any_process, gather
 
 
 class Saver:
@@ -32,22 +32,29 @@ class Saver:
         self.shared, self.own, self.rank = shared, own, rank
         self.saved, self.unsaved = 0, False
 
-    def save(self, values):
-        """Write checkpoint.pt; values: {iteration, ...}. If that fails, the run continues."""
-        state = self.collect(values)
-        if self.rank == 0:
-            self.write(state)
-        return state
+    def begin(self, values, keep_every):
+        """The first checkpoint of a new run; an earlier run in the folder is moved aside."""
+        if self.rank == 0 and self.path.exists():
+            print(f"moved the earlier run in {self.folder} to {archive(self.folder)}")
+        if keep_every:
+            self.save_weights(values)
+        self.save(values)
+        if self.unsaved:
+            raise OSError("the first checkpoint could not be written: give another out_dir")
 
-    def save_last(self, values):
-        """Write checkpoint.pt at the end of a run. Raises SystemExit if it cannot in time."""
-        state = self.save(values)
-        for _ in range(self.RETRIES if self.unsaved else 0):
-            time.sleep(1)
-            self.write(state)
+    def save(self, values, last=False):
+        """Write checkpoint.pt; values: {iteration, ...}. If that fails, the run continues.
+
+        Raises SystemExit if it was the last one, and there was no room for it in time.
+        """
+        state = self.collect(values)
+        for attempt in range(self.RETRIES if last else 1):
+            time.sleep(min(attempt, 1))
+            if self.rank == 0:
+                self.write(state)
             if not self.unsaved:
                 return
-        if self.unsaved:
+        if last:
             lost = f"the weights of iteration {values['iteration']} are lost"
             raise SystemExit(f"{lost}; {self.resume_hint()}")
 
@@ -78,6 +85,21 @@ class Saver:
             if not self.unsaved:
                 say(f"{error}; {self.resume_hint()}, the run continues and tries again")
             self.unsaved = True
+
+    def stop_if_not_finite(self, fault, iteration, *models):
+        """Raise SystemExit on every process if a loss, a norm or a weight is not finite.
+
+        fault: what is wrong with a loss, or "". The norm of all weights overflows long before one
+        of them does, so an explosion is not saved either.
+        """
+        for model in models:
+            norm = shard.whole(torch.nn.utils.get_total_norm(model.parameters()))
+            if not fault and not norm.isfinite():
+                fault = f"the norm of the weights is {norm} at iteration {iteration}"
+        if any_process(fault):
+            fault = fault or f"a loss of another process is not finite by iteration {iteration}"
+            remedy = "start with a smaller --lr, or continue with --init_from=continue --lr=..."
+            raise SystemExit(f"{fault}; {self.resume_hint()}: {remedy}")
 
     def resume_hint(self):
         """Which checkpoint there is when a run ends early."""

@@ -14,19 +14,19 @@ from torch.distributed.tensor import distribute_tensor
 from engine.processes import processes
 
 
-def split_up(model, layers, example):
-    """Shard a model in place; layers: its parts that are gathered one by one.
+def split_up(model, layers, device):
+    """Shard a model of token ids in place; layers: its parts that are gathered one by one.
 
     The rest stays whole until the end of the backward pass. Every backward pass averages the
-    gradients. Buffers are not sharded. example: any input of the model, on the device.
+    gradients. Buffers are not sharded.
     """
-    mesh = init_device_mesh(example.device.type, (processes(),))
+    mesh = init_device_mesh(device.type, (processes(),))
     for part in (*layers, model):
         fully_shard(part, mesh=mesh)
         # Sum, then divide: gloo may compute a sum for an average (pytorch/pytorch, issue 162338).
         part.set_force_sum_reduction_for_comms(True)
     with torch.no_grad():  # the first module called becomes the root; a sampler would call a layer
-        model(example)
+        model(torch.zeros(1, 1, dtype=torch.long, device=device))
     model.reshard()
 
 

@@ -13,11 +13,11 @@ not named lm_eval.py, because `import lm_eval` could then find it.
 import numpy as np
 import torch
 
-import backend
-import checkpoint
 import likelihood
+import sample
 from configurator import errors_as_messages
-from record import progress_bar
+from engine import machine
+from engine.files import progress_bar
 from sample import Sampler, generate
 from tasks.codeeval import encoding_of
 from tasks.text import answer_text
@@ -39,8 +39,8 @@ class Puma(LM):
         self.sampler.check()
         self.batch_size = int(batch_size)
         absent = device.startswith("cuda") and not torch.cuda.is_available()  # its flag's default
-        where = torch.device(device) if device and not absent else backend.best_device()
-        self.saved = checkpoint.load_model(f"{out_dir}/checkpoint.pt", where, length)
+        where = torch.device(device) if device and not absent else machine.best_device()
+        self.saved = sample.open_run(f"{out_dir}/checkpoint.pt", where, length)
         self.encoding = encoding_of(self.saved)
         self.length = length or self.saved.model.model.cos.shape[0]
         self._device = where

@@ -22,7 +22,7 @@ except ImportError:
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from example_queue import ExampleQueue
+from engine.queue import ExampleQueue
 from examples.own_trainer import MASK, WORDS, Copying, share_solved
 from losses import Objective
 from model import Logits

@@ -16,7 +16,7 @@ import torch.nn as nn
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from example_queue import ExampleQueue
+from engine.queue import ExampleQueue
 from losses import Objective
 from model import Logits
 from puma import ProgressiveUnmasking

@@ -13,7 +13,7 @@ import queue
 import threading
 
 from configurator import message_of
-from record import say
+from engine.files import say
 
 PATIENCE = 30  # seconds that a run waits at its end for lines still to be sent
 

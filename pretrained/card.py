@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import record
 from data import vocabularies
+from engine import files, results
 
 CITATION = Path(__file__).parents[1] / "CITATION.bib"  # the paper first, then this code
 
@@ -54,17 +54,17 @@ def tokenizers(config):
 
 
 def lines(out_dir, kind):
-    return [row for row in record.read_lines(Path(out_dir, "metrics.jsonl")) if row["type"] == kind]
+    return [row for row in files.read_lines(Path(out_dir, "metrics.jsonl")) if row["type"] == kind]
 
 
 def evaluation(out_dir):
     """A table of eval.json's rows; without them the last evaluation while training, if any."""
     if rows := record.read_results(Path(out_dir, "eval.json")):
         head = ["sampler", "iteration", "score", "95 %", "examples"]
-        return record.table(head, [
+        return results.table(head, [
             [f"{row['sampler']}, {name}", str(row.get("iteration", "")), f"{score:.1%}",
              f"[{low:.1%}, {high:.1%}]", str(sum(row["kinds"].values()))]
-            for row in rows for name, score, (low, high) in record.scores(row)
+            for row in rows for name, score, (low, high) in results.scores(row)
         ])  # fmt: skip
     if not (rows := lines(out_dir, "eval")):
         return "None is recorded beside the checkpoint."
@@ -74,4 +74,4 @@ def evaluation(out_dir):
     accuracy = [[name, f"{share:.1%}"] for name, share in rows[-1]["accuracy"].items()]
     about = f"Of {rows[-1]['examples']} held-out problems at iteration {rows[-1]['iter']}, while "
     about += f"training; validation loss {rows[-1]['val_loss']:.4f}."
-    return f"{about}\n\n{record.table(['policy', 'solved'], accuracy)}"
+    return f"{about}\n\n{results.table(['policy', 'solved'], accuracy)}"

@@ -14,9 +14,9 @@ zeros. README.md in the folder is its model card (card.py). The base of an adapt
 import shutil
 from pathlib import Path
 
-import checkpoint
-import record
+import sample
 from configurator import configure, errors_as_messages
+from engine import checkpoint, files
 from pretrained import card, hf, lora
 
 # -- what ----------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def main():
                 return
             adapters.merge()
         else:
-            model = checkpoint.load_model(path).model
+            model = sample.open_run(path).model
         like = base and hf.resolve(base)
         how = loading(hf.described(state["model_args"], like))
         text = card.text(out_dir, state, how)  # before anything is written: what it reads may fail
@@ -71,7 +71,7 @@ def loading(config):
 
 def finish(text, how, settings):
     """Write the model card, and print the files."""
-    record.write(Path(folder, "README.md"), text)
+    files.write(Path(folder, "README.md"), text)
     files = sorted(path for path in Path(folder).iterdir() if path.is_file())
     for path in files:
         print(f"{path.stat().st_size / 1e6:10.2f} MB  {path}")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import torch
 
-import record
 from configurator import check_limits
+from engine import files
 from model import Transformer, rotary_table
 
 SHARD = 5 << 30  # bytes of a file at most
@@ -122,7 +122,7 @@ def read_config(folder):
     path = Path(folder) / "config.json"
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face folder")
-    config = record.read_json(path, {"model_type": record.text})
+    config = files.read_json(path, {"model_type": record.text})
     for key, value in config.items():
         if wrong := record.fault(value, CONFIG.get(key, anything)):
             raise ValueError(f"{path}: {key}: {wrong}")
@@ -247,7 +247,7 @@ def shard_paths(folder):
     if not (folder / INDEX).is_file():
         names = ["model.safetensors"]
     else:
-        index = record.read_json(folder / INDEX, {"weight_map": {str: record.text}})
+        index = files.read_json(folder / INDEX, {"weight_map": {str: record.text}})
         if not index["weight_map"]:
             raise ValueError(f"{folder / INDEX}: weight_map is empty")
         names = sorted(set(index["weight_map"].values()))
@@ -323,10 +323,10 @@ def save(model, model_args, folder, like=None):
 
 @contextlib.contextmanager
 def appearing(folder):
-    """An empty folder to write into, as record.appearing. Raises FileExistsError."""
+    """An empty folder to write into, as files.atomic_path. Raises FileExistsError."""
     if Path(folder).exists():
         raise FileExistsError(f"{folder} already exists")
-    with record.appearing(folder) as partial:
+    with files.atomic_path(folder) as partial:
         partial.mkdir()
         yield partial
 

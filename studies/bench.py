@@ -53,16 +53,18 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-import backend
 import model as transformer
 import policies
 from configurator import configure, errors_as_messages
 from data.sudoku.generate import make_puzzles
-from example_queue import ExampleQueue
+from engine import machine, processes
+from engine.files import progress_bar
+from engine.log import origin
+from engine.queue import ExampleQueue
+from engine.results import table
 from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking, choose_random, stages_of
-from record import origin, progress_bar, table
 from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ class Setting(NamedTuple):
 def main():
     with errors_as_messages():
         check()
-        _, _, where = backend.start(device)
+        _, _, where = processes.start(device)
     print(json.dumps(machine(where) | origin()), flush=True)
     lines = []
     try:
@@ -163,7 +165,7 @@ def check():
         raise ValueError(f"mode {mode!r}: expected {', '.join(MODES)}")
     if reference and not is_module(reference):
         raise ValueError(f"reference {reference!r}: expected a module, like studies.conventional")
-    backend.precision(torch.device("cpu"), dtype)
+    machine.precision(torch.device("cpu"), dtype)
 
 
 def is_module(name):
@@ -180,8 +182,8 @@ def machine(where):
         "device": str(where),
         "name": torch.cuda.get_device_name(where) if cuda else processor(),
         "threads": torch.get_num_threads(),
-        "dtype": str(backend.precision(where, dtype)).removeprefix("torch."),
-        "compiled": backend.compiles(where, compile, iterations=10**6),
+        "dtype": str(machine.precision(where, dtype)).removeprefix("torch."),
+        "compiled": machine.compiles(where, compile, iterations=10**6),
     }
 
 
@@ -411,7 +413,7 @@ class Alone:
 def serve(pipe, kind, setting, threads):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    backend.start(setting.device)
+    processes.start(setting.device)
     made = kind(setting)
     with contextlib.suppress(EOFError, OSError):  # the asking process was killed
         while True:
@@ -428,10 +430,10 @@ class Trainer:
         self.model = make_model(s).to(self.where)
         kind = Objective if s.words <= DENSE else ChunkedObjective
         self.objective = kind(self.model, policies.top_k)
-        if backend.compiles(self.where, setting.compile, iterations=10**6):
+        if machine.compiles(self.where, setting.compile, iterations=10**6):
             self.objective.compile()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=True)
-        self.autocast = backend.autocast(self.where, setting.dtype)
+        self.autocast = machine.autocast(self.where, setting.dtype)
         queue = ExampleQueue(setting.data, setting.rows, self.where)
         given = queue, s.words - 1, torch.Generator(self.where)
         self.stream = STREAMS[setting.method](setting, *given)
@@ -462,7 +464,7 @@ class Trainer:
         return batch.hidden.sum(1)
 
     def peak(self):
-        return backend.peak_memory(self.where)
+        return machine.peak_memory(self.where)
 
     def launches(self):
         """For a step on CUDA: ms of the host and of the device, and the number of launches."""
@@ -512,7 +514,7 @@ class Solver:
     def __init__(self, setting):
         self.shape, self.where = setting.shape, torch.device(setting.device)
         self.model = make_model(self.shape).to(self.where).eval()
-        self.autocast = backend.autocast(self.where, setting.dtype)
+        self.autocast = machine.autocast(self.where, setting.dtype)
         every = setting.data[range(len(setting.data))]
         x0, prompt = (torch.as_tensor(part, device=self.where) for part in every)
         self.hidden = ~prompt
@@ -532,7 +534,7 @@ class Solver:
         return seconds, passes, forward_flop(self.shape, self.tokens, at.sum().item())
 
     def peak(self):
-        return backend.peak_memory(self.where)
+        return machine.peak_memory(self.where)
 
 
 class Products:
@@ -541,7 +543,7 @@ class Products:
     def __init__(self, setting):
         self.where = torch.device(setting.device)
         self.n = LARGE[setting.device != "cpu"]
-        kind = backend.precision(self.where, setting.dtype)
+        kind = machine.precision(self.where, setting.dtype)
         self.a = torch.randn(self.n, self.n, device=self.where).to(kind)
         self.rate()
 

@@ -10,19 +10,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from record import (
-    fault,
-    hole_in,
-    interval,
-    number,
-    number_or_null,
-    read_json,
-    read_metrics,
-    share,
-    table,
-    text,
-    whole,
-)
+from record import fault, hole_in, interval, number, number_or_null, share, text, whole
+
+from engine.files import read_json
+from engine.log import read_metrics
+from engine.results import table
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
 # makes the interval slightly too wide

@@ -20,15 +20,17 @@ from pathlib import Path
 
 import torch
 
-import backend
-import checkpoint
 import policies
+import sample
 from configurator import configure, errors_as_messages
 from data.sudoku.generate import singles
-from example_queue import ExampleQueue
+from engine import processes
+from engine.files import progress_bar, write_json
+from engine.log import origin
+from engine.queue import ExampleQueue
+from engine.results import table
 from losses import row_shares, score_all
 from puma import ProgressiveUnmasking, RandomMasking
-from record import origin, progress_bar, table, write_json
 from studies import ablations
 from tasks import sudoku
 
@@ -49,8 +51,8 @@ LIMITS = """
 
 def main():
     with errors_as_messages():
-        _, _, where = backend.start(device)
-        files, saved = checkpoint.weights(out_dir)
+        _, _, where = processes.start(device)
+        files, saved = sample.kept_weights(out_dir)
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(
@@ -61,7 +63,7 @@ def main():
         task = sudoku.load(config)
     rows = []
     for file in progress_bar(files, "weights"):
-        model, _, iteration, _ = checkpoint.load_model(file, where)
+        model, _, iteration, _ = sample.open_run(file, where)
         for name in ("chains", "random"):
             seen = examine(model, stream(name, task, config, where), config, iteration)
             found = summary(*seen, task.box)

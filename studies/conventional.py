@@ -23,8 +23,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-import backend
 from configurator import configure, errors_as_messages
+from engine import machine
 
 what = "step"  # step or sample
 shape = "sudoku"  # sudoku or tinygsm
@@ -244,7 +244,7 @@ def main():
     print(json.dumps({
         "what": what, "shape": shape, "method": method, "batch": rows,
         "seconds": round(median, 4), "sequences_per_second": round(rows / median, 3),
-        "peak_gb": round(backend.peak_memory(torch.device("cpu")) / 2**30, 2),
+        "peak_gb": round(machine.peak_memory(torch.device("cpu")) / 2**30, 2),
     }))  # fmt: skip
 
 

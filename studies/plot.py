@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from configurator import configure
 from record import number, whole
+
+from configurator import configure
 from studies import records
 from studies.comparison import (
     AXES,

@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 
 from configurator import configure
-from record import appearing
+from engine.files import atomic_path
 
 runs = ""  # comma-separated folders of runs, or patterns of folders
 out = ""  # the archive
@@ -76,7 +76,7 @@ def read(archive):
 
 def write(archive, files):
     """files: as `read` returns them."""
-    with appearing(archive) as partial, zipfile.ZipFile(partial, "w") as opened:
+    with atomic_path(archive) as partial, zipfile.ZipFile(partial, "w") as opened:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, BEGINNING)
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from configurator import configure
-from record import progress_bar, say
+from engine.files import progress_bar, say
 from studies import records
 from studies.catalogue import STUDIES
 

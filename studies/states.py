@@ -26,14 +26,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import backend
-import checkpoint
 import policies
+import sample
 import tasks
 from configurator import configure, errors_as_messages
+from engine import processes
+from engine.files import progress_bar, write_json
+from engine.log import origin, read_metrics
+from engine.results import table
 from losses import row_mean, score_all
 from puma import choose_random
-from record import origin, progress_bar, read_metrics, table, write_json
 
 out_dir = "out/addition_puma_1"  # a run made with --keep_every
 examples = 256  # held-out ones, the same for all runs on the same data
@@ -51,8 +53,8 @@ KINDS = "own", "random"
 
 def main():
     with errors_as_messages():
-        _, _, where = backend.start(device)
-        files, saved = checkpoint.weights(out_dir)
+        _, _, where = processes.start(device)
+        files, saved = sample.kept_weights(out_dir)
         config = saved.config
         if saved.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such states")
@@ -60,7 +62,7 @@ def main():
         task = tasks.get(config["dataset"]).load(config)
     rows, start_loss, before = [], [], 0
     for file in progress_bar(files, "weights"):
-        model, _, iteration, _ = checkpoint.load_model(file, where)
+        model, _, iteration, _ = sample.open_run(file, where)
         since = [line["tenths"] for line in lines if before < line["iter"] <= iteration]
         trained = np.sum(since, 0).tolist() if since else [None] * 10
         for row in summary(examine(model, task.validation, config, where)):

@@ -18,14 +18,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import backend
-import checkpoint
 import losses
 import policies
 import puma
+import sample
 import tasks
 from configurator import configure, errors_as_messages
-from record import origin, progress_bar, table, write_json
+from engine import processes
+from engine.files import progress_bar, write_json
+from engine.log import origin
+from engine.results import table
 from sample import Sampler, generate
 from tasks import sudoku
 
@@ -40,8 +42,8 @@ LIMITS = """
 
 def main():
     with errors_as_messages():
-        _, _, where = backend.start(device)
-        files, saved = checkpoint.weights(out_dir)
+        _, _, where = processes.start(device)
+        files, saved = sample.kept_weights(out_dir)
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(f"{out_dir} was trained on {config['dataset']}: expected sudoku")
@@ -73,7 +75,7 @@ def measure(files, task, config, where):
     sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
     iterations, solved, chains, samples = [], [], [], []
     for file in progress_bar(files, "weights"):
-        saved = checkpoint.load_model(file, where)
+        saved = sample.open_run(file, where)
         torch.manual_seed(0)
         chains.append(chain(saved.model, x0, hidden, policy, K, tau).cpu())
         tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)

@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import backend
-import checkpoint
 import policies
 import puma
+import sample
 import tasks
 from configurator import check_saved, configure, errors_as_messages
-from record import appearing, progress_bar
+from engine import processes
+from engine.files import atomic_path, progress_bar
 from sample import Sampler, generate
 from studies.labels import METHODS
 from studies.picture import picture, same_updates
@@ -52,7 +52,7 @@ LIMITS = """
 def main():
     folders = [*map(str, out_dir)] if isinstance(out_dir, list | tuple) else [out_dir]
     with errors_as_messages():
-        _, _, where = backend.start(device)
+        _, _, where = processes.start(device)
         loaded = [load(folder) for folder in folders]
         task = loaded[0][1]
         if svg and not hasattr(task, "box"):
@@ -71,7 +71,7 @@ def main():
         text = picture(data) if svg else page(data)
         file = Path(svg or out or Path(folders[0], "view.html"))
         file.parent.mkdir(parents=True, exist_ok=True)
-        with appearing(file) as partial:
+        with atomic_path(file) as partial:
             partial.write_text(text, encoding="utf-8")
     print(f"wrote {file}, {len(text.encode()) / 1e6:.2f} MB")
 
@@ -79,7 +79,7 @@ def main():
 # -- what runs do ----------------------------------------------------------------------------------
 def load(folder):
     """A run's files of weights, its task and configuration. Raises ValueError if unsuitable."""
-    files, saved = checkpoint.weights(folder)
+    files, saved = sample.kept_weights(folder)
     if saved.block or saved.model.causal:
         raise ValueError(f"{folder} is autoregressive or has blocks: it has no chain to show")
     check_saved("train.py", saved.config)
@@ -104,7 +104,7 @@ def held_out(folders, loaded):
 
 def measure(file, x0, hidden, where):
     """For one file of weights: its iteration; for chain and sampler, a panel per example."""
-    saved = checkpoint.load_model(file, where)
+    saved = sample.open_run(file, where)
     config = saved.config
     torch.manual_seed(0)  # for the random policy
     K = puma.value_at(config["k_schedule"], saved.iteration)

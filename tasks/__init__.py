@@ -15,7 +15,7 @@ with numpy arrays; `Task` has defaults for all but the first two lines and `test
 by every process, at resume and by eval.py: it must always return the same data.
 
 A task's own settings are the fields of `Settings`, a NamedTuple in its module, which may be absent:
-`getattr(get(name), "Settings", None)`. `load` reads them as config["name"], like those of train.py.
+see `settings`. `load` reads them as config["name"], like those of train.py.
 """
 
 import importlib
@@ -24,7 +24,7 @@ from collections import Counter
 import numpy as np
 import torch
 
-from record import wilson_interval
+from engine.results import wilson_interval
 
 TASKS = {
     "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
@@ -38,6 +38,11 @@ def get(name):
         raise ValueError(f"dataset {name!r}: expected {', '.join(TASKS)}")
     package = __package__.removesuffix("tasks")  # "puma_mdm." if these files are in a package
     return importlib.import_module(package + TASKS[name])
+
+
+def settings(name):
+    """The NamedTuple of a task's own settings, or None."""
+    return getattr(get(name), "Settings", None)
 
 
 class Task:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from example_queue import scramble
+from engine.queue import scramble
 from tasks import Problems, Task
 
 MASK = 10

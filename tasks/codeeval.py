@@ -29,7 +29,7 @@ import numpy as np
 
 import sandbox
 from data import corpus
-from record import wilson_interval
+from engine.results import wilson_interval
 from tasks import text
 
 KS = 1, 10, 100  # k of pass@k, as far as there are enough samples

@@ -25,7 +25,7 @@ import numpy as np
 
 import configurator
 from data import corpus
-from record import say
+from engine.files import say
 from tasks import Task, text
 
 

@@ -9,9 +9,10 @@ from toys import MASK, assert_resumes, make_queue
 
 import losses
 import policies
-from checkpoint import load, load_model
+from engine.checkpoint import load
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking
+from sample import open_run
 from studies.ablations import (
     CHAINS,
     STREAMS,
@@ -434,7 +435,7 @@ def test_a_variant_trains_and_keeps_its_averaged_weights(tmp_path):
     train(tmp_path, *flags, "--max_iters=10")
     names = [f"{n:06d}.pt" for n in (0, 5, 10)]
     assert sorted(p.name for p in (tmp_path / "weights").iterdir()) == names
-    model, config, iteration = load_model(tmp_path / "weights/000010.pt")[:3]
+    model, config, iteration = open_run(tmp_path / "weights/000010.pt")[:3]
     final = load(tmp_path / "checkpoint.pt")
     assert iteration == 10 and config["method"] == "puma_late_refill"
     assert all(weight.equal(final["ema"][name]) for name, weight in model.state_dict().items())

@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import bench
 import pytest
 import torch
 from conftest import FORKS, run_script
 from torch.autograd import DeviceType
 from torch.utils.flop_counter import FlopCounterMode
 
-import backend
-import bench
+from engine import machine
 
 SUDOKU = bench.Shape(
     5, 16, dim=16, layers=2, heads=2, mlp=24, tied=False, rows=3, K=4, Ks=(8, 4, 2),
@@ -214,7 +214,7 @@ def test_kernels_and_copies_of_a_profile_are_counted_without_annotations():
 def test_peak_memory_is_what_the_system_says():
     block = torch.ones(1 << 26)  # 256 MB
     (line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
-    peak = backend.peak_memory(torch.device("cpu"))
+    peak = machine.peak_memory(torch.device("cpu"))
     assert peak == pytest.approx(int(line.split()[1]) * 1024, rel=0.015) and peak > block.nbytes
 
 

@@ -14,12 +14,12 @@ from toys import (
     run,
 )
 
-import backend
 import block
 import model as module
 import policies
-from cache import Cache
-from example_queue import ExampleQueue
+from block import Cache
+from engine import machine, processes
+from engine.queue import ExampleQueue
 from losses import ChunkedObjective, Objective
 from model import Transformer, attend
 from puma import RandomMasking, random_masks
@@ -153,9 +153,9 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
         assert tokens[b].equal(row[0]) and at[b].equal(expected_at[0])
 
 
-@pytest.mark.skipif(not backend.compiles(torch.device("cpu"), None, 500), reason="no C++ compiler")
+@pytest.mark.skipif(not machine.compiles(torch.device("cpu"), None, 500), reason="no C++ compiler")
 def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threads():
-    backend.start("cpu")
+    processes.start("cpu")
     torch.manual_seed(0)
     objective = Objective(Transformer(7, 6, 36, 96, 1, 2, 96), policies.top_k)
     x0, hidden = torch.randint(6, (32, 36)), torch.rand(32, 36) < 0.5

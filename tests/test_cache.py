@@ -2,7 +2,7 @@ import pytest
 import torch
 from toys import MASK, L, make_model, make_problems
 
-from cache import Cache
+from block import Cache
 from model import Transformer
 from sample import Sampler, generate
 

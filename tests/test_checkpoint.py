@@ -15,9 +15,9 @@ import pytest
 import torch
 from conftest import ONE_THREAD, ROOT, Script, evaluate, metrics, same, train, training
 
-import checkpoint
-from checkpoint import load
-from record import Lock, Log
+from engine.checkpoint import load
+from engine.files import Lock
+from engine.log import Log
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ import pytest
 import torch
 from conftest import run_script, train
 
-import checkpoint
 import sample
 from data import corpus
 from data.tokenizer import Tokenizer
 from data.wordproblems.train_tokenizer import train_ranks
+from engine import checkpoint
+from engine.files import read_lines
 from model import Transformer
-from record import read_lines
 from tasks import codeeval, humaneval, mbpp
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"

@@ -11,7 +11,7 @@ from data import corpus, files
 from data.corpus import Examples, Writer, encode, prompt_text, question_key
 from data.tokenizer import Tokenizer, load, save
 from data.wordproblems.train_tokenizer import train_ranks
-from example_queue import ExampleQueue
+from engine.queue import ExampleQueue
 
 LENGTH = 37
 PAIRS = [

@@ -7,12 +7,11 @@ import torch
 from conftest import evaluate, run_script, train
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import checkpoint
 import eval
-import record
 import sample
 import sudoku
 import tasks
+from engine import checkpoint, files
 from eval import grid
 from sample import Sampler
 from tasks.sudoku import load
@@ -44,8 +43,8 @@ def test_a_grid_is_every_combination():
 def test_rows_agree_with_the_records_and_with_the_sampler(run):
     printed = evaluate(run, *GRID)
     assert printed == (run / "eval.md").read_text() and len(rows(run)) == 4
-    records = record.read_lines(run / "eval.jsonl")
-    saved = checkpoint.load_model(run / "checkpoint.pt")
+    records = files.read_lines(run / "eval.jsonl")
+    saved = sample.open_run(run / "checkpoint.pt")
     test = load(saved.config).test
     x, hidden = tasks.problems_on("cpu", test, range(40))
     for row in rows(run):
@@ -71,7 +70,7 @@ def test_no_answer_reaches_the_sampler(trained):
     x0, prompt = task.validation[np.arange(40)]
     assert (x[hidden] == task.mask).all() and (x[~hidden] == x0[~hidden]).all()
     assert (hidden == ~prompt).all()
-    model = checkpoint.load_model(trained / "checkpoint.pt").model
+    model = sample.open_run(trained / "checkpoint.pt").model
     wrong = torch.zeros(40, 16, dtype=torch.bool)  # nothing is hidden, says this mask
     tokens, *_ = sample.generate(model, torch.as_tensor(x), wrong, Sampler())
     assert {each["kind"] for each in task.test.judge(tokens.numpy(), range(40))} == {"wrong"}
@@ -115,7 +114,7 @@ def test_another_file_of_the_same_name_is_evaluated_anew(run, tmp_path):
     for puzzle in ("1...3..........3", "2...4..........4"):
         file.write_text(puzzle)
         evaluate(run, f"--file={file}")
-    grids = [each["puzzle"] for each in record.read_lines(run / "eval.jsonl")]
+    grids = [each["puzzle"] for each in files.read_lines(run / "eval.jsonl")]
     assert grids == ["1000300000000003", "2000400000000004"]
 
 
@@ -134,7 +133,7 @@ def test_problems_from_a_file(run, tmp_path):
     file = tmp_path / "puzzles.csv"
     file.write_text("id,puzzle\n0,1...3..........3\n1,12343412........\n")
     assert ", of 2" in evaluate(run, f"--file={file}")
-    records = record.read_lines(run / "eval.jsonl")
+    records = files.read_lines(run / "eval.jsonl")
     assert [each["puzzle"] for each in records] == ["1000300000000003", "1234341200000000"]
 
 
@@ -204,8 +203,8 @@ def test_a_damaged_table_is_named(run):
 def test_records_that_are_not_of_these_problems_do_not_count(change, wrong, run):
     evaluate(run)
     (run / "eval.json").unlink()
-    first, *others = record.read_lines(run / "eval.jsonl")
-    record.write_lines(run / "eval.jsonl", [first, *others, first | change])
+    first, *others = files.read_lines(run / "eval.jsonl")
+    files.write_lines(run / "eval.jsonl", [first, *others, first | change])
     with pytest.raises(SystemExit, match=rf"eval\.jsonl, line {len(others) + 2}: {wrong}"):
         evaluate(run)
 
@@ -225,7 +224,7 @@ def test_a_causal_model_has_one_sampler_for_each_temperature(tmp_path):
 
 
 def test_a_folder_that_is_being_evaluated_is_refused(run):
-    with record.Lock(run, "eval.lock"), pytest.raises(SystemExit, match="in use by process"):
+    with files.Lock(run, "eval.lock"), pytest.raises(SystemExit, match="in use by process"):
         evaluate(run)
     evaluate(run)
     assert rows(run) and not (run / "eval.lock").exists()

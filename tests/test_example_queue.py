@@ -3,7 +3,7 @@ import pytest
 import torch
 from toys import Arrays
 
-from example_queue import ExampleQueue, shuffled
+from engine.queue import ExampleQueue, shuffled
 
 
 def numbers(n, given=(False, True)):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import evaluate, metrics, run_script, train
 
-import checkpoint
+import sample
 
 
 def export(out, folder):
@@ -22,7 +22,7 @@ def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention,
     transformers = pytest.importorskip("transformers", minversion="5.0")
     train(tmp_path / "run", f"--method={method}", "--max_iters=2")
     card, _ = export(tmp_path / "run", tmp_path / "folder")
-    ours = checkpoint.load_model(tmp_path / "run/checkpoint.pt").model
+    ours = sample.open_run(tmp_path / "run/checkpoint.pt").model
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "folder", trust_remote_code=False, attn_implementation=attention
     ).eval()

@@ -2,7 +2,7 @@ from fractions import Fraction
 
 import pytest
 
-from record import wilson_interval
+from engine.results import wilson_interval
 from tasks.gsm8k import Problem, equal, judge, number
 
 

@@ -74,6 +74,7 @@ def test_the_harness_runs_tasks_of_both_kinds(puma, tmp_path):
 def test_answers_are_those_of_the_sampler_cut(puma):
     question = puma.saved  # the same prompt by the task and by the harness
     from checkpoint import Configuration
+
     from eval import load_data
     from sample import generate
     from tasks.text import answer_text

@@ -8,7 +8,7 @@ import torch
 from conftest import Script, run_script, same
 from toys import perturbed, rewrite_config
 
-import checkpoint
+import sample
 from model import Transformer
 from pretrained import hf
 
@@ -87,7 +87,7 @@ def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
 def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
     from_pretrained = pytest.importorskip("transformers").Qwen2ForCausalLM.from_pretrained
     run_script("pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
-    ours = checkpoint.load_model(trained / "checkpoint.pt").model
+    ours = sample.open_run(trained / "checkpoint.pt").model
     theirs = from_pretrained(tmp_path / "folder", attn_implementation="eager")
     x = torch.randint(5, (3, 16))
     with torch.no_grad():

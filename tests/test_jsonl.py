@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, evaluate, metrics, run_script, train
 
-from checkpoint import load
 from data import corpus, prepare_rows, sources, vocabularies
 from data.corpus import Examples, Writer, question_key
 from data.jsonl import prepare
+from engine.checkpoint import load
 from tasks import own_text
 
 PAIRS = [{"ask": f"How much is {i} + {i % 7}?", "say": f"It is {i + i % 7}."} for i in range(300)]

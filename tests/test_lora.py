@@ -9,8 +9,9 @@ import torch
 from conftest import metrics, run_script, same, train
 from toys import rewrite_config
 
-import checkpoint
 import policies
+import sample
+from engine import checkpoint
 from losses import ChunkedObjective, Objective
 from model import Transformer
 from pretrained import hf, lora, memory
@@ -73,7 +74,7 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
     cards = [(tmp_path / name / "README.md").read_text() for name in ("adapter", "merged")]
     assert f"LoRA adapters of {dream.name}," in cards[0] and "trust_remote_code=True" in cards[1]
     assert f"- start: hf:{dream.name}\n" in cards[0] and not any(str(dream) in c for c in cards)
-    ours, config, _, _ = checkpoint.load_model(tuned / "checkpoint.pt")
+    ours, config, _, _ = sample.open_run(tuned / "checkpoint.pt")
     assert config["init_from"] == f"hf:{dream}"
     x = torch.randint(1510, (2, 100))
     with torch.no_grad():
@@ -115,7 +116,7 @@ def test_a_resumed_run_ends_in_the_same_weights(dream, tmp_path):
 
 def test_the_base_is_kept_in_bfloat16_and_adapters_in_float32(tuned, dream, tmp_path):
     train(tmp_path, *LORA, f"--init_from=hf:{dream}", "--max_iters=1", "--dtype=bfloat16")
-    model = checkpoint.load_model(tmp_path / "checkpoint.pt").model
+    model = sample.open_run(tmp_path / "checkpoint.pt").model
     kinds = {p.requires_grad: p.dtype for p in model.parameters()}
     assert kinds == {True: torch.float32, False: torch.bfloat16}
     half, single = (metrics(out)[1]["loss"] for out in (tmp_path, tuned))
@@ -152,7 +153,7 @@ def test_without_adapters_all_weights_are_trained_and_kept(dream, tmp_path):
     assert len(saved["model"]) == len(saved["ema"]) == 2 * 12 + 3
     train(tmp_path, *LORA, "--init_from=resume", "--lora_rank=0", "--ema=0.999", "--max_iters=2")
     run_script("pretrained/export.py", f"--out_dir={tmp_path}", f"--folder={tmp_path / 'folder'}")
-    ours = checkpoint.load_model(tmp_path / "checkpoint.pt").model
+    ours = sample.open_run(tmp_path / "checkpoint.pt").model
     args = hf.read_shape(tmp_path / "folder") | {"length": 176}
     again = hf.load(tmp_path / "folder", args)
     assert same(ours.state_dict(), again.state_dict()) and not args["causal"]

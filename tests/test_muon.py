@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from muon import Muon, orthogonalise
+from engine.muon import Muon, orthogonalise
 
 
 @pytest.mark.parametrize("precision, noise", [(torch.float32, 1e-4), (torch.bfloat16, 0.03)])

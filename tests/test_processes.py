@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import backend
 from data.processes import in_order
+from engine import processes
 
 ROOT = Path(__file__).parent.parent
 PARENT = """
@@ -107,7 +107,7 @@ def test_processes_ask_each_other_about_ten_times_a_second(monkeypatch):
     monkeypatch.setattr(backend, "processes", lambda: 3)
     monkeypatch.setattr(backend, "total", total)
     monkeypatch.setattr(backend.time, "perf_counter", lambda: clock[0])
-    sign = backend.StopSign(stop)
+    sign = processes.StopSign(stop)
     for update in range(1, 41):
         clock[0] = update / 80
         if update == 19:

@@ -10,25 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from record import hole_in
 
-from record import (
-    Lock,
-    Log,
-    appearing,
-    contexts,
-    hole_in,
-    read_json,
-    read_lines,
-    read_metrics,
-    write,
-    write_lines,
-)
+from engine.files import Lock, atomic_path, read_json, read_lines, write, write_lines
+from engine.log import Log, context_stats, read_metrics
 
 ROOT = Path(__file__).parent.parent
 KILLED = """
 import os, signal, sys
-from record import appearing
-with appearing(sys.argv[1]) as partial:
+from engine.files import atomic_path
+with atomic_path(sys.argv[1]) as partial:
     partial.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -38,7 +29,7 @@ def test_a_file_is_replaced_at_once_and_its_folder_is_made(tmp_path):
     path = tmp_path / "new" / "a.txt"
     for text in ("old", "new"):
         before = path.read_text() if path.exists() else None
-        with appearing(path) as partial:
+        with atomic_path(path) as partial:
             partial.write_text(text)
             assert partial.parent == path.parent and path.exists() == (before is not None)
             assert before is None or path.read_text() == before
@@ -49,10 +40,10 @@ def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     write(path, "old")
     for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error), appearing(path) as partial:
+        with pytest.raises(error), atomic_path(path) as partial:
             partial.write_text("half")
             raise error
-        with pytest.raises(error), appearing(tmp_path / "folder") as partial:
+        with pytest.raises(error), atomic_path(tmp_path / "folder") as partial:
             (partial / "inner").mkdir(parents=True)
             (partial / "inner" / "b.txt").write_text("half")
             raise error
@@ -70,7 +61,7 @@ def test_everything_is_on_disk_before_the_name_is(tmp_path, monkeypatch):
     calls, fsync, replace = [], os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: calls.append(os.fstat(fd).st_ino) or fsync(fd))
     monkeypatch.setattr(os, "replace", lambda *paths: calls.append("renamed") or replace(*paths))
-    with appearing(tmp_path / "folder") as partial:
+    with atomic_path(tmp_path / "folder") as partial:
         (partial / "inner").mkdir(parents=True)
         for name in ("a", "inner/b"):
             (partial / name).write_text(name)
@@ -81,16 +72,16 @@ def test_everything_is_on_disk_before_the_name_is(tmp_path, monkeypatch):
 def test_a_folder_never_replaces_a_full_one(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "kept").touch()
-    with pytest.raises(OSError), appearing(tmp_path / "folder") as partial:
+    with pytest.raises(OSError), atomic_path(tmp_path / "folder") as partial:
         partial.mkdir()
     assert [path.name for path in tmp_path.rglob("*")] == ["folder", "kept"]
 
 
 def test_processes_that_write_the_same_file_do_not_meet(tmp_path, monkeypatch):
-    with appearing(tmp_path / "a") as one:
+    with atomic_path(tmp_path / "a") as one:
         one.write_text("one")
         monkeypatch.setattr(os, "getpid", lambda: -1)
-        with appearing(tmp_path / "a") as two:
+        with atomic_path(tmp_path / "a") as two:
             two.write_text("two")
         assert (tmp_path / "a").read_text() == "two" and one.read_text() == "one"
     assert (tmp_path / "a").read_text() == "one"
@@ -164,10 +155,10 @@ def test_a_damaged_file_is_named(text, tmp_path):
 
 def test_contexts_of_a_worked_example():
     hidden = torch.tensor([1.0, 1.0, 0.95, 0.5, 0.1, 0.05, 0.0, 0.4])
-    assert contexts(hidden, used=5) == {
+    assert context_stats(hidden, used=5) == {
         "visits": 1.6, "hidden": 0.5, "tenths": [2, 1, 0, 0, 1, 1, 0, 0, 0, 3]
     }  # fmt: skip
-    assert contexts(hidden, used=0)["visits"] is None  # JSON has no infinity
+    assert context_stats(hidden, used=0)["visits"] is None  # JSON has no infinity
 
 
 def test_each_report_is_of_what_came_since_the_one_before(tmp_path):

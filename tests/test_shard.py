@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import ONE_THREAD, ROOT, Script, evaluate, free_port, metrics, same, train, training
 
-from checkpoint import load
+from engine.checkpoint import load
 
 FLAGS = [  # a rate that does not depend on max_iters; two passes, recomputed
     "--warmup=0", "--lr=1e-3", "--min_lr=1e-3", "--micro_batch=4", "--gradient_checkpointing=True",
@@ -23,13 +23,13 @@ from losses import CHUNK, ChunkedObjective
 from model import Transformer
 
 CHUNK["cpu"] = 2000
-world, rank, where = backend.start("cpu")
+world, rank, where = processes.start("cpu")
 for tied in False, True:
     torch.manual_seed(0)
     args = dict(vocab_size=301, mask_token=300, length=7, dim=24, layers=2, heads=2, mlp=33)
     one, model = (Transformer(**args, tied=tied) for _ in range(2))
     model.load_state_dict(one.state_dict())
-    backend.split_up(model, where)
+    shard.split_up(model, where)
     model.model.gradient_checkpointing = True
     x0 = torch.randint(300, (6, 7))
     hidden = torch.rand(6, 7) < 0.6
@@ -44,11 +44,11 @@ for tied in False, True:
     assert held < 0.55 * sum(p.numel() for p in one.parameters())
     for (name, p), q in zip(one.named_parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(q.grad.full_tensor(), p.grad, msg=lambda m: f"{name}: {m}")
-    with torch.no_grad(), backend.whole(model):
+    with torch.no_grad(), shard.unsharded(model):
         for _ in range(rank):  # as often as a process likes
             torch.testing.assert_close(model.logits(model(x)), one.logits(one(x)))
     assert all(map(backend.is_sharded, model.parameters()))
-backend.stop()
+processes.leave()
 """
 
 

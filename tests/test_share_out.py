@@ -8,7 +8,7 @@ import torch
 from toys import MASK, Arrays
 
 from block import BlockUnmasking
-from example_queue import ExampleQueue, shuffled
+from engine.queue import ExampleQueue, shuffled
 from puma import ProgressiveUnmasking, RandomFirst, RandomMasking
 
 N = 1500  # examples; row i holds the number i everywhere

@@ -12,7 +12,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from toys import MASK, make_chains
 
-import backend
 import block
 import losses
 import policies

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from conftest import ROOT, evaluate, run_script, train
 
-import record
-from checkpoint import load
 from data import corpus
 from data.wordproblems import prepare
-from record import read_lines
+from engine.checkpoint import load
+from engine.files import read_lines
 from tasks import gsm8k, text
 
 TEXT = [

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import pytest
 from conftest import metrics, same, train
 
-import checkpoint
+from engine import checkpoint
+from engine.files import Lock
+from engine.log import Log
 from examples import track
-from record import Lock, Log
 
 
 class Fake:

@@ -13,12 +13,12 @@ import torch
 from conftest import Script, evaluate, metrics, same, train, training
 
 import policies
-from checkpoint import load, save
-from example_queue import ExampleQueue
+from engine.checkpoint import load, save
+from engine.files import write_lines
+from engine.queue import ExampleQueue
 from losses import Objective
 from model import Transformer
 from puma import saved_chains
-from record import write_lines
 from tasks import sudoku
 
 

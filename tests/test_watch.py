@@ -9,8 +9,8 @@ from conftest import train
 from test_sample import CONTROLS, sample
 from toys import MASK, make_model, make_problems
 
-import checkpoint
 import tasks
+from engine import checkpoint
 from sample import Sampler, generate
 from studies import watch
 from tasks.sudoku import Puzzles

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import torch
 
-from example_queue import ExampleQueue
+from engine.queue import ExampleQueue
 from model import Transformer
 from puma import ProgressiveUnmasking
 

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import losses
 import policies
 import puma
-from example_queue import ExampleQueue
+from engine.queue import ExampleQueue
 
 torch.set_num_threads(1)  # the tensors are small
 

@@ -34,7 +34,7 @@ from data import corpus, sources
 from data.dream_coder import overlap
 from data.prepare_rows import encode_all, finish, read_ranks, usable, write_rows
 from data.processes import start
-from record import write_json, write_lines
+from engine.files import write_json, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub

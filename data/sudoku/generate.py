@@ -15,7 +15,7 @@ import itertools
 import numpy as np
 
 from data.processes import in_order
-from record import progress_bar
+from engine.files import progress_bar
 
 BOXES = (2, 2), (2, 3), (3, 2), (3, 3)
 CHUNK = 4096  # puzzles dug side by side, W = 64

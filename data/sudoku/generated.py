@@ -16,7 +16,7 @@ from data import files
 from data.growing import GrowingArray
 from data.sudoku import generate
 from data.sudoku.renaming import is_held_out, renaming_keys
-from record import appearing, progress_bar
+from engine.files import atomic_path, progress_bar
 
 HERE = Path(__file__).parent
 CODE = "generate.py", "generated.py", "renaming.py"  # what the file depends on
@@ -117,7 +117,7 @@ def counts(keys):
 
 
 def write(path, about, parts):
-    with appearing(path) as partial:
+    with atomic_path(path) as partial:
         array = GrowingArray(partial, np.uint8, parts[0].shape[1:])
         for part in parts:
             array.append(part)

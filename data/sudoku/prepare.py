@@ -25,7 +25,7 @@ from data.growing import GrowingArray
 from data.processes import cores, start
 from data.sudoku import readers
 from data.sudoku.generate import make_puzzles
-from record import appearing
+from engine.files import atomic_path
 from sudoku import side, to_text
 from tasks.sudoku import held_out_file
 
@@ -79,7 +79,7 @@ def write(path, stack, batches, test=None):
             numbers.append((batch[0] > 0).sum(1))
             yield batch
 
-    partial = stack.enter_context(appearing(path))
+    partial = stack.enter_context(atomic_path(path))
     checksum = WRITERS[Path(path).suffix](partial, counted(), test)
     if not numbers:
         raise ValueError(f"no puzzle to write to {path}")

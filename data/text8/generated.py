@@ -10,7 +10,7 @@ from pathlib import Path
 from data import corpus, vocabularies
 from data.text8 import prepare
 from data.wordproblems import generate, templates
-from record import remove
+from engine.files import remove
 
 FOLDER = Path(__file__).resolve().parent  # where the texts are kept
 CODE = generate.__file__, templates.__file__, prepare.__file__  # what they depend on

@@ -26,7 +26,7 @@ from data import corpus, vocabularies
 from data.files import regular
 from data.prepare_rows import finish
 from data.processes import start
-from record import appearing, progress_bar
+from engine.files import atomic_path, progress_bar
 
 source = ""  # a file, or a .zip of one; download = text8 from its author's site
 normalise = False  # make any text like text8: small letters, digits in words, the rest is space
@@ -108,7 +108,7 @@ def download(path):
     if path.exists():
         return path
     try:
-        with urllib.request.urlopen(URL, timeout=60) as answer, appearing(path) as partial:
+        with urllib.request.urlopen(URL, timeout=60) as answer, atomic_path(path) as partial:
             size = int(answer.headers.get("Content-Length", 0)) or None
             with (
                 open(partial, "wb") as file,

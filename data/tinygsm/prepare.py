@@ -24,7 +24,7 @@ from configurator import configure
 from data import corpus, sources
 from data.prepare_rows import encode_all, finish, read_ranks, usable, write_rows
 from data.processes import start
-from record import read_lines, write_lines
+from engine.files import read_lines, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM

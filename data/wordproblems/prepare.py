@@ -20,7 +20,7 @@ from configurator import configure
 from data import corpus, tokenizer
 from data.processes import start
 from data.wordproblems.generate import make_problems
-from record import progress_bar, remove, write_lines
+from engine.files import progress_bar, remove, write_lines
 
 count = 200_000  # problems to train on
 templates: list[str] = []  # names of those to use (templates.py); [] = all
