@@ -1,19 +1,17 @@
 """Configuration as commented globals, overridden by config files and --key=value.
 
 A script lists its settings at the top and calls `configure(globals())` under its main guard.
-A key is a public name that the script sets to a literal at top level, above its first function
-or class; names in capitals are constants. Config files (`python train.py config/sudoku.py
---tau=0.8`) are plain Python, run in order, each in its own namespace; `from config.sudoku import *`
-builds one on another. The last value wins.
+A key is a public name that it sets to a literal above its first function or class; names in
+capitals are constants. Config files (`python train.py config/sudoku.py --tau=0.8`) are plain
+Python, run in order; `from config.sudoku import *` builds one on another. The last value wins.
 
     tau: float | None = 0.9  # 0..1: reveal all with confidence above this; None = off
 
 A value has the type of its default or annotation, and lies in the range that begins the comment
-(`1..` has no upper end; the elements of a list or tuple each). An int is accepted as a float, 0 and
+(`1..` has no upper end; of a list or tuple each element does). An int is accepted as a float, 0 and
 1 as a bool, a list as a tuple and vice versa; strings are taken literally; `--key` alone sets a
-bool to True. Floats are finite; elements have the type of the default's, or of its annotation
-(`list[str]`). Unknown keys and wrong values fail, in files too. The fields of a NamedTuple can be
-settings as well: `configure(globals(), fields=Sampler)`.
+bool to True; floats are finite. Unknown keys and wrong values fail, in files too. The fields of a
+NamedTuple can be settings as well: `configure(globals(), fields=Sampler)`.
 """
 
 import ast
@@ -30,7 +28,7 @@ import tokenize
 import traceback
 from pathlib import Path
 from types import ModuleType, NoneType
-from typing import NamedTuple
+from typing import NamedTuple, get_args, get_origin
 
 ACCEPTED = {  # type of a key -> types of the values it takes
     bool: (bool, int), int: (int,), float: (float, int), str: (str,),
@@ -43,14 +41,18 @@ LONGEST = 300  # characters of a value or a reason in a message
 class Key(NamedTuple):
     default: object
     kinds: tuple  # of types
+    elements: tuple  # types of the elements of a list; () = any
     comment: str
     section: str
-    elements: tuple  # types of the elements of a list; () = any
 
     def range(self):
         """(lowest, highest) of the numbers, from the comment."""
-        low, high = re.match(r"(?:([-\d.e]*)\.\.([-\d.e]*):)?", self.comment).groups()
+        low, high = re.match(r"(?:([-\d.e]*)\.\.([-\d.e]*)(?:: |$))?", self.comment).groups()
         return float(low or -math.inf), float(high or math.inf)
+
+
+class Text(str):
+    """What follows --key=, still to be read as the key's type."""
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -83,121 +85,119 @@ def printable(text):
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
-# -- settings of a script --------------------------------------------------------------------------
+# -- the settings of a script ----------------------------------------------------------------------
 def configure(settings, argv=None, fields=None, lists=False):
     """Override the globals `settings` of a script with its arguments; return the final values.
 
     fields: a NamedTuple class whose fields are settings too, only in the returned values, or a
-    function of the values so far that returns one, or None; lists: each field may be a list of
-    values.
+    function of the script's own values that returns one, or None; lists: each field may be a list.
     """
     argv = sys.argv[1:] if argv is None else argv
-    keys = read_keys(Path(settings["__file__"]).read_text(encoding="utf-8"))
-    own = {name: settings[name] for name in keys}
+    helps = {"-h", "--help"} & {*argv}
+    own = read_keys(Path(settings["__file__"]).read_text(encoding="utf-8"))
+    values = {name: settings[name] for name in own}
+    spec, script = settings.get("__spec__"), Path(settings["__file__"]).name
+    script = f"-m {spec.name}" if spec else script
     try:
-        given = [triple for arg in argv if arg not in ("-h", "--help") for triple in read(arg)]
-        if fields and not isinstance(fields, type):
-            known = {name: value for _, name, value in given if name in keys}
-            fields = fields(own | known)
+        given = [triple for arg in argv if arg not in helps for triple in read(arg)]
+        if not isinstance(fields, type | None):
+            fields = fields(values | {name: value for _, name, value in given if name in own})
         more = read_fields(fields, lists) if fields else {}
-        keys |= more
-        if "-h" in argv or "--help" in argv:
-            print(help_text(command(settings), settings["__doc__"], keys))
+        if helps:
+            print(help_text(script, settings["__doc__"], own | more))
             raise SystemExit(0)
-        values = own | {name: key.default for name, key in more.items()}
+        values |= {name: key.default for name, key in more.items()}
         for where, name, value in given:
-            values[name] = checked(where, find(keys, where, name), value)
+            values[name] = checked(where, find(own | more, where, name), value)
     except ValueError as error:
-        print(f"{error}\n`python {command(settings)} --help` lists all keys", file=sys.stderr)
+        print(f"{error}\n`python {script} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
-    settings.update({name: value for name, value in values.items() if name not in more})
+    settings.update({name: values[name] for name in own})
     return values
 
 
 def check_saved(script, values, fields=None):
     """Raise ValueError if saved values {name: value} are missing or not valid for the script."""
     keys = read_keys((Path(__file__).parent / script).read_text(encoding="utf-8"))
-    keys |= read_fields(fields, False) if fields else {}
-    for name, key in keys.items():
+    for name, key in (keys | (read_fields(fields) if fields else {})).items():
         if name not in values:
             raise ValueError(f"the configuration in the checkpoint lacks {name}")
         checked(f"the saved {name}", key, values[name])
 
 
-def command(settings):
-    """What follows `python` on the command line: `train.py`, or `-m studies.plot`."""
-    spec = settings.get("__spec__")
-    return f"-m {spec.name}" if spec else Path(settings["__file__"]).name
-
-
-def read_keys(source):
-    """The keys of a script, {name: Key}, in the order of its source."""
-    return keys_in(ast.parse(source).body, source)
-
-
 def read_fields(fields, lists=False):
     """The fields of a NamedTuple class as keys; lists: each may be a list of values."""
     source = textwrap.dedent(inspect.getsource(fields))
-    keys = keys_in(ast.parse(source).body[0].body, source)
-    if lists:
-        keys = {
-            name: key._replace(kinds=(*key.kinds, list, tuple), elements=key.kinds)
-            for name, key in keys.items()
-        }
-    owner = (
-        fields.__module__.rpartition(".")[2] if fields.__name__ == "Settings" else fields.__name__
-    )
-    section = owner.lower() + (" (each may be a list)" if lists else "")
-    return {name: key._replace(section=section) for name, key in keys.items()}
+    section = fields.__module__.rpartition(".")[2] + " " + fields.__name__.lower()
+    keys = read_keys(source, ast.parse(source).body[0].body)
+    for name, key in keys.items():
+        if lists:
+            key = key._replace(kinds=(*key.kinds, list, tuple), elements=key.kinds)
+        keys[name] = key._replace(section=section + " (each may be a list)" * lists)
+    return keys
 
 
-def keys_in(statements, source):
+def read_keys(source, statements=None):
+    """The keys of a script, {name: Key}, in the order of its source."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     headings = {line: text.strip("- ") for line, text in comments.items() if text[:3] == "-- "}
     keys = {}
-    for node in statements:
+    for node in statements or ast.parse(source).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             break
         target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         name = getattr(target, "id", "_")
-        if name[0] == "_" or name.isupper():
-            continue
         with contextlib.suppress(ValueError):  # a call, a name, arithmetic: no literal
-            default, kinds, elements = form_of(node)
-            beside = [comments.get(line, "") for line in range(node.lineno, node.end_lineno + 1)]
-            section = [""] + [text for line, text in headings.items() if line < node.lineno]
-            keys[name] = Key(default, kinds, " ".join(beside).strip(), section[-1], elements)
+            if name[0] != "_" and not name.isupper():
+                beside = (
+                    comments.get(line, "") for line in range(node.lineno, node.end_lineno + 1)
+                )
+                above = [""] + [text for line, text in headings.items() if line < node.lineno]
+                keys[name] = Key(*form_of(node), " ".join(beside).strip(), above[-1])
     return keys
 
 
 def form_of(node):
-    """Default, types, and types of elements, from an annotation or from the default itself."""
-    default, names = ast.literal_eval(node.value), {type_name(kind): kind for kind in ACCEPTED}
-    annotation = ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
-    kinds = [names[word.partition("[")[0]] for word in annotation.split(" | ") if word]
-    if of := re.search(r"\[(\w+)\]", annotation):
-        elements = {names[of[1]]}
-    else:
-        elements = {*map(type, default)} if isinstance(default, list | tuple) else set()
-    return default, tuple(kinds) or (type(default),), tuple(elements & {int, float, str})
+    """The default of an assignment, its types and those of its elements."""
+    default = ast.literal_eval(node.value)
+    if isinstance(node, ast.AnnAssign):
+        kind = eval(ast.unparse(node.annotation), {})  # float | None, list[str]
+        if get_origin(kind) is list:
+            return default, (list,), get_args(kind)
+        return default, get_args(kind) or (kind,), ()
+    kinds = {*map(type, default)} if isinstance(default, list | tuple) else set()
+    return default, (type(default),), tuple(kinds & {int, float, str})
 
 
-def type_name(kind):
-    return "None" if kind is NoneType else kind.__name__
+def find(keys, where, name):
+    if name in keys:
+        return keys[name]
+    nearest, dashes = difflib.get_close_matches(name, keys, n=1), "--" * where.startswith("--")
+    file = "" if dashes else where.removesuffix(name)
+    hint = f"; did you mean {dashes}{nearest[0]}?" if nearest else ""
+    raise ValueError(f"{file}unknown key {dashes}{printable(name)}{hint}")
+
+
+def help_text(script, doc, keys):
+    """The script's docstring, its usage, and every key with its default, section by section."""
+    usage = f"usage: python {script} [config/FILE.py ...] [--key=value ...]"
+    flags = {name: f"--{name}={key.default}" for name, key in keys.items()}
+    width = max(map(len, flags.values()), default=0)
+    lines = [(doc or "").strip(), "", usage]
+    for section, names in itertools.groupby(keys, key=lambda name: keys[name].section):
+        lines += ["", section]
+        lines += [f"  {flags[name]:{width}}  {keys[name].comment}".rstrip() for name in names]
+    return "\n".join(lines)
 
 
 # -- arguments -------------------------------------------------------------------------------------
-class Text(str):
-    """The text after --key=, to be read as the key's type."""
-
-
 def read(arg):
     """[(where, name, value)] of one argument: a config file, or --key=value."""
     if not arg.startswith("-"):
         return read_file(arg)
     name, equals, text = arg.removeprefix("--").partition("=")
-    if not arg.startswith("--") or not (equals or name.isidentifier()):
+    if not arg.startswith("--") or not name.isidentifier():
         raise ValueError(f"cannot read {printable(arg)}: write --key=value, with two dashes")
     return [(printable(arg), name, Text(text) if equals else True)]
 
@@ -211,44 +211,38 @@ def read_file(file):
         exec(compile(Path(file).read_bytes(), file, "exec"), namespace)
     except BaseException as error:  # a file may also exit, or be interrupted
         frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is this function
-        inside = [f"{f.filename}, line {f.lineno}" for f in frames if "config" in f.filename]
-        if isinstance(error, SyntaxError):
-            inside = [f"{error.filename or file}, line {error.lineno}"]
-        raise ValueError(f"{[file, *inside][-1]}: {message_of(error)}") from None
-    public = {
-        name: value for name, value in namespace.items()
-        if name[0] != "_" and not (isinstance(value, ModuleType) or callable(value))
-    }  # fmt: skip
-    return [(f"{file}: {name}", name, value) for name, value in public.items()]
-
-
-def find(keys, where, name):
-    if name in keys:
-        return keys[name]
-    nearest = difflib.get_close_matches(name, keys, n=1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    raise ValueError(f"{where}: unknown key{hint}")
+        places = [(frame.filename, frame.lineno) for frame in frames if "config" in frame.filename]
+        if isinstance(error, SyntaxError) and error.filename:
+            places.append((error.filename, error.lineno))
+        place = f"{places[-1][0]}, line {places[-1][1]}" if places else file
+        raise ValueError(f"{place}: {message_of(error)}") from None
+    public = [name for name in namespace if name[0] != "_"]
+    public = [
+        n for n in public if not (isinstance(namespace[n], ModuleType) or callable(namespace[n]))
+    ]
+    return [(f"{file}: {name}", name, namespace[name]) for name in public]
 
 
 def checked(where, key, value):
-    """The value, converted to the first of the key's types that accepts it; elements likewise."""
+    """The value in the first of the key's types that accepts it; elements likewise."""
     if isinstance(value, Text):
         is_list = list in key.kinds and value[:1] in ("[", "(")
-        value = str(value) if isinstance(key.default, str) and not is_list else parse(value)
+        value = str(value) if isinstance(key.default, str) and not is_list else parse(str(value))
     low, high = key.range()
     try:
         final = converted(value, key.kinds)
-        many = isinstance(final, list | tuple)
-        if many and key.elements:
-            final = type(final)(converted(element, key.elements) for element in final)
-        if isinstance(key.default, tuple) and len(final) != len(key.default):
+        parts = [final]
+        if isinstance(final, list | tuple):
+            if key.elements:
+                final = type(final)(converted(part, key.elements) for part in final)
+            if isinstance(key.default, tuple) and len(final) != len(key.default):
+                raise TypeError
+            parts = final
+        if not all(low <= part <= high for part in parts if isinstance(part, int | float)):
             raise TypeError
-        numbers = [x for x in (final if many else [final]) if isinstance(x, int | float)]
-        if not all(low <= number <= high for number in numbers):
-            raise ValueError
-    except (TypeError, ValueError):
-        shown = "None" if value is None else f"the {type(value).__name__} {printable(repr(value))}"
-        raise ValueError(f"{where}: expected {expected(key)}, got {shown}") from None
+    except (TypeError, ValueError, OverflowError):
+        got = "None" if value is None else f"the {type(value).__name__} {printable(repr(value))}"
+        raise ValueError(f"{where}: expected {expected(key)}, got {got}") from None
     return final
 
 
@@ -257,7 +251,7 @@ def parse(text):
     try:
         return WORDS[text] if text in WORDS else ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # or nested too deep
-        return str(text)
+        return text
 
 
 def converted(value, kinds):
@@ -273,24 +267,11 @@ def converted(value, kinds):
 
 def expected(key):
     """What a key takes, in words."""
-    words = " or ".join(map(type_name, key.kinds))
+    names = [kind.__name__.replace("NoneType", "None") for kind in key.kinds]
+    words = " or ".join(names)
     if key.elements and key.kinds[0] in (list, tuple):
         count = f" {len(key.default)}" if isinstance(key.default, tuple) else ""
-        words += f" of{count} {' or '.join(map(type_name, key.elements))}"
+        words += f" of{count} {' or '.join(kind.__name__ for kind in key.elements)}"
     ends = [f"{end:g}" for end in key.range() if math.isfinite(end)]
-    limits = (
-        "" if not ends else f" from {' to '.join(ends)}" if len(ends) > 1 else f" from {ends[0]}"
-    )
-    return f"{'an' if key.kinds[0] is int else 'a'} {words}{limits} (like {key.default!r})"
-
-
-def help_text(script, doc, keys):
-    """The script's docstring, its usage, and every key with its default, section by section."""
-    usage = f"usage: python {script} [config/FILE.py ...] [--key=value ...]"
-    flags = {name: f"--{name}={key.default}" for name, key in keys.items()}
-    width = max(map(len, flags.values()), default=0)
-    lines = [(doc or "").strip(), "", usage]
-    for section, names in itertools.groupby(keys, key=lambda name: keys[name].section):
-        lines += ["", section]
-        lines += [f"  {flags[name]:{width}}  {keys[name].comment}".rstrip() for name in names]
-    return "\n".join(lines)
+    limits = f" from {' to '.join(ends)}" if ends else ""
+    return f"{'an' if names[0] == 'int' else 'a'} {words}{limits} (like {key.default!r})"

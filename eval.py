@@ -58,37 +58,33 @@ seed = 1  # 0..: for sampled tokens, the random policy and the masks
 batch_size = 64  # 1..: rows sampled at a time
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32; "" = chosen by the hardware
-
-CODE = "humaneval", "mbpp"  # problem sets with tests, for any run trained on text
+CODE = "humaneval", "mbpp"  # sets of programs with tests, for any run trained on text
 
 
 def main(settings):
-    with contextlib.ExitStack() as until_the_end:
-        with errors_as_messages():
-            samplers = grid(*(settings[field] for field in Sampler._fields))
-            world, rank, where = processes.start(device)
-            if reference:
-                if rank == 0:
-                    judge_references()
-                processes.leave()
-                return
-            saved = open_run(Path(out_dir) / "checkpoint.pt", where, length * (problems in CODE))
-            with processes.main_process_first():
-                source = load_task(saved.config) if nelbo else problem_set(saved)
+    with errors_as_messages("interrupted: the same command continues from there"):
+        samplers = grid(*(settings[field] for field in Sampler._fields))
+        place = processes.start(device)
+        if reference:
+            if place.rank == 0:
+                judge_references()
+        else:
+            longest = length if problems in CODE else 0
+            saved = open_run(Path(out_dir) / "checkpoint.pt", place.device, longest)
             conditions = {"iteration": saved.iteration, "weights": checksum(saved.model)}
-            conditions |= dict(seed=seed, dtype=dtype, device=where.type, batch_size=batch_size)
-            if not nelbo:
-                samplers = in_use(samplers, saved.model)
-                if rank == 0:
-                    until_the_end.enter_context(Lock(out_dir, "eval.lock"))
-                results = open_results(conditions, rank, world)
-        left = "" if nelbo else ": the same command continues from there"
-        with autocast(where, dtype), errors_as_messages(f"interrupted{left}"):
-            if nelbo:
-                measure_nelbo(saved, source, conditions, rank, world)
-            else:
-                measure_samplers(saved, source, samplers, results, rank, world)
+            conditions |= dict(seed=seed, dtype=dtype, device=place.device.type)
+            conditions |= {"batch_size": batch_size, "set": problems}
+            with autocast(place.device, dtype):
+                if nelbo:
+                    measure_nelbo(saved, conditions, place)
+                else:
+                    measure_samplers(saved, in_use(samplers, saved.model), conditions, place)
         processes.leave()
+
+
+def form():
+    """How programs with tests are asked for and run."""
+    return samples, new_tokens, length, seconds
 
 
 def checksum(model):
@@ -99,16 +95,15 @@ def checksum(model):
     return crc
 
 
-def open_results(conditions, rank, world):
+def open_results(conditions, place):
     """The results in out_dir under these settings: as the first process reads them, on all."""
-    is_code = problems in CODE  # its batches have their own random states, whatever the processes
-    conditions |= {"set": problems, "file": file, "limit": examples}
+    is_code = problems in CODE  # its batches have their own random states
+    conditions |= {"file": file, "limit": examples}
     conditions |= {"content": zlib.crc32(Path(file).read_bytes()) if file else None}
-    conditions |= {"form": [samples, new_tokens, length, seconds] if is_code else None}
-    conditions |= {"processes": None if is_code else world}
-    results = Results(Path(out_dir), conditions, rank)
-    state = processes.gather({"rows": results.rows, "records": results.all})[0]
-    results.rows, results.all = state["rows"], state["records"]
+    conditions |= {"form": form() if is_code else None}
+    conditions |= {"processes": None if is_code else place.world}
+    results = Results(Path(out_dir), conditions, place.rank)
+    results.share(processes.gather)
     return results
 
 
@@ -138,43 +133,13 @@ def in_use(samplers, model):
     return [*dict.fromkeys(samplers)]
 
 
-def problems_of(config):
-    """Problems of the run's task: held out, from a named set, or from a file."""
-    task = load_task(config)
-    test = task.problems(problems, file) if problems or file else task.test
-    if not test.judged:
-        raise ValueError(
-            "this run's texts have no judge: expected --nelbo, for their likelihood, or, if they "
-            "have prompts, --problems=exact or --problems=FILE.py (tasks/own_text.py)"
-        )
-    return test
-
-
-def problem_set(saved):
-    """The problems that the settings ask for. Raises ValueError if they do not suit the run."""
-    if problems not in CODE:
-        return problems_of(saved.config)
-    from tasks import codeeval
-
-    if new_tokens >= length:
-        raise ValueError(f"new_tokens {new_tokens}: expected less than length {length}")
-    encoding, chosen = codeeval.encoding_of(saved), codeeval.read(problems, file)[:examples]
-    return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
-
-
 def judge_references():
     """Judge the reference solutions; print the failures and a summary."""
+    from tasks import problem_sets
+
     path = Path(out_dir) / "checkpoint.pt"
-    if problems in CODE:
-        from tasks import codeeval
-
-        test = codeeval.Programs(codeeval.read(problems, file), None, length, seconds)
-    elif file and not path.exists():  # word problems: their programs need no trained run
-        from tasks import gsm8k, text
-
-        test = text.Questions(gsm8k.read_problems(file), None, length)
-    else:
-        test = problems_of(checkpoint.load(path)["config"])
+    config = checkpoint.load(path)["config"] if path.exists() else None
+    test = problem_sets.with_references(config, problems, file, form())
     records = test.judge_references(examples)
     for failed in (row for row in records if row["kind"] != "correct"):
         print(tasks.printable(test.verdict(failed)))
@@ -182,15 +147,22 @@ def judge_references():
 
 
 # -- accuracy --------------------------------------------------------------------------------------
-def measure_samplers(saved, test, samplers, results, rank, world):
-    """Evaluate the samplers that results lacks; print one in words, several as a table."""
-    missing = [sampler for sampler in samplers if not results.row(sampler)]
-    for sampler in progress_bar(missing, unit="sampler", show=rank == 0 and len(missing) > 1):
-        cost = solve_missing(saved, test, sampler, results, rank, world)
-        results.finish(sampler, test.summary(results.records(sampler)) | cost)
-    if rank == 0:
-        rows = [results.row(sampler) for sampler in samplers]
-        print(summary_text(rows[0]) if len(rows) == 1 else results.markdown())
+def measure_samplers(saved, samplers, conditions, place):
+    """Evaluate the samplers that have no results yet; print one in words, several as a table."""
+    from tasks import problem_sets
+
+    with processes.main_process_first():
+        test = problem_sets.of_run(saved, problems, file, examples, form())
+    with Lock(out_dir, "eval.lock") if place.rank == 0 else contextlib.nullcontext():
+        results = open_results(conditions, place)
+        missing = [sampler for sampler in samplers if not results.row(sampler)]
+        show = place.rank == 0 and len(missing) > 1
+        for sampler in progress_bar(missing, unit="sampler", show=show):
+            cost = solve_missing(saved, test, sampler, results, place.rank, place.world)
+            results.finish(sampler, test.summary(results.records(sampler)) | cost)
+        if place.rank == 0:
+            rows = [results.row(sampler) for sampler in samplers]
+            print(summary_text(rows[0]) if len(rows) == 1 else results.markdown())
 
 
 def solve_missing(saved, test, sampler, results, rank, world):
@@ -295,25 +267,26 @@ def validation_loss(examples, model, block, most, size, rank, world):
 
 
 # -- likelihood ------------------------------------------------------------------------------------
-def measure_nelbo(saved, task, conditions, rank, world):
+def measure_nelbo(saved, conditions, place):
     import likelihood
 
+    task = load_task(saved.config)
     if saved.model.causal or 0 < saved.block < task.length:
         raise ValueError("--nelbo needs a bidirectional model without blocks")
     data = task.examples(problems) if problems else task.validation
     begin, n = time.perf_counter(), min(examples or len(data), len(data))
     nats, tokens = likelihood.nelbo(
-        saved.model, data, n, task.padding, masks, batch_size, seed, rank, world
+        saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world
     )
-    result = conditions | {"set": problems, "examples": n, "masks": masks} | origin()
+    result = conditions | {"examples": n, "masks": masks} | origin()
     for key, total, unit in units(nats, tokens, task, data):
         value, error = likelihood.ratio(total, unit)
         result |= {key: value, f"{key}_error": error}
-        if rank == 0:
+        if place.rank == 0:
             error = f"+- {error:.3g} " if error is not None else ""
             name = key if key.startswith("bits") else f"nats_{key}"
             print(f"{value:.5g} {error}{name.replace('_', ' ')}")
-    if rank == 0:
+    if place.rank == 0:
         result |= {"seconds": time.perf_counter() - begin}
         write_json(Path(out_dir) / "nelbo.json", result)
 
@@ -323,7 +296,7 @@ def units(nats, tokens, task, data):
 
     nats, tokens (N, 2) as from likelihood.nelbo, for the first N examples of the data.
     """
-    found = [
+    values = [
         ("per_example", nats[:, 0], torch.ones_like(tokens[:, 0])),
         ("per_token", nats[:, 0], tokens[:, 0]),
         ("per_token_without_padding", nats[:, 1], tokens[:, 1]),
@@ -331,8 +304,8 @@ def units(nats, tokens, task, data):
     if count := getattr(task, "characters", None):
         x0, _ = data[np.arange(len(nats))]
         written = torch.from_numpy(count(x0)).double()
-        found.append(("bits_per_character", nats[:, 0] / math.log(2), written))
-    return found
+        values.append(("bits_per_character", nats[:, 0] / math.log(2), written))
+    return values
 
 
 if __name__ == "__main__":

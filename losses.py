@@ -17,8 +17,6 @@ static shapes are worth more than the logits saved. With a large one it covers t
 only, a chunk at a time, and computes the gradient on the way (`ChunkedObjective`).
 """
 
-import math
-
 import torch
 import torch.nn as nn
 from torch.nn.functional import cross_entropy
@@ -67,25 +65,6 @@ def row_mean(nll, hidden, block=0):
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype, block)).sum()
 
 
-def check_papl(alpha):
-    """Raise ValueError unless alpha is a finite number, at least 0."""
-    if not 0 <= alpha < math.inf:
-        raise ValueError(f"papl {alpha}: expected a finite number, at least 0")
-
-
-def papl_weights(nll, hidden, alpha, block=0):
-    """PAPL's weight of each position in the loss, 1 + alpha w^i; (B, L).
-
-    w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j), detached (PAPL; paper, appendix "Empirical
-    comparison to PAPL"); each block counts as a row. Computed as a softmax of log f, it is finite
-    even if all f are tiny. It depends on hidden tokens, so it moves the minimiser (Proposition 2
-    does not hold), towards overconfidence.
-    """
-    lowest = torch.finfo(nll.dtype).min
-    score = nll.detach().neg().masked_fill(~hidden, lowest)
-    return 1 + alpha * score.unflatten(1, (-1, block or nll.shape[1])).softmax(2).flatten(1)
-
-
 def hidden_states(model, x, x0, block=0):
     """The model's states of x, (B, L, dim); with blocks, they also see x0 in earlier blocks."""
     return model(x, x0, block) if block else model(x)
@@ -96,27 +75,27 @@ class Objective(nn.Module):
 
     model   model.Transformer, or any other model wrapped in model.Logits
     policy  a function of policies.py, or its name
-    papl    the alpha of `papl_weights`; 0 = off
-    Raises ValueError for an unsuitable model, an unknown policy or an invalid alpha.
+    weigh   weights of positions in the loss, weigh(nll, hidden, block) -> (B, L), as PAPL has them
+            (studies/papl.py); None = all equal
+    Raises ValueError for an unsuitable model or an unknown policy.
     """
 
     needs = "logits"  # of the model
 
-    def __init__(self, model, policy=policies.top_k, papl=0.0):
+    def __init__(self, model, policy=policies.top_k, weigh=None):
         super().__init__()
-        check_papl(papl)
         if not hasattr(model, self.needs):
             raise ValueError(
                 f"{type(model).__name__} has no {self.needs}: {type(self).__name__} takes a model "
                 "like model.Transformer; wrap others for Objective: model.Logits(yours, mask_token)"
             )
-        self.model, self.policy, self.papl = model, policies.get(policy), papl
+        self.model, self.policy, self.weigh = model, policies.get(policy), weigh
 
     def forward(self, x, x0, hidden, block=0):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
         nll, score, confidence = score_all(self.model, x, x0, self.policy, block)
-        if self.papl:
-            nll = nll * papl_weights(nll, hidden, self.papl, block)
+        if self.weigh:
+            nll = nll * self.weigh(nll, hidden, block)
         return row_mean(nll, hidden, block), score, confidence
 
 
@@ -124,10 +103,7 @@ class ChunkedObjective(Objective):
     """The same for a large vocabulary: logits at hidden positions only, one chunk at a time."""
 
     needs = "lm_head"
-
-    def __init__(self, model, policy=policies.top_k, papl=0.0):
-        super().__init__(model, policy, papl)
-        self.finish = finish
+    finish = None  # compiled
 
     def compile(self):
         self.model.compile()
@@ -141,13 +117,12 @@ class ChunkedObjective(Objective):
         where = hidden.flatten().nonzero()[:, 0]  # (n,) indices into (B * L,)
         weight = self.model.lm_head.weight
         share = row_shares(hidden, torch.promote_types(weight.dtype, torch.float32), block)
-        if self.papl:  # needs its own pass over the logits: a weight depends on its whole row
-            nll = masked_nll(self.model, h, x0, hidden)
-            share = share * papl_weights(nll, hidden, self.papl, block)
+        if self.weigh:  # its own pass over the logits, as a weight depends on its whole row
+            share = share * self.weigh(masked_nll(self.model, h, x0, hidden), hidden, block)
         loss, *values = HeadLoss.apply(
             h.flatten(0, 1).index_select(0, where), weight, x0.flatten()[where],
             share.flatten()[where], where % x.shape[1],
-            self.policy, self.model.mask_token, self.finish,
+            self.policy, self.model.mask_token, self.finish or finish,
         )  # fmt: skip
         score, confidence = (
             value.new_zeros(hidden.numel()).index_copy_(0, where, value).view(x.shape)
@@ -156,16 +131,16 @@ class ChunkedObjective(Objective):
         return loss, score, confidence
 
 
-def finish(logits, x0, position, policy, softmax=None):
-    """`predictions` of logits (n, V); writes their softmax into `softmax`, or over the logits.
+def finish(logits, x0, position, policy):
+    """`predictions` of logits (n, V), which their softmax then overwrites.
 
     Compiled, it takes a few passes over the logits and no further tensor of their size.
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
     log_probs = torch.log_softmax(wide, -1, out=wide)
-    found = predictions(log_probs, x0, position, policy)
-    (logits if softmax is None else softmax).copy_(log_probs.exp_())
-    return found
+    results = predictions(log_probs, x0, position, policy)
+    logits.copy_(log_probs.exp_())
+    return results
 
 
 @torch.no_grad()

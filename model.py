@@ -18,7 +18,6 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 SHORT = 128  # up to this length, attention on a CPU is plain matrix products
@@ -82,8 +81,10 @@ class Transformer(nn.Module):
         places = torch.arange(x.shape[1], device=x.device)
         attention = block_causal(len(places), block, x.device)
         noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)
-        first_of_block = places[1:, None] % block == 0
-        before = torch.where(first_of_block, clean[:, :-1], noisy[:, :-1])
+        # Blocks of 2, shifted: tokens 1 and 3 are scored by the noisy states 0 and 2 of their own
+        # block; token 2 begins a block, so the clean state 1 scores it, as it will when sampling.
+        first_of_block = places[1:, None] % block == 0  # (L - 1, 1)
+        before = torch.where(first_of_block, clean[:, :-1], noisy[:, :-1])  # (B, L - 1, dim)
         return torch.cat((self.first(noisy), before), 1) if self.shifted else noisy
 
     def aligned(self, h, before):
@@ -131,16 +132,16 @@ class Logits(nn.Module):
         """(B, L) ids -> (B, L, V). Raises ValueError for another shape, or with blocks."""
         if block:
             raise ValueError(f"block {block}: expected 0, as a function of x alone has no blocks")
-        found = self.function(x)
-        found = getattr(found, "logits", found)
-        shape = getattr(found, "shape", (type(found).__name__,))
+        logits = self.function(x)
+        logits = getattr(logits, "logits", logits)
+        shape = getattr(logits, "shape", (type(logits).__name__,))
         if shape[:-1] != x.shape or self.mask_token not in range(shape[-1]):
             raise ValueError(
                 f"logits {tuple(shape)} for tokens {tuple(x.shape)} and mask token "
                 f"{self.mask_token}: expected (B, L, V), with the mask token in 0 to V - 1"
             )
-        self.vocab_size = found.shape[-1]
-        return found
+        self.vocab_size = logits.shape[-1]
+        return logits
 
     def logits(self, h):
         return never(h, self.mask_token)
@@ -203,8 +204,8 @@ class Attention(nn.Module):
             proj(h).view(B, L, -1, self.width).transpose(1, 2)  # (B, heads, L, width)
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        out = attention(rotate(q, cos, sin), rotate(k, cos, sin), v)
-        return self.o_proj(out.transpose(1, 2).reshape(B, L, -1))
+        out = attention(rotate(q, cos, sin), rotate(k, cos, sin), v)  # (B, heads, L, width)
+        return self.o_proj(out.transpose(1, 2).reshape(B, L, -1))  # (B, L, dim)
 
 
 class SwiGLU(nn.Module):
@@ -215,7 +216,7 @@ class SwiGLU(nn.Module):
         self.down_proj = nn.Linear(mlp, dim, bias=False)
 
     def forward(self, h):
-        return self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+        return self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))  # inside (B, L, mlp)
 
 
 def rotary_table(length, width, theta):
@@ -228,7 +229,7 @@ def rotary_table(length, width, theta):
 
 def rotate(t, cos, sin):
     """Rotary embedding (arXiv 2104.09864): component i turns with component i + width/2."""
-    first, second = t.chunk(2, -1)
+    first, second = t.chunk(2, -1)  # (B, heads, n, width / 2) each
     return (t * cos + torch.cat((-second, first), -1) * sin).to(t.dtype)
 
 
@@ -242,9 +243,7 @@ def causal(layer, q, k, v):
 
 
 def block_causal(L, block, device):
-    """Attention over [x ; x0]: flex attention on CUDA (not run yet), elsewhere a boolean mask."""
-    if device.type == "cuda":
-        return functools.partial(flex, block_mask(L, block, device))
+    """Attention over [x ; x0], with a boolean mask."""
     index = torch.arange(2 * L, device=device)
     return functools.partial(masked, sees(L, block, index[:, None], index))
 
@@ -262,25 +261,6 @@ def masked(visible, layer, q, k, v):
     return attend(q, k, v, visible=visible)
 
 
-@functools.lru_cache
-def block_mask(L, block, device):
-    def visible(batch, head, query, key):
-        return sees(L, block, query, key)
-
-    return create_block_mask(visible, None, None, 2 * L, 2 * L, device)
-
-
-def flex(mask, layer, q, k, v):
-    attention = flex_attention if torch.compiler.is_compiling() else compiled_flex_attention()
-    return attention(q, k, v, block_mask=mask, enable_gqa=True)
-
-
-@functools.lru_cache
-def compiled_flex_attention():
-    """Flex attention is fused only if compiled; loading the compiler takes seconds: on demand."""
-    return torch.compile(flex_attention, dynamic=False)
-
-
 def attend(q, k, v, causal=False, visible=None):
     """q (B, heads, n, width); k, v (B, kv_heads, m, width); visible (n, m) bool, None = all.
 
@@ -296,4 +276,4 @@ def attend(q, k, v, causal=False, visible=None):
         visible = score.new_ones(score.shape[-2:], dtype=torch.bool).tril()
     if visible is not None:
         score = score.masked_fill(~visible, -torch.inf)
-    return score.softmax(-1).to(v.dtype) @ v
+    return score.softmax(-1).to(v.dtype) @ v  # (B, heads, n, width)

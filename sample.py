@@ -311,21 +311,10 @@ def load_task(config):
     return task.load(config)
 
 
-def watch_example(task, model, sampler, block):
-    """Show how the first held-out problem fills in; random states stay as they were."""
-    from studies.watch import first_problem
-
-    where = next(model.parameters()).device
-    x, hidden, screen = first_problem(task, where)  # (L,) each
-    with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        tokens, at, _ = generate(model, x[None], hidden[None], sampler, block)
-    screen.play(model, tokens[0], at[0], block, delay)
-
-
 def main(sampler):
     with errors_as_messages():
         sampler.check()
-        _, _, where = processes.start(device)
+        where = processes.start(device).device
         casts = autocast(where, dtype)
         saved = open_run(Path(out_dir) / "checkpoint.pt", where)
         task = load_task(saved.config)

@@ -24,6 +24,7 @@ import torch
 
 import policies
 import tasks
+from block import BlockMasking, BlockUnmasking, NextToken
 from configurator import configure, errors_as_messages
 from engine import checkpoint, processes
 from engine.elastic import redistribute
@@ -38,12 +39,13 @@ from eval import evaluate
 from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
-from sample import Sampler, watch_example
+from sample import Sampler, generate
+from studies.papl import papl_weights
 
 # -- run -------------------------------------------------------------------------------------
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
-seed = 1  # 0..4294967295:
+seed = 1  # 0..4294967295
 init_from = "scratch"  # scratch, resume, continue; FILE.pt, hf:FOLDER, hf:NAME; continue:hf:NAME
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
 dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
@@ -58,12 +60,12 @@ tau: float | None = 0.9  # 0..1: a chain also reveals all with confidence above 
 buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in turn
 random_share = 0.0  # 0..1: share of rows with random masks instead of chains; 0 = as in the paper
 chains_from = 0  # 0..: first iteration with chains; random masks before it
-papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (losses.papl_weights); 0 = off
+papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (studies/papl.py); 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model (not used with a pretrained one, which has its own shape) --------------------------
 dim = 128  # 1..: width; a head has dim / heads, an even number
-layers = 4  # 1..:
-heads = 8  # 1..:
+layers = 4  # 1..
+heads = 8  # 1..
 kv_heads: int | None = None  # 1..: fewer than heads = grouped-query attention; None = as many
 mlp = 384  # 1..: inner width
 theta = 10000.0  # 1..: base of the rotary frequencies
@@ -74,25 +76,25 @@ lora_alpha = 16  # 1..: adapter output is scaled by alpha / rank
 batch_size = 128  # 1..: rows per update, over all processes
 micro_batch: int | None = None  # 1..: most rows per process and forward pass; None = no limit
 max_iters = 3000  # 0..: updates
-lr = 1e-3  # 0..:
+lr = 1e-3  # 0..
 min_lr = 1e-4  # 0..: at the end of the cosine
 warmup = 200  # 0..: updates
 muon = False  # Muon instead of AdamW for the weight matrices of the layers (engine/muon.py)
 weight_decay = 0.01  # 0..: not on norms and biases
-betas = (0.9, 0.99)  # 0..1:
+betas = (0.9, 0.99)  # 0..1
 grad_clip = 1.0  # 0..: clip the gradient's norm at this; 0 = off
 ema = 0.9999  # 0..1: decay of averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
-eval_interval = 300  # 1..:
+eval_interval = 300  # 1..
 eval_policies = ["top_k", "margin", "entropy"]
 eval_reveal = 2  # 1..: tokens revealed per step
 eval_tau: float | None = None  # 0..1: instead reveal all with confidence above this; None = off
-eval_batch_size = 512  # 1..:
+eval_batch_size = 512  # 1..
 watch = False  # after each evaluation, show how a held-out example fills in (studies/watch.py)
 # -- system ----------------------------------------------------------------------------------
-log_interval = 10  # 1..:
+log_interval = 10  # 1..
 track = ""  # also send the lines of metrics.jsonl to tensorboard, trackio or wandb
-checkpoint_interval = 500  # 1..:
+checkpoint_interval = 500  # 1..
 keep_every = 0  # 0..: also save averaged weights every so many updates, in out_dir/weights; 0 = off
 shard = False  # split weights and moments over the processes: for models larger than one device
 patience = 600  # 1..: seconds that processes wait for each other before they consider one lost
@@ -128,15 +130,18 @@ def main(config):
     with contextlib.ExitStack() as until_the_end:
         with errors_as_messages():
             check()
-            place = processes.start(device, patience, deterministic)
+            place = processes.start(device, patience, deterministic, shard)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
             first = place.rank == 0
             if first:
                 until_the_end.enter_context(Lock(folder))
             run = set_up(config, folder, place)
-            follow = [until_the_end.enter_context(tracker(folder))] if track and first else []
             log = Log(folder if first else None, config, run.start, max_iters, run.changes,
-                      int(run.queue.taken), follow)  # fmt: skip
+                      int(run.queue.taken))  # fmt: skip
+            if track and first:
+                from examples.track import Tracker
+
+                log.follow(until_the_end.enter_context(Tracker(track, folder)))
         result = train(run, log)
         log.close()
     del run  # DDP must go before the process group does, or it may wait for ever
@@ -149,9 +154,9 @@ def main(config):
 
 def set_up(config, folder, place):
     """Everything before the first iteration, as a Run. Raises ValueError for invalid settings."""
-    world, rank, where = place
-    saved, changes = checkpoint.find(folder, config, *place)
-    begin, origin = checkpoint.begin_of(saved, init_from)
+    world, rank, where = place[:3]
+    saved, changes, origin = checkpoint.find(folder, config, place)
+    begin = saved["iteration"] if saved else 0
     with processes.main_process_first():
         task = tasks.get(dataset).load(config)
         len(task.test)  # so that a broken judge is reported before training
@@ -176,7 +181,7 @@ def set_up(config, folder, place):
     saver = Saver(folder, about, shared, own, rank)
     torch.manual_seed(seed + rank + stride)
     saver.restore(saved, changes) if saved else saver.begin(values_at(0), keep_every)
-    casts = autocast(where, dtype, keep=not sharded(place))
+    casts = autocast(where, dtype, keep=not place.shards)
     return Run(task, model, averaged, optimizer, make_objective(model, place), masks, chains, queue,
                saver, begin, changes, passes, casts, place)  # fmt: skip
 
@@ -275,11 +280,13 @@ def report(run, log, done):
 
 def show(run, done, log):
     """How the averaged weights fill in the first held-out example; all processes gather them."""
+    from studies.watch import watch_example
+
     with run.casts, unsharded(run.averaged):
         if run.place.rank == 0:
             log.bar.clear()
             print(f"iteration {done}")
-            watch_example(run.task, run.averaged, samplers()[0], values_at(done)["block"])
+            watch_example(run.task, run.averaged, samplers()[0], block_at(done - 1), generate)
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -290,7 +297,10 @@ def check():
     check_schedule(k_schedule)
     for sampler in samplers():
         sampler.check()
-    chain_class()
+    if method not in ("puma", "mdm", "ar"):
+        from studies import ablations
+
+        ablations.get(method)
     for good, text in (
         (min_lr <= lr, f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate"),
         (chains_from < max(max_iters, 1), f"chains_from {chains_from}: expected before the end"),
@@ -356,7 +366,7 @@ def make_model(task, saved, origin, place):
     saved: a checkpoint to resume, whose weights are loaded later, or None; origin: what a new run
     starts from, as in init_from. Raises ValueError if it does not fit.
     """
-    where = torch.device("cpu") if sharded(place) else place.device  # holds the whole model
+    where = torch.device("cpu") if place.shards else place.device  # holds the whole model
     model_args = dict(
         vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
         layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
@@ -381,24 +391,20 @@ def make_average(model, place):
     gradients, although none are computed: autocast caches the casts of such weights only.
     """
     averaged = copy.deepcopy(model) if ema else copy.copy(model)
-    if sharded(place):
+    if place.shards:
         averaged = averaged if ema else model  # a shallow copy would share the hooks of sharding
         for part in dict.fromkeys((model, averaged)):
             split_up(part, part.model.layers, place.device)
     return averaged
 
 
-def sharded(place):
-    return shard and place.world > 1
-
-
 def make_objective(model, place):
     kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
-    objective = kind(model, policies.get(policy), papl)
-    if not sharded(place) and compiles(place.device, compile, max_iters):
+    objective = kind(model, policies.get(policy), papl_weights(papl))
+    if not place.shards and compiles(place.device, compile, max_iters):
         objective.compile()
-    split = place.world == 1 or sharded(place)
-    return objective if split else processes.distributed(objective)
+    alone = place.world == 1 or place.shards
+    return objective if alone else processes.distributed(objective)
 
 
 def make_optimizer(model):
@@ -423,44 +429,18 @@ def update_average(averaged, model, decay):
 def make_streams(queue, mask_token, generator, passes):
     """Random masks, and what follows them from chains_from on (puma.py, block.py)."""
     args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes)
-    masks = RandomMasking(*args)
-    if block_schedule or method == "ar":
-        import block
-
-        masks = block.BlockMasking(*args, block_schedule) if block_schedule else masks
+    masks = BlockMasking(*args, block_schedule) if block_schedule else RandomMasking(*args)
+    if method == "ar":
+        return masks, NextToken(*args)
     if method == "mdm":
         return masks, masks
-    if method == "ar":
-        return masks, block.NextToken(*args)
     if block_schedule:
-        return masks, block.BlockUnmasking(*args, block_schedule, *chains)
-    if random_share:
-        from studies.ablations import mixture
+        return masks, BlockUnmasking(*args, block_schedule, *chains)
+    if method == "puma" and not random_share:
+        return masks, ProgressiveUnmasking(*args, *chains)
+    from studies import ablations
 
-        return masks, mixture(chain_class(), *args, *chains, random_share)
-    return masks, chain_class()(*args, *chains)
-
-
-def chain_class():
-    """The class of PUMA's chains, or of a variant. Raises ValueError for an unknown method."""
-    if method in ("puma", "mdm", "ar"):
-        return ProgressiveUnmasking
-    from studies.ablations import STREAMS
-
-    if method not in STREAMS or block_schedule or random_share:
-        others = ", ".join(STREAMS)
-        raise ValueError(
-            f"method {method!r}: expected puma, mdm or ar, or, with neither blocks nor random "
-            f"rows, one of {others}"
-        )
-    return STREAMS[method]
-
-
-def tracker(folder):
-    """Forwards lines; imported only on request."""
-    from examples.track import Tracker
-
-    return Tracker(track, folder)
+    return masks, ablations.make(method, random_share, *args, *chains)
 
 
 if __name__ == "__main__":

@@ -94,65 +94,44 @@ def archive(folder):
     return kept
 
 
-def differences(saved, config, world, device):
+def find(folder, config, place):
+    """What a run begins from, as `init_from` asks: (saved, changes, origin).
+
+    saved: its checkpoint, None for a new run; changes: {setting: (was, now)} if it continues with
+    any; origin: what its weights once started from. Raises ValueError for changes that a resumed
+    run cannot have, FileNotFoundError without a checkpoint to resume.
+    """
+    word, _, start = config["init_from"].partition(":")
+    path, anywhere = folder / "checkpoint.pt", word == "continue"
+    if not anywhere and config["init_from"] != "resume":
+        return None, {}, config["init_from"]
+    if anywhere and not path.exists():
+        if place.rank == 0:
+            print(f"no {path} yet: starting a new run from {start or 'scratch'}")
+        return None, {}, start or "scratch"
+    saved = load_whole(path)
+    origin = saved["config"].get("init_from", "scratch")
+    changes = differences(saved, config | {"init_from": origin}, place)
+    if saved["iteration"] > config["max_iters"]:
+        raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
+    fixed = [*MUST_KEEP, *["method"] * ("ar" in changes.get("method", ()))]
+    if refused := {key: changes[key] for key in changes if not anywhere or key in fixed}:
+        remedy = "" if anywhere else "; --init_from=continue allows changes"
+        raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}{remedy}")
+    if changes and place.rank == 0:
+        print(f"continuing at iteration {saved['iteration']} with changes: {text_of(changes)}")
+    return saved, changes, origin
+
+
+def differences(saved, config, place):
     """{setting: (saved, now)} of training settings that differ; also processes and device."""
     known = dict.fromkeys([*config, *saved["config"]])  # also settings that no longer exist
     names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
-    now = {key: config.get(key) for key in names} | {"processes": world, "device": device.type}
+    now = {key: config.get(key) for key in names}
+    now |= {"processes": place.world, "device": place.device.type}
     was = dict(saved["config"]) | {"processes": len(saved["ranks"]), "device": saved["device"]}
     return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
 
 
-def check_resumable(saved, config, changes, anywhere):
-    """Raise ValueError if a run cannot be resumed with these changes.
-
-    anywhere: most settings may change, and the run continues nearly as the saved one would have.
-    """
-    if saved["iteration"] > config["max_iters"]:
-        raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
-    refused = [key for key in changes if not anywhere or key in MUST_KEEP]
-    if "ar" in changes.get("method", ()):
-        refused.append("method")
-    if refused:
-        remedy = "" if anywhere else "; --init_from=continue allows changes"
-        raise ValueError(
-            f"a saved run must keep its configuration: {change_text(changes, refused)}{remedy}"
-        )
-
-
-def begin_of(saved, init_from):
-    """The first iteration of a run, and what its weights started from, as in init_from."""
-    if saved:
-        return saved["iteration"], saved["config"]["init_from"]
-    return 0, parse_init_from(init_from)[1]
-
-
-def parse_init_from(text):
-    """The parts of init_from: resume, continue or "", and what a new run starts from."""
-    word, colon, start = text.partition(":")
-    if word == "continue" or text == "resume":
-        return word, start if colon else "scratch"
-    return "", text
-
-
-def find(folder, config, world, rank, device):
-    """The checkpoint that a run continues from, or None, and the changes, {setting: (was, now)}."""
-    path, (word, start) = folder / "checkpoint.pt", parse_init_from(config["init_from"])
-    if word == "continue" and not path.exists():
-        if rank == 0:
-            print(f"no {path} yet: starting a new run from {start}")
-        return None, {}
-    if not word:
-        return None, {}
-    saved = load_whole(path)
-    now = config | {"init_from": saved["config"].get("init_from", "scratch")}
-    changes = differences(saved, now, world, device)
-    check_resumable(saved, now, changes, anywhere=word == "continue")
-    if changes and rank == 0:
-        words = change_text(changes, changes)
-        print(f"continuing at iteration {saved['iteration']} with changes: {words}")
-    return saved, changes
-
-
-def change_text(changes, names):
-    return ", ".join(f"{name} {changes[name][0]} -> {changes[name][1]}" for name in names)
+def text_of(changes):
+    return ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())

@@ -1,7 +1,7 @@
 """A large output head and its loss at n positions: values and gradients in one pass, by chunks.
 
-Never are all logits (n, V) in memory. torch.nn.functional.linear_cross_entropy does the same for the
-loss alone: score and confidence would take a second pass over the head.
+Never are all logits (n, V) in memory. torch.nn.functional.linear_cross_entropy does the same for
+the loss alone: score and confidence would take a second pass over the head.
 """
 
 import torch
@@ -12,11 +12,11 @@ PIECE = 4096  # rows of a product that a CPU's cache holds while they are added
 
 
 class HeadLoss(torch.autograd.Function):
-    """h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score (n,), confidence (n,).
+    """h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score, confidence (n,).
 
     While a chunk's logits exist, their gradient is turned into that of h and, summed in float32, of
     weight; backward only scales these. never: the token that has probability zero; finish(logits,
-    x0, position, policy, softmax) -> cross-entropy, score, confidence, as losses.finish.
+    x0, position, policy) -> cross-entropy, score, confidence, as losses.finish.
     """
 
     @staticmethod
@@ -24,29 +24,21 @@ class HeadLoss(torch.autograd.Function):
         kind = h.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
         inputs, head, share = h.to(dtype), aligned(weight, dtype), share[:, None]
-        grad_h, grad_weight = torch.empty_like(h), None
-        if ctx.needs_input_grad[1]:
-            grad_weight = weight.new_empty(head.shape)
+        grad_h = torch.empty_like(h)
+        grad_weight = weight.new_empty(head.shape) if ctx.needs_input_grad[1] else None
         parts, results = chunks(len(h), len(weight), h.device), []
-        # Reused by each chunk. On a CPU the softmax overwrites the logits; on CUDA these come out
-        # of the product in float32 and the next product wants bfloat16, so it has its own buffer.
-        # Columns past the vocabulary are zero and stay so.
-        room = h.new_empty(parts[0].stop, len(head), dtype=of_products(dtype, kind))
-        apart = torch.zeros_like(room, dtype=dtype) if room.dtype != dtype else None
+        # Reused by each chunk; columns past the vocabulary are zero and stay so.
+        room = h.new_empty(parts[0].stop, len(head), dtype=dtype)
         for part in parts:
-            n = part.stop - part.start
-            logits = product(inputs[part], head.T, room[:n])
+            n, target = part.stop - part.start, x0[part]
+            logits = torch.mm(inputs[part], head.T, out=room[:n])  # (n, V)
             logits[:, never] = -torch.inf
-            error = logits if apart is None else apart[:n]
-            softmax = None if apart is None else error[:, : len(weight)]
-            target = x0[part]
-            results.append(
-                finish(logits[:, : len(weight)], target, position[part], policy, softmax)
-            )
-            # Softmax minus one-hot, the gradient of cross-entropy in the logits: `error` holds the
-            # softmax, and at the target p - 1 = expm1(-nll), exact even for p near 1.
+            results.append(finish(logits[:, : len(weight)], target, position[part], policy))
+            # Softmax minus one-hot is the gradient of cross-entropy in the logits. `finish` has
+            # overwritten these with the softmax; p - 1 = expm1(-nll) is exact even for p near 1.
+            error = logits
             error[torch.arange(n, device=h.device), target] = torch.expm1(-results[-1][0]).to(dtype)
-            grad_h[part] = share[part] * product(error, head)
+            grad_h[part] = share[part] * (error @ head)
             if grad_weight is not None:
                 scaled = (share[part] * h[part]).to(dtype)
                 add_product(grad_weight, error.T, scaled, first=part.start == 0)
@@ -81,25 +73,10 @@ def aligned(weight, dtype):
     return filled
 
 
-def of_products(dtype, kind):
-    """The dtype of `product` for factors of `dtype`: on CUDA the sums stay in float32."""
-    return torch.promote_types(dtype, torch.float32) if kind == "cuda" else dtype
-
-
-def product(a, b, out=None):
-    """a @ b, into `out` if given."""
-    if (dtype := of_products(a.dtype, a.device.type)) == a.dtype:
-        return torch.mm(a, b, out=out)
-    return torch.mm(a, b, out_dtype=dtype, out=out)
-
-
 def add_product(total, a, b, first):
     """total += a @ b, or total = a @ b if first; without a temporary of its size."""
-    beta = 0 if first else 1
     if a.dtype == total.dtype:
-        torch.addmm(total, a, b, beta=beta, out=total)
-    elif total.is_cuda:
-        torch.addmm(total, a, b, beta=beta, out_dtype=total.dtype, out=total)
-    else:
-        for rows, piece in zip(total.split(PIECE), a.split(PIECE), strict=True):
-            rows.copy_(piece @ b) if first else rows.add_((piece @ b).to(total.dtype))
+        torch.addmm(total, a, b, beta=0 if first else 1, out=total)
+        return
+    for rows, piece in zip(total.split(PIECE), a.split(PIECE), strict=True):
+        rows.copy_(piece @ b) if first else rows.add_((piece @ b).to(total.dtype))

@@ -33,13 +33,13 @@ class Log:
     """Reports on the first process; on the others `folder` is None, and nothing is written.
 
     A run resumed at iteration `start` first drops later lines. changes: the settings changed at the
-    resume, {name: (before, now)}. taken: examples that this process has used up. follow: functions that are told each line, too. lacks_evaluation:
-    whether the file has none at `start`. If the file cannot be written, lines wait for the next
-    attempt. Raises ValueError for a damaged file.
+    resume, {name: (before, now)}. taken: examples that this process has used up. lacks_evaluation:
+    whether the file has none at `start`. If it cannot be written, lines wait for the next attempt.
+    Raises ValueError for a damaged file.
     """
 
-    def __init__(self, folder, config, start, total, changes, taken=0, follow=()):
-        self.path, self.follow = folder and Path(folder, "metrics.jsonl"), follow
+    def __init__(self, folder, config, start, total, changes, taken=0):
+        self.path, self.tell = folder and Path(folder, "metrics.jsonl"), None
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.said = set()  # beginnings of warnings
         self.written, self.waiting, self.lacks_evaluation = 0, [], False  # bytes; lines
@@ -55,7 +55,8 @@ class Log:
             }
             self.waiting = [json.dumps(row) + "\n" for row in kept]
             more = {"changes": changes} if changes else {}
-            self.write({"type": "config", "config": config} | more | origin())
+            self.first = {"type": "config", "config": config} | more | origin()
+            self.write(self.first)
         self.since = time.perf_counter()
 
     def add(self, loss, norm, hidden):
@@ -67,7 +68,7 @@ class Log:
         self.bar.update()
 
     def fault(self, iteration):
-        """A message naming the first loss or norm since the last report that is not finite, or ""."""
+        """Names the first loss or norm since the last report that is not finite; or ""."""
         import torch  # not at the top: plotting does without it
 
         pairs = torch.stack([torch.stack(update[:2]) for update in self.updates]).tolist()
@@ -130,8 +131,13 @@ class Log:
         except OSError as error:
             if first_failure:
                 say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")
-        for tell in self.follow:
-            tell(line)
+        if self.tell:
+            self.tell(line)
+
+    def follow(self, tell):
+        """From now on, also tell(line); the first is the configuration."""
+        self.tell = tell
+        tell(self.first)
 
     def warn(self, text):
         """Say something, but only once a run."""
@@ -172,13 +178,10 @@ def read_metrics(path):
 
 def origin():
     """Where a result comes from: versions of the software, and the commit."""
-    return {"versions": versions(), "commit": commit()}
-
-
-def versions():
-    packages = {name: metadata.version(name) for name in ("torch", "numpy")}
-    machine = {"platform": f"{platform.system()} {platform.machine()}"}
-    return {"python": platform.python_version()} | packages | machine
+    versions = {"python": platform.python_version()}
+    versions |= {name: metadata.version(name) for name in ("torch", "numpy")}
+    versions |= {"platform": f"{platform.system()} {platform.machine()}"}
+    return {"versions": versions, "commit": commit()}
 
 
 def commit():

@@ -5,7 +5,6 @@ Under torchrun DDP averages the gradients; shard.py splits models that are too l
 
 import contextlib
 import datetime
-import inspect
 import os
 import signal
 import threading
@@ -25,9 +24,10 @@ class Place(NamedTuple):
     world: int  # processes
     rank: int  # of this one
     device: torch.device
+    shards: bool  # whether models are split over the processes (shard.py)
 
 
-def start(device="", patience=600, deterministic=False):
+def start(device="", patience=600, deterministic=False, shard=False):
     """The Place of this process; joins the process group under torchrun.
 
     patience: seconds that processes wait for each other before they consider one lost.
@@ -39,7 +39,7 @@ def start(device="", patience=600, deterministic=False):
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
         PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
-    return Place(world, rank, device)
+    return Place(world, rank, device, shard and world > 1)
 
 
 def processes():
@@ -70,10 +70,8 @@ def main_process_first():
 
 def distributed(module):
     """The module under DDP, which averages gradients; its buffers (rotary tables) never change."""
-    name = "forward_sync_buffers"  # torch 2.13's name for what 2.11 calls broadcast_buffers
-    if name not in inspect.signature(DistributedDataParallel).parameters:
-        name = "broadcast_buffers"
-    return DistributedDataParallel(module, gradient_as_bucket_view=True, **{name: False})
+    args = None, None, 0, False  # the fourth: no broadcast of buffers; its name changes with torch
+    return DistributedDataParallel(module, *args, gradient_as_bucket_view=True)
 
 
 def synchronised(module, last):
@@ -96,18 +94,13 @@ def all_reduce_sum(values):
     return summed.tolist()
 
 
-def gather(state, first_alone=False):
-    """[the state of each process], on every process or only the first; tensors go to the CPU."""
+def gather(state):
+    """[the state of each process], on every process; tensors go to the CPU."""
     state = on_cpu(state)
     if not dist.is_initialized():
         return [state]
     states = [None] * dist.get_world_size()
-    if not first_alone:
-        dist.all_gather_object(states, state)
-    elif dist.get_rank() == 0:
-        dist.gather_object(state, states)
-    else:
-        dist.gather_object(state)
+    dist.all_gather_object(states, state)
     return states
 
 

@@ -94,7 +94,7 @@ class ExampleQueue:
 
 
 def examples_at(place, ahead, base, size, seed):
-    """Places in the sequence (n,) -> indices into the data: `ahead`, then all epochs from `base`."""
+    """Places in the sequence (n,) -> indices into the data: `ahead`, then epochs from `base` on."""
     epoch, index = np.divmod(place - len(ahead) + base, size)
     for e in np.unique(epoch[place >= len(ahead)]):
         index[epoch == e] = shuffled(index[epoch == e], size, (seed, int(e)))

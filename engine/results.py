@@ -1,4 +1,4 @@
-"""Results of eval.py: rows of samplers in eval.json (and eval.md), records of problems in eval.jsonl.
+"""Results of eval.py: a row per sampler in eval.json (and eval.md), a record per problem in .jsonl.
 
 Not here: which problems, and whether an answer is right (tasks/).
 """
@@ -24,6 +24,11 @@ class Results:
         self.all = read_lines(folder / "eval.jsonl")
         if rank == 0 and self.all:
             write_lines(folder / "eval.jsonl", self.all)  # drops a line that a kill cut off
+
+    def share(self, gather):
+        """Take over what the first process has read; gather: its state -> those of all."""
+        state = gather({"rows": self.rows, "records": self.all})[0]
+        self.rows, self.all = state["rows"], state["records"]
 
     def key(self, sampler):
         """The checksum of all settings that a result depends on."""

@@ -1,4 +1,4 @@
-"""Saving and restoring a run: which state goes into a checkpoint, and what if it cannot be written.
+"""Saving and restoring a run: what goes into a checkpoint, and what if it cannot be written.
 
 A part is any object with state_dict and load_state_dict, or a torch.Generator. Shared parts are the
 same on every process (weights, averages, optimizer) and saved once; own parts (chains, the place in
@@ -17,6 +17,8 @@ from engine.files import say
 from engine.machine import random_states, set_random_states
 from engine.processes import any_process, gather
 
+PATIENCE = 30  # seconds in which room may be made for the last checkpoint
+
 
 class Saver:
     """folder: the run's; about: what every checkpoint repeats, {config, model_args, data, device}.
@@ -24,8 +26,6 @@ class Saver:
     Every process calls its methods, the first one writes. `saved` is the iteration of the latest
     checkpoint, `unsaved` whether a later one could not be written.
     """
-
-    RETRIES = 30  # of the last checkpoint, a second apart
 
     def __init__(self, folder, about, shared, own, rank):
         self.folder, self.path, self.about = folder, folder / "checkpoint.pt", about
@@ -45,23 +45,22 @@ class Saver:
     def save(self, values, last=False):
         """Write checkpoint.pt; values: {iteration, ...}. If that fails, the run continues.
 
-        Raises SystemExit if it was the last one, and there was no room for it in time.
+        Raises SystemExit if it was the last one, and no room is made for it in half a minute.
         """
-        state = self.collect(values)
-        for attempt in range(self.RETRIES if last else 1):
-            time.sleep(min(attempt, 1))
-            if self.rank == 0:
-                self.write(state)
-            if not self.unsaved:
-                return
-        if last:
+        state, begin = self.collect(values), time.monotonic()
+        if self.rank == 0:
+            self.write(state)
+        while last and self.unsaved and time.monotonic() < begin + PATIENCE:
+            time.sleep(1)
+            self.write(state)
+        if last and self.unsaved:
             lost = f"the weights of iteration {values['iteration']} are lost"
             raise SystemExit(f"{lost}; {self.resume_hint()}")
 
     def collect(self, values):
         """Everything that checkpoint.pt holds, on the first process; all of them must call this."""
         own = {name: state_of(part) for name, part in self.own.items()}
-        ranks = gather(own | {"random": random_states()}, first_alone=True)
+        ranks = gather(own | {"random": random_states()})
         state = {name: self.whole(state_of(part)) for name, part in self.shared.items()}
         return state | self.about | values | {"ranks": ranks}
 

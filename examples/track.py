@@ -22,6 +22,7 @@ class Tracker:
     """tracker(line) takes a line of metrics.jsonl, a dictionary, and returns at once."""
 
     def __init__(self, name, folder):
+        check(name)
         self.lines = queue.SimpleQueue()
         arguments = name, folder.resolve(), self.lines
         self.thread = threading.Thread(target=pass_on, args=arguments, daemon=True)
@@ -30,7 +31,10 @@ class Tracker:
     def __call__(self, line):
         self.lines.put(line)
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.lines.put(None)
         self.thread.join(PATIENCE)
 

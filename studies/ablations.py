@@ -47,22 +47,6 @@ class Mixture:
         self.chains.advance(score[:rows], confidence[:rows])
 
 
-def mixture(kind, queue, mask_token, generator, k_schedule, tau, buffer, share):
-    """A Mixture in which a share of the queue's rows has random masks, kind: of the chains.
-
-    Raises ValueError if that comes to no row, or to all.
-    """
-    random_rows = round(share * queue.rows)
-    if not 0 < random_rows < queue.rows:
-        raise ValueError(
-            f"random_share {share} of {queue.rows} rows is {random_rows}: expected at least one, "
-            "but not all"
-        )
-    rows = queue.rows - random_rows
-    chains = kind(queue, mask_token, generator, k_schedule, tau, buffer, rows)
-    return Mixture(chains, RandomMasking(queue, mask_token, generator, random_rows))
-
-
 class RandomStart(ProgressiveUnmasking):
     """A new chain starts with a random reveal of stage 0's share, as in the authors' code."""
 
@@ -184,3 +168,25 @@ STREAMS = {
     "puma_explore": Explore,
     "puma_reverse": Reverse,
 }
+
+
+def get(method):
+    """The class of a variant. Raises ValueError for an unknown name."""
+    if method not in STREAMS:
+        raise ValueError(f"method {method!r}: expected puma, mdm, ar or {', '.join(STREAMS)}")
+    return STREAMS[method]
+
+
+def make(method, share, queue, mask_token, generator, *chains):
+    """Chains of a method; a share of the queue's rows, if above 0, has random masks instead.
+
+    Raises ValueError if that comes to no row, or to all.
+    """
+    kind = ProgressiveUnmasking if method == "puma" else get(method)
+    args = queue, mask_token, generator
+    if not share:
+        return kind(*args, *chains)
+    masked = round(share * queue.rows)
+    if not 0 < masked < queue.rows:
+        raise ValueError(f"random_share {share} of {queue.rows} rows: expected some, but not all")
+    return Mixture(kind(*args, *chains, queue.rows - masked), RandomMasking(*args, masked))

@@ -136,3 +136,12 @@ def first_problem(task, where):
     """The first held-out problem on a device: x, hidden (L,) and its Screen."""
     x, hidden = (part[0] for part in tasks.problems_on(where, task.test, [0]))
     return x, hidden, Screen(task, task.test, x, hidden)
+
+
+def watch_example(task, model, sampler, block, generate, delay=0.1):
+    """Fill in the first held-out problem by sample.generate; random states stay as they were."""
+    where = next(model.parameters()).device
+    x, hidden, screen = first_problem(task, where)  # (L,) each
+    with torch.random.fork_rng([where] if where.type == "cuda" else []):
+        tokens, at, _ = generate(model, x[None], hidden[None], sampler, block)
+    screen.play(model, tokens[0], at[0], block, delay)

@@ -17,7 +17,6 @@ from engine import processes
 ROOT = Path(__file__).parent.parent
 PARENT = """
 import os, time
-import backend
 from data.processes import in_order
 
 def work(item):
