@@ -17,6 +17,7 @@ import contextlib
 import copy
 import math
 import time
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,6 @@ from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from sample import Sampler, generate
-from studies.papl import papl_weights
 
 # -- run -------------------------------------------------------------------------------------
 name = "default"
@@ -118,10 +118,9 @@ class Run(NamedTuple):
     masks: RandomMasking  # contexts before chains_from
     chains: object  # contexts from then on (puma.py)
     queue: ExampleQueue
-    saver: Saver
-    start: int  # the first iteration to run
-    changes: dict  # {setting: (saved, now)} if it continues with changes
     passes: int  # forward and backward passes per update
+    saver: Saver
+    log: Log
     casts: object  # autocast
     place: processes.Place
 
@@ -132,48 +131,44 @@ def main(config):
             check()
             place = processes.start(device, patience, deterministic, shard)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
-            first = place.rank == 0
-            if first:
+            if place.rank == 0:
                 until_the_end.enter_context(Lock(folder))
             run = set_up(config, folder, place)
-            log = Log(folder if first else None, config, run.start, max_iters, run.changes,
-                      int(run.queue.taken))  # fmt: skip
-            if track and first:
+            if track and place.rank == 0:
                 from examples.track import Tracker
 
-                log.follow(until_the_end.enter_context(Tracker(track, folder)))
-        result = train(run, log)
-        log.close()
-    del run  # DDP must go before the process group does, or it may wait for ever
-    processes.leave()
-    if first:
+                run.log.follow(until_the_end.enter_context(Tracker(track, folder)))
+        result = train(run)
+        run.log.close()
+    if place.rank == 0:
         print(f"{result['val_loss']:.4f} validation loss")
         for sampler, share in zip(samplers(), result["accuracy"].values(), strict=False):
             print(f"{share:7.2%} of {result['examples']} held-out problems solved ({sampler})")
+    del run  # DDP must go before the process group does, or it may wait for ever
+    processes.leave()
 
 
 def set_up(config, folder, place):
     """Everything before the first iteration, as a Run. Raises ValueError for invalid settings."""
-    world, rank, where = place[:3]
+    world, rank, where, _ = place
     saved, changes, origin = checkpoint.find(folder, config, place)
-    begin = saved["iteration"] if saved else 0
+    start = saved["iteration"] if saved else 0
+    stride = SEED_STRIDE * start if changes else 0
     with processes.main_process_first():
         task = tasks.get(dataset).load(config)
         len(task.test)  # so that a broken judge is reported before training
         torch.manual_seed(seed)
         model, weights, model_args = make_model(task, saved, origin, place)
-    averaged = make_average(model, place)
-    optimizer = make_optimizer(model)
+    averaged, optimizer = make_average(model, place), make_optimizer(model)
     rows, passes = rows_and_passes(batch_size, world)
-    queue, old_rows = ExampleQueue(task.train, rows, where, seed, rank, world), {}
+    queue, chains_before = ExampleQueue(task.train, rows, where, seed, rank, world), None
     if changes:
-        state, old_rows = redistribute(saved["ranks"], world, len(task.train), seed)[rank]
+        state, chains_before = redistribute(saved["ranks"], world, len(task.train), seed)[rank]
         queue.load_state_dict(state)
-    stride = SEED_STRIDE * begin if changes else 0
     generator = torch.Generator(where).manual_seed(seed * world + rank + stride)
     masks, chains = make_streams(queue, model.mask_token, generator, passes)
-    if old_rows:
-        chains.adopt(old_rows)
+    if chains_before:
+        chains.adopt(chains_before)
     about = {"config": config | {"init_from": origin}, "model_args": model_args}
     about |= {"data": fingerprint(task.train), "device": where.type}
     shared = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
@@ -181,28 +176,29 @@ def set_up(config, folder, place):
     saver = Saver(folder, about, shared, own, rank)
     torch.manual_seed(seed + rank + stride)
     saver.restore(saved, changes) if saved else saver.begin(values_at(0), keep_every)
+    log = Log(folder if rank == 0 else None, config, start, max_iters, changes, int(queue.taken))
     casts = autocast(where, dtype, keep=not place.shards)
     return Run(task, model, averaged, optimizer, make_objective(model, place), masks, chains, queue,
-               saver, begin, changes, passes, casts, place)  # fmt: skip
+               passes, saver, log, casts, place)  # fmt: skip
 
 
 # -- the loop --------------------------------------------------------------------------------------
-def train(run, log):
-    """From run.start to max_iters; returns the last evaluation."""
-    result = None
-    if processes.any_process(log.lacks_evaluation and evaluates_at(run.start)):
-        result = report(run, log, run.start)  # the run was killed during this evaluation
+def train(run):
+    """From the run's first iteration to max_iters; returns the last evaluation."""
+    start, result = run.log.start, None
+    if processes.any_process(run.log.lacks_evaluation and evaluates_at(start)):
+        result = report(run, start)  # the run was killed during this evaluation
     elif watch:
-        show(run, run.start, log)
+        show(run, start)
     with processes.StopSign() as stop:
-        for iteration in range(run.start, max_iters):
-            log.add(*update(run, iteration))
+        for iteration in range(start, max_iters):
+            run.log.add(*update(run, iteration))
             done, stopping = iteration + 1, stop()
-            keep_record(run, log, done, stopping)
+            keep_record(run, done, stopping)
             if stopping:
                 raise SystemExit(f"stopped at iteration {done}; --init_from=resume continues there")
             if evaluates_at(done):
-                result = report(run, log, done)
+                result = report(run, done)
     return result or evaluation(run, max_iters)
 
 
@@ -230,61 +226,68 @@ def update(run, iteration):
     return torch.stack(losses).mean(), whole(norm), torch.cat(hidden)
 
 
-def keep_record(run, log, done, stopping):
+@torch.no_grad()
+def update_average(averaged, model, decay):
+    """Move the averaged weights towards the model's."""
+    for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+        average.lerp_(weight, 1 - decay)
+
+
+def keep_record(run, done, stopping):
     """Write the lines and files that are due; before an evaluation, where a run may be killed."""
     last = stopping or done == max_iters
-    saves = last or evaluates_at(done) or done % checkpoint_interval == 0 or run.saver.unsaved
+    saves = last or evaluates_at(done) or done % checkpoint_interval == 0
     logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
     if logs or keeps or saves:
-        run.saver.stop_if_not_finite(log.fault(done), done, run.model, run.averaged)
+        run.saver.stop_if_not_finite(run.log.fault(done), done, run.model, run.averaged)
     if logs:
         values = {"epoch": run.queue.passes(), "lr": lr_at(done - 1)}
-        line = log.report_training(done, values, run.place.world, run.queue.taken)
-        warn_of_collapse(line, log)
+        line = run.log.report_training(done, values, run.place.world, run.queue.taken)
+        warn_of_collapse(line)
     if keeps:
         run.saver.save_weights(values_at(done))
     if saves:
         run.saver.save(values_at(done), last)
 
 
-def warn_of_collapse(line, log):
-    """If chains end as soon as they start; line: of metrics.jsonl."""
+def warn_of_collapse(line):
+    """If chains end as soon as they start; line: of metrics.jsonl. Shown once, as warnings are."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
     if at_once and tau is not None and method not in ("mdm", "ar"):
-        log.warn(
-            f"chains end after {line['visits']:.2f} visits: confidence is above tau {tau} nearly "
-            "everywhere. The model sees only fully masked rows and may forget everything else "
-            "(results/when.md): see --random_share, --tau=None"
-        )
+        warnings.warn(
+            f"chains end at their first visit: confidence is above tau {tau} nearly everywhere. The "
+            "model sees only fully masked rows and may forget everything else (results/when.md): "
+            "see --random_share, --tau=None", stacklevel=1,
+        )  # fmt: skip
 
 
 def evaluation(run, done):
     """eval.evaluate of the averaged weights after `done` updates."""
     with run.casts, unsharded(run.averaged):
         return evaluate(
-            run.task, run.averaged, values_at(done)["block"], samplers(), test_examples,
+            run.task, run.averaged, block_at(done - 1), samplers(), test_examples,
             eval_batch_size, run.place.rank, run.place.world,
         )  # fmt: skip
 
 
-def report(run, log, done):
+def report(run, done):
     begin = time.perf_counter()
     result = evaluation(run, done)
     if not math.isfinite(result["val_loss"]):
         raise SystemExit(f"the validation loss is {result['val_loss']} at iteration {done}")
-    log.report_evaluation(done, result, time.perf_counter() - begin)
+    run.log.report_evaluation(done, result, time.perf_counter() - begin)
     if watch:
-        show(run, done, log)
+        show(run, done)
     return result
 
 
-def show(run, done, log):
+def show(run, done):
     """How the averaged weights fill in the first held-out example; all processes gather them."""
     from studies.watch import watch_example
 
     with run.casts, unsharded(run.averaged):
         if run.place.rank == 0:
-            log.bar.clear()
+            run.log.bar.clear()
             print(f"iteration {done}")
             watch_example(run.task, run.averaged, samplers()[0], block_at(done - 1), generate)
 
@@ -301,22 +304,18 @@ def check():
         from studies import ablations
 
         ablations.get(method)
-    for good, text in (
-        (min_lr <= lr, f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate"),
-        (chains_from < max(max_iters, 1), f"chains_from {chains_from}: expected before the end"),
-        (method != "ar" or not block_schedule, "block_schedule: ar is the case of blocks of 1"),
-        (not (shard and (muon or lora_rank)), "shard: expected --muon=False and --lora_rank=0"),
-    ):
-        if not good:
-            raise ValueError(text)
+    if min_lr > lr:
+        raise ValueError(f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate")
+    if chains_from >= max(max_iters, 1):
+        raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
+    if shard and (muon or lora_rank):  # Muon needs whole matrices; frozen weights fit a device
+        raise ValueError("shard: expected --muon=False and --lora_rank=0")
 
 
 def samplers():
     """The samplers that evaluate a run while it trains; a causal model has one order."""
     if method == "ar":
         return [Sampler("left_to_right", 1)]
-    if not eval_policies:
-        raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     return [Sampler(name, eval_reveal, eval_tau) for name in dict.fromkeys(eval_policies)]
 
 
@@ -326,14 +325,14 @@ def evaluates_at(iteration):
 
 def values_at(done):
     """What a checkpoint says of the run after `done` updates."""
-    return {"iteration": done, "block": block_at(max(done - 1, 0))}
+    return {"iteration": done, "block": block_at(done - 1)}
 
 
 def block_at(iteration):
     """The size of blocks filled in one after the other; 0 = the whole row at once."""
     if method == "ar":
         return 1
-    return value_at(block_schedule, iteration) if block_schedule else 0
+    return value_at(block_schedule, max(iteration, 0)) if block_schedule else 0
 
 
 def lr_at(iteration):
@@ -398,15 +397,6 @@ def make_average(model, place):
     return averaged
 
 
-def make_objective(model, place):
-    kind = Objective if model.vocab_size <= DENSE else ChunkedObjective
-    objective = kind(model, policies.get(policy), papl_weights(papl))
-    if not place.shards and compiles(place.device, compile, max_iters):
-        objective.compile()
-    alone = place.world == 1 or place.shards
-    return objective if alone else processes.distributed(objective)
-
-
 def make_optimizer(model):
     """AdamW, or Muon for the matrices of the layers; weight decay on matrices only."""
     layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
@@ -419,11 +409,17 @@ def make_optimizer(model):
     )  # fmt: skip
 
 
-@torch.no_grad()
-def update_average(averaged, model, decay):
-    """Move the averaged weights towards the model's."""
-    for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
-        average.lerp_(weight, 1 - decay)
+def make_objective(model, place):
+    kind, weigh = Objective if model.vocab_size <= DENSE else ChunkedObjective, None
+    if papl:
+        from studies.papl import papl_weights
+
+        weigh = papl_weights(papl)
+    objective = kind(model, policies.get(policy), weigh)
+    if not place.shards and compiles(place.device, compile, max_iters):
+        objective.compile()
+    alone = place.world == 1 or place.shards
+    return objective if alone else processes.distributed(objective)
 
 
 def make_streams(queue, mask_token, generator, passes):

@@ -5,17 +5,13 @@
      "seconds", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
-`iter` counts finished updates, `epoch` the passes over the data started so far (a chain stays in
-use for several updates; a run continued with a smaller buffer returns examples, so `epoch` may
-fall). grad_norm is taken before clipping; accuracy and val_loss use the averaged weights.
-`seconds` counts training since iteration 0, without evaluations.
-strata: {policy: {stratum: share}}, for a task that has them.
-
-Three fields describe what the first process has trained on since the previous line: `visits`, how
-many updates an example stayed in training, on average (null if none left); `hidden`, the mean share
-of a row's non-prompt positions that are hidden; `tenths`, the number of rows with 0 to 10 % hidden,
-10 to 20 %, ... Visits that fall to 1 mean that chains end at once and all positions are hidden: the
-model's confidence is above tau everywhere.
+`iter` counts finished updates, `epoch` the passes over the data started so far (a run continued
+with a smaller buffer returns examples, so it may fall). grad_norm is taken before clipping;
+accuracy and val_loss use the averaged weights. `seconds` counts training since iteration 0, without
+evaluations. strata: {policy: {stratum: share}}, for a task that has them. What the first process
+has trained on since the previous line: `visits`, how many updates an example stayed in training, on
+average (null if none left); `hidden`, the mean share of a row's non-prompt positions that are
+hidden; `tenths`, the number of rows with 0 to 10 % hidden, 10 to 20 %, ...
 """
 
 import json
@@ -39,24 +35,21 @@ class Log:
     """
 
     def __init__(self, folder, config, start, total, changes, taken=0):
-        self.path, self.tell = folder and Path(folder, "metrics.jsonl"), None
+        self.path, self.start = folder and Path(folder, "metrics.jsonl"), start
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
-        self.said = set()  # beginnings of warnings
-        self.written, self.waiting, self.lacks_evaluation = 0, [], False  # bytes; lines
+        self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
+        self.listeners = []  # functions of a line
         self.bar = progress_bar(
             total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
         )
-        if folder:
-            kept = [row for row in read_metrics(self.path) if row.get("iter", 0) <= start]
-            kept = kept if start else []
-            self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
-            self.lacks_evaluation = ("eval", start) not in {
-                (r["type"], r.get("iter")) for r in kept
-            }
-            self.waiting = [json.dumps(row) + "\n" for row in kept]
-            more = {"changes": changes} if changes else {}
-            self.first = {"type": "config", "config": config} | more | origin()
-            self.write(self.first)
+        rows = read_metrics(self.path) if folder and start else []
+        kept = [row for row in rows if row.get("iter", 0) <= start]
+        self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
+        at_start = [row for row in kept if row["type"] == "eval" and row["iter"] == start]
+        self.lacks_evaluation = folder is not None and not at_start
+        self.waiting = [json.dumps(row) + "\n" for row in kept]
+        self.first = {"type": "config", "config": config} | origin()
+        self.write(self.first | ({"changes": changes} if changes else {}))
         self.since = time.perf_counter()
 
     def add(self, loss, norm, hidden):
@@ -69,24 +62,22 @@ class Log:
 
     def fault(self, iteration):
         """Names the first loss or norm since the last report that is not finite; or ""."""
-        import torch  # not at the top: plotting does without it
-
-        pairs = torch.stack([torch.stack(update[:2]) for update in self.updates]).tolist()
-        for at, (loss, norm) in enumerate(pairs, start=iteration - len(pairs) + 1):
-            if not math.isfinite(loss + norm):
-                return f"the loss is {loss}, the gradient's norm {norm} at iteration {at}"
-        return ""
+        fault = ""
+        for back, (loss, norm, _) in enumerate(reversed(self.updates)):
+            if not math.isfinite(float(loss) + float(norm)):
+                fault = f"the loss is {float(loss)}, the gradient's norm {float(norm)}"
+                fault += f" at iteration {iteration - back}"
+        return fault
 
     def report_training(self, iteration, values, world, taken):
         """Report the mean loss since the last report, what was trained on, examples per second.
 
         world: processes; taken (): the examples that this one has used up. Returns the line.
         """
-        import torch
+        import torch  # not at the top: plotting does without it
 
         losses, norms, hidden = zip(*self.updates, strict=True)
-        hidden = torch.cat(hidden)
-        seconds = time.perf_counter() - self.since
+        hidden, seconds = torch.cat(hidden), time.perf_counter() - self.since
         self.seconds += seconds
         rate = world * len(hidden) / seconds
         used, self.taken = int(taken) - self.taken, int(taken)
@@ -102,10 +93,9 @@ class Log:
     def report_evaluation(self, iteration, result, seconds):
         """Report a result of eval.evaluate; its seconds do not count as training."""
         self.write({"type": "eval", "iter": iteration} | result)
+        accuracy = [f"{share:.3f}" for share in result["accuracy"].values()]  # own text may lack it
         new = {"val_loss": f"{result['val_loss']:.3f}"}
-        for share in [*result["accuracy"].values()][:1]:  # own text may have none
-            new["accuracy"] = f"{share:.3f}"
-        self.show(iteration, new)
+        self.show(iteration, new | ({"accuracy": accuracy[0]} if accuracy else {}))
         self.since += seconds
 
     def show(self, iteration, new):
@@ -119,7 +109,6 @@ class Log:
     def write(self, line):
         if not self.path:
             return
-        first_failure = len(self.waiting) <= 1
         self.waiting.append(json.dumps(line, allow_nan=False) + "\n")
         try:
             with open(self.path, "r+b" if self.written else "wb") as file:
@@ -127,23 +116,18 @@ class Log:
                 file.truncate()  # what a failed attempt has left
                 file.write("".join(self.waiting).encode())
                 file.flush()
-                self.written, self.waiting = file.tell(), []
+                self.written, self.waiting, self.failed = file.tell(), [], False
         except OSError as error:
-            if first_failure:
+            if not self.failed:
                 say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")
-        if self.tell:
-            self.tell(line)
+            self.failed = True
+        for tell in self.listeners:
+            tell(line)
 
     def follow(self, tell):
         """From now on, also tell(line); the first is the configuration."""
-        self.tell = tell
+        self.listeners.append(tell)
         tell(self.first)
-
-    def warn(self, text):
-        """Say something, but only once a run."""
-        if self.path and text[:20] not in self.said:
-            say(text)
-        self.said.add(text[:20])
 
     def close(self):
         """Raises SystemExit if lines are still unwritten at the end of a run."""
@@ -165,11 +149,11 @@ def read_metrics(path):
     """The lines of metrics.jsonl. Raises ValueError naming a line out of order."""
     rows, last = read_lines(path), 0
     for number, row in enumerate(rows, start=1):
-        known = row.get("type") in ("config", "train", "eval")
         iteration = row.get("iter", last)
+        known = row.get("type") in ("config", "train", "eval")
         if not known or not isinstance(iteration, int) or iteration < last:
             raise ValueError(
-                f"{path}, line {number}: not a line of this run's record, or not in its order: "
+                f"{path}, line {number}: not a line of this run, or not in its order: "
                 f"{ascii(row)[:60]}; remove it, or move the file away"
             )
         last = iteration
