@@ -1,3 +1,4 @@
+import copy
 import itertools
 import json
 import shutil
@@ -281,7 +282,8 @@ def test_prepared_text_does_without_the_generator(folder):
 
 
 def test_a_resumed_run_must_keep_its_data(run, task, monkeypatch):
-    changed = task._replace(train=task.validation)
+    changed = copy.copy(task)
+    changed.train = task.validation
     monkeypatch.setattr(text, "load", lambda config: changed)
     with pytest.raises(SystemExit, match="must keep its data"):
         train(run, *TEXT, "--init_from=resume", "--max_iters=21")
