@@ -125,7 +125,8 @@ def test_kinds(attack):
 
 
 def test_the_text_alone():
-    texts = ["assert 1 + 1 == 2", "assert 1 + 1 == 3", "print('x')\nf = 1", "__name__[2] == 'm'"]
+    name = "assert __name__ == '__main__'"
+    texts = ["assert 1 + 1 == 2", "assert 1 + 1 == 3", "print('x')\nf = 1", name]
     outcomes = sandbox.run(texts, function=None, workers=1)
     assert [outcome.kind for outcome in outcomes] == ["ok", "exception", "ok", "ok"]
     assert outcomes[2] == ("ok", None, "", "x\n")
@@ -442,6 +443,26 @@ def test_litter_is_cleared(attack, tmp_path):
     assert (tmp_path / "kept").read_text() == "kept"
 
 
+def test_clear_takes_everything(tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/kept").touch()
+    litter = tmp_path / "litter"
+    litter.mkdir()
+    (litter / "link").symlink_to(tmp_path / "outside")
+    (litter / "locked").mkdir()
+    (litter / "locked/file").touch()
+    (litter / "locked").chmod(0)
+    here = os.open(".", os.O_RDONLY)
+    os.chdir(litter)
+    for _ in range(100):  # the path is longer than any system call takes
+        os.mkdir("deep" * 25)
+        os.chdir("deep" * 25)
+    os.fchdir(here)
+    os.close(here)
+    sandbox.clear(litter)
+    assert list(litter.iterdir()) == [] and (tmp_path / "outside/kept").exists()
+
+
 def test_files_have_a_limit(attack):
     one = "file = open('x', 'wb')\nfor _ in range(40): file.write(bytes(1 << 20))"
     many = "for i in range(200): open(str(i), 'wb').write(bytes(1 << 20))"
@@ -586,7 +607,8 @@ PROBES = [  # what fails without the layers, too, here or elsewhere, or would do
     "socket.sethostname('x')", "call(169, 142, 0, 0, 0)",  # reboot, without its magic
     "fcntl.ioctl(own, 0x40049409, own)", "call(500, 500)",  # FICLONE, no call
     # processes and signals
-    "[os.fork() for _ in range(6)]", "os.fork() or (os.setsid(), os.fork() or time.sleep(20))",
+    "[os.fork() for _ in range(6)]",
+    "[os.fork() or (os.setsid(), os.fork() or time.sleep(20)) for _ in range(5)]",
     "import subprocess; subprocess.run(['/bin/true'])", "os.execv('/bin/true', ['true'])",
     "os.posix_spawn('/bin/true', ['true'], {})", "checked(libc.vfork())",
     "import multiprocessing; multiprocessing.Process(target=print).start()",
