@@ -129,13 +129,20 @@ class Requests(text.Prompts):
 
 
 class Instructions(text.Text):
-    """Instructions to train on, with HumanEval's problems as the test set."""
+    """Instructions to train on, with HumanEval's problems in the folder as the test set."""
+
+    def __init__(self, folder, most):
+        super().__init__(folder)
+        self.test = self.programs(corpus.kept_file(folder, "humaneval.jsonl"), most)
+
+    def programs(self, path, most=None):
+        return Programs(read("humaneval", path)[:most], self.encoding, self.length)
 
     def problems(self, name, file):
         """The problems of a file in HumanEval's form."""
         if name or not file:
             raise ValueError(f"problems {name!r}: expected humaneval, mbpp, or --file")
-        return Programs(read("humaneval", file), self.encoding, self.length)
+        return self.programs(file)
 
     def prompts(self, texts):
         return Requests(texts, self.encoding, self.length)
@@ -143,11 +150,7 @@ class Instructions(text.Text):
 
 def load(config):
     """The data set written by data/dream_coder/prepare.py, with HumanEval's problems beside it."""
-    folder = Path(config["data_dir"])
-    train, validation, encoding = text.read_corpus(folder)
-    problems = read("humaneval", corpus.kept_file(folder, "humaneval.jsonl"))
-    test = Programs(problems[: config["test_examples"]], encoding, train.length)
-    return Instructions(folder, train, validation, test, encoding)
+    return Instructions(Path(config["data_dir"]), config["test_examples"])
 
 
 def read(name, file):

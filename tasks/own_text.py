@@ -26,7 +26,7 @@ import numpy as np
 import configurator
 from data import corpus
 from engine.files import say
-from tasks import Task, text
+from tasks import text
 
 
 class Settings(NamedTuple):
@@ -86,16 +86,13 @@ class Documents(Responses):
         return [(at, "\n\n" if ends[at] else text) for at, text in pieces]
 
 
-class OwnText(Task):
-    """Training and validation examples of a folder, and problems made from them."""
+class OwnText(text.Text):
+    """Problems are made from the validation examples."""
 
     def __init__(self, folder, judge, most):
-        self.folder = folder
-        self.train, self.validation, self.encoding = read_corpus(folder)
+        super().__init__(folder)
         source = self.train.header["source"]
         self.packed = isinstance(source, dict) and source.get("packed") is True
-        self.length = self.train.length
-        self.vocab_size, self.mask = self.encoding.vocab_size, self.encoding.mask
         self.characters = self.encoding.characters if self.packed else None
         self.judge, self.most = judge, most
 
@@ -105,9 +102,7 @@ class OwnText(Task):
 
     def padding(self, x0):
         """Tokens after the first end in rows x0 (n, L), bool; packed rows have no padding."""
-        if self.packed:
-            return super().padding(x0)
-        return (x0 == self.encoding.end).cumsum(1) > 1
+        return np.zeros(x0.shape, bool) if self.packed else super().padding(x0)
 
     def held_out(self, judge, most=None):
         """The prompts of the validation examples, or the empty prompt."""
@@ -118,17 +113,13 @@ class OwnText(Task):
                     'evaluated by its loss only: expected ""'
                 )
             return self.prompts([""])
-        rows = range(len(self.validation))[:most]
-        items = [self.item(*map(self.first, self.validation[[row]])) for row in rows]
+        items = [self.item(row) for row in range(len(self.validation))[:most]]
         decide = find_judge(judge, items[0]) if judge else None
         return Responses(items, self.encoding, self.length, decide)
 
-    @staticmethod
-    def first(batch):
-        return batch[0]
-
-    def item(self, x0, prompt):
-        """The problem of an example, x0 and prompt (L,)."""
+    def item(self, row):
+        """The problem of a validation example."""
+        x0, prompt = (part[0] for part in self.validation[[row]])  # (L,)
         given = x0[prompt].tolist()
         answer = text.answer_text(self.encoding, x0[~prompt].tolist())
         return Item(self.encoding.decode(given).removesuffix("\n"), answer, given)
@@ -163,21 +154,6 @@ def folder_of(config):
     from data.text8.generated import make_once
 
     return make_once(config["train_examples"], config["text_length"])
-
-
-def read_corpus(folder):
-    """Training and validation examples and the tokenizer of a folder.
-
-    Raises FileNotFoundError or ValueError for an invalid folder, or one without examples.
-    """
-    splits = {name: corpus.Examples(folder, name) for name in ("train", "val")}
-    for name, examples in splits.items():
-        if not len(examples):
-            raise ValueError(
-                f"{folder} has no rows in {name}: prepare more text, or with another --length or "
-                "--val"
-            )
-    return *splits.values(), corpus.load_tokenizer(folder)
 
 
 # -- judges ----------------------------------------------------------------------------------------

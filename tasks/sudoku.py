@@ -67,10 +67,11 @@ def read_held_out(path, box, about):
     other = held_out_file(path)
     if about.get("test") is None and not other.exists():
         return None
-    pairs, found = read_prepared(other, box) if other.exists() else (None, {"array": None})
-    if found["array"] != about.get("test"):
-        raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
-    return pairs, found
+    if other.exists():
+        pairs, own = read_prepared(other, box)
+        if own["array"] == about.get("test"):
+            return pairs, own
+    raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
 
 
 # -- the task --------------------------------------------------------------------------------
@@ -80,8 +81,8 @@ class Examples:
     `examples[indices]` -> x0 uint8 (B, L), prompt bool (B, L).
     """
 
-    def __init__(self, pairs, rows, box):
-        self.pairs, self.rows, self.box = pairs, rows, box
+    def __init__(self, pairs, rows):
+        self.pairs, self.rows = pairs, rows
 
     def __len__(self):
         return len(self.rows)
@@ -119,15 +120,14 @@ class Puzzles(Problems):
     def judge(self, tokens, indices):
         puzzles, grids = self.puzzles[indices], np.asarray(tokens).astype(np.int64) + 1
         correct = solves(grids, puzzles, self.box)
-        rated = [{}] * len(grids)
-        if self.strata:
-            known = zip(self.ratings[indices].tolist(), self.stratum[indices], strict=True)
-            rated = [{"rating": rating, "stratum": stratum} for rating, stratum in known]
-        return [
+        records = [
             {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
-            | rating
-            for ok, puzzle, grid, rating in zip(correct, puzzles, grids, rated, strict=True)
+            for ok, puzzle, grid in zip(correct, puzzles, grids, strict=True)
         ]
+        if self.strata:
+            for record, i in zip(records, indices, strict=True):
+                record |= {"rating": int(self.ratings[i]), "stratum": self.stratum[i]}
+        return records
 
     def pieces(self, tokens, seen=None):
         grid, cells = np.asarray(tokens) + 1, itertools.count()
@@ -174,7 +174,7 @@ class Sudoku(Task):
         from data.sudoku.generated import first_puzzles  # only needed here
 
         pairs, *rows = first_puzzles(folder, box, clues, seed, train, test, workers)
-        return cls(box, *(Examples(pairs, part, box) for part in rows))
+        return cls(box, *(Examples(pairs, part) for part in rows))
 
     @classmethod
     def from_file(cls, path, box, test):
@@ -186,13 +186,13 @@ class Sudoku(Task):
         """
         pairs, about = read_prepared(path, box)
         keys, rows = distinct(pairs[:, 0], pairs[:, 1])
-        others, about = read_held_out(path, box, about) or (pairs, about)
-        if others is pairs:
-            held_out = is_held_out(keys)
-            other_rows = rows[held_out]
-        else:
+        if separate := read_held_out(path, box, about):
+            others, about = separate
             other_keys, other_rows = distinct(others[:, 0], others[:, 1])
             held_out = np.isin(keys, other_keys)
+        else:
+            held_out = is_held_out(keys)
+            others, other_rows = pairs, rows[held_out]
         if len(other_rows) < test:
             raise ValueError(
                 f"test_examples {test}: {path} has {len(rows)} different puzzles, {len(other_rows)}"
@@ -200,7 +200,7 @@ class Sudoku(Task):
             )
         train, test = np.sort(rows[~held_out]), other_rows[:test]
         ratings = np.array(about["ratings"])[test] if "ratings" in about else ()
-        return cls(box, Examples(pairs, train, box), Examples(others, test, box), ratings)
+        return cls(box, Examples(pairs, train), Examples(others, test), ratings)
 
 
 def load(config):

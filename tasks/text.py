@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 import sandbox
-from data import corpus, tokenizer
-from tasks import Problems, gsm8k
+from data import corpus
+from tasks import Problems, Task, gsm8k
 
 
 # ruff: noqa: RUF012 (a NamedTuple shares the default, which nobody changes)
@@ -119,37 +119,45 @@ def answer_text(encoding, ids):
     return encoding.decode(min(i, encoding.vocab_size - 1) for i in ids)
 
 
-class Text(NamedTuple):
-    """A data set to train on, one to validate the loss, and problems to solve."""
+class Text(Task):
+    """The training and validation examples of a folder; a subclass adds problems to solve.
 
-    folder: Path
-    train: corpus.Examples
-    validation: corpus.Examples
-    test: Prompts
-    encoding: tokenizer.Tokenizer
+    Raises FileNotFoundError or ValueError for an invalid folder, or one without examples.
+    """
 
-    @property
-    def length(self):
-        return self.train.length
-
-    @property
-    def vocab_size(self):
-        return self.encoding.vocab_size
-
-    @property
-    def mask(self):
-        return self.encoding.mask
+    def __init__(self, folder):
+        self.folder = folder
+        self.train, self.validation = (corpus.Examples(folder, split) for split in ("train", "val"))
+        for name, examples in ("train", self.train), ("val", self.validation):
+            if not len(examples):
+                raise ValueError(
+                    f"{folder} has no rows in {name}: prepare more text, or with another --length "
+                    "or --val"
+                )
+        self.encoding = corpus.load_tokenizer(folder)
+        self.length = self.train.length
+        self.vocab_size, self.mask = self.encoding.vocab_size, self.encoding.mask
 
     def padding(self, x0):
         """Tokens after the first end of text in rows x0 (n, L), bool."""
         return (x0 == self.encoding.end).cumsum(1) > 1
 
+
+class WordProblems(Text):
+    """Questions answered by programs: the first `most` in test.jsonl are the test set."""
+
+    def __init__(self, folder, most):
+        super().__init__(folder)
+        self.test = self.questions(corpus.kept_file(folder, "test.jsonl"), most)
+
+    def questions(self, path, most=None):
+        return Questions(gsm8k.read_problems(path)[:most], self.encoding, self.length)
+
     def problems(self, name, file):
         """The questions in a file, or of the folder's set transfer (unseen templates)."""
         if not file and name != "transfer":
             raise ValueError(f"problems {name!r}: expected transfer, humaneval, mbpp, or --file")
-        path = file or corpus.kept_file(self.folder, f"{name}.jsonl")
-        return Questions(gsm8k.read_problems(path), self.encoding, self.length)
+        return self.questions(file or corpus.kept_file(self.folder, f"{name}.jsonl"))
 
     def prompts(self, texts):
         problems = [gsm8k.Problem(text, None) for text in texts]
@@ -158,26 +166,8 @@ class Text(NamedTuple):
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    folder = folder_of(config)
-    train, validation, encoding = read_corpus(folder)
-    problems = gsm8k.read_problems(corpus.kept_file(folder, "test.jsonl"))
-    problems = problems[: config["test_examples"]]
-    test = Questions(problems, encoding, train.length)
-    return Text(folder, train, validation, test, encoding)
-
-
-def read_corpus(folder):
-    """Training and validation examples and the tokenizer of a folder; reports sandbox gaps.
-
-    Raises FileNotFoundError or ValueError for an invalid folder.
-    """
-    train, validation = (corpus.Examples(folder, split) for split in ("train", "val"))
-    if not len(validation):
-        raise ValueError(
-            f"{folder} has no validation examples: prepare more or longer rows, or a larger --val"
-        )
     sandbox.report_missing_layers()
-    return train, validation, corpus.load_tokenizer(folder)
+    return WordProblems(folder_of(config), config["test_examples"])
 
 
 def folder_of(config):

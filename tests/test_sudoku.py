@@ -2,9 +2,7 @@
 
 import csv
 import itertools
-import os
-import subprocess
-import sys
+import re
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +116,10 @@ def minimal():
     return generator.make_puzzles(256, BOX, seed=1)
 
 
+def same(arrays, others):
+    return all((a == b).all() for a, b in zip(arrays, others, strict=True))
+
+
 def one():
     return sudoku.parse(PUZZLE, BOX)[None], sudoku.parse(SOLUTION, BOX)[None]
 
@@ -146,55 +148,39 @@ def test_solves_agrees_with_the_slow_check(box):
     assert 0 < sum(expected) < 32
 
 
-def test_a_valid_grid_for_other_clues_does_not_solve():
+def test_near_misses_do_not_solve():
+    """Every kind of unit is checked, and so are the clues."""
     puzzle, solution = one()
     other = solution % 9 + 1  # renamed: the rules hold, the clues do not
     assert sudoku.solves(other, np.zeros_like(puzzle), BOX).all()
     assert not sudoku.solves(other, puzzle, BOX).any()
-
-
-def test_units_are_all_checked():
-    """Shifted rows have every digit in rows and columns, not in boxes, and so on."""
-    latin = (np.arange(9)[:, None] + np.arange(9)) % 9 + 1
+    latin = (np.arange(9)[:, None] + np.arange(9)) % 9 + 1  # rows and columns, but no boxes
     same_rows = np.tile(np.arange(1, 10), (9, 1))
     grids = np.stack([latin, same_rows, same_rows.T]).reshape(3, 81)
     assert not sudoku.solves(grids, np.zeros_like(grids), BOX).any()
 
 
-@pytest.mark.parametrize(
-    ("cell", "digit", "message"),
-    [
-        (2, 10, "row 1: digits must be 0 (blank) to 9"),
-        (2, 5, "row 1: the same clue twice in a row, column or box"),
-        (2, 1, "row 1: the solution disagrees with the clues"),
-    ],
-)
-def test_validate_names_row_and_fault(cell, digit, message):
-    puzzles, solutions = (np.repeat(grid, 3, 0) for grid in one())
-    sudoku.validate(puzzles, BOX, solutions)
-    puzzles[1, cell] = digit
-    with pytest.raises(ValueError) as error:
-        sudoku.validate(puzzles, BOX, solutions)
-    assert str(error.value) == message
-
-
-def test_validate_other_faults():
+def test_validate_names_row_and_fault():
     puzzle, solution = one()
-    with pytest.raises(ValueError, match="row 0: no blank cell"):
-        sudoku.validate(solution, BOX, solution)
-    with pytest.raises(ValueError, match="row 0: the solution breaks the rules"):
-        sudoku.validate(puzzle, BOX, puzzle)
-    with pytest.raises(ValueError, match=r"puzzles of shape \(1, 80\): must be \(1, 81\)"):
-        sudoku.validate(puzzle[:, :80], BOX)
-    with pytest.raises(ValueError, match=r"solutions of shape \(2, 81\): must be \(1, 81\)"):
-        sudoku.validate(puzzle, BOX, np.repeat(solution, 2, 0))
+    far = sudoku.SLAB + 3  # in the second part of the rows
 
+    def faulty(cell, digit):
+        puzzles = np.repeat(puzzle, far + 2, 0)
+        puzzles[far, cell] = digit
+        return puzzles, np.repeat(solution, far + 2, 0)
 
-def test_validate_finds_a_fault_in_a_later_slab():
-    puzzles = np.repeat(one()[0], sudoku.SLAB + 5, 0)
-    puzzles[-2, 2] = 5
-    with pytest.raises(ValueError, match=f"row {sudoku.SLAB + 3}: the same clue"):
-        sudoku.validate(puzzles, BOX)
+    sudoku.validate(puzzle, BOX, solution)
+    for grids, message in (
+        (faulty(2, 10), f"row {far}: digits must be 0 (blank) to 9"),
+        (faulty(2, 5), f"row {far}: the same clue twice in a row, column or box"),
+        (faulty(2, 1), f"row {far}: the solution disagrees with the clues"),
+        ((solution, solution), "row 0: no blank cell"),
+        ((puzzle, puzzle), "row 0: the solution breaks the rules"),
+        ((puzzle[:, :80], solution), "puzzles of shape (1, 80): must be (1, 81)"),
+        ((puzzle, np.repeat(solution, 2, 0)), "solutions of shape (2, 81): must be (1, 81)"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            sudoku.validate(grids[0], BOX, grids[1])
 
 
 # ---- text
@@ -203,9 +189,8 @@ def test_validate_finds_a_fault_in_a_later_slab():
 def test_parse_and_text_round_trip():
     grid = sudoku.parse(PUZZLE.replace("0", "."), BOX)
     assert sudoku.to_text(grid) == PUZZLE
-    assert (
-        sudoku.parse(sudoku.render(grid, BOX).translate(dict.fromkeys(b"|+-")), BOX) == grid
-    ).all()
+    rendered = sudoku.render(grid, BOX).translate(dict.fromkeys(b"|+-"))
+    assert sudoku.to_text(sudoku.parse(rendered, BOX)) == PUZZLE
     assert sudoku.parse("gG0." * 64, (4, 4)).tolist() == [16, 16, 0, 0] * 64
     lines = sudoku.render(sudoku.parse("0123" * 9, (2, 3)), (2, 3)).splitlines()
     assert lines[:3] == [". 1 2 | 3 . 1", "2 3 . | 1 2 3", "------+------"]
@@ -247,7 +232,7 @@ def test_out_of_reach_clues_leave_as_few_as_singles_allow():
 
 
 def test_minimal_puzzles_are_minimal(minimal):
-    for puzzle in minimal[0][:8]:
+    for puzzle in minimal[0][:4]:
         for cell in np.flatnonzero(puzzle):
             fewer = puzzle.copy()
             fewer[cell] = 0
@@ -263,7 +248,9 @@ def dug_for_uniqueness(solution, order, box):
     return puzzle
 
 
-@pytest.mark.parametrize(("box", "count"), [((2, 3), 48), (BOX, 6)])
+@pytest.mark.parametrize(
+    ("box", "count"), [((2, 3), 32), pytest.param(BOX, 6, marks=pytest.mark.slow)]
+)
 def test_the_same_law_as_digging_for_uniqueness(box, count):
     rng = np.random.default_rng(5)
     grids = generator.fill(rng, 1024, box)[:64]
@@ -281,12 +268,11 @@ def test_the_same_law_as_digging_for_uniqueness(box, count):
     assert 0 < sum(expected) < count
 
 
-def test_clue_counts_follow_the_published_set():
-    """Rating 0 of the 3-million set (730 of a sample): mean 24.20, standard error 0.04."""
-    clues = (generator.make_puzzles(2500, BOX, seed=11)[0] > 0).sum(1)
-    assert abs(clues.mean() - 24.20) < 0.15
-    assert clues.min() >= 19
-    assert clues.max() <= 30
+def test_clue_counts_follow_the_published_set(minimal):
+    """Rating 0 of the 3-million set (730 of a sample): mean 24.20, standard deviation 1.1."""
+    clues = (minimal[0] > 0).sum(1)
+    assert abs(clues.mean() - 24.20) < 3 * 1.1 / 256**0.5
+    assert clues.min() >= 19 and clues.max() <= 30
 
 
 def test_grids_are_varied(minimal):
@@ -297,40 +283,31 @@ def test_grids_are_varied(minimal):
 
 
 def test_the_result_depends_on_the_seed_only():
-    def same(a, b):
-        return all((x == y).all() for x, y in zip(a, b, strict=True))
-
     first = generator.make_puzzles(150, (2, 3), seed=4)
     assert same(first, generator.make_puzzles(150, (2, 3), seed=4, workers=2))
     assert not same(first, generator.make_puzzles(150, (2, 3), seed=5))
     assert len(np.unique(first[1][:64], axis=0)) == 64  # no chunk or lane repeats another
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_generate_refuses():
+    for arguments, message in (
         (dict(box=(4, 4)), r"box \(4, 4\): \(rows, columns\) must be one of"),
-        (dict(clues=0), "clues=0: must be None"),
         (dict(clues=81), "clues=81: must be None"),
         (dict(count=0), "count=0, workers=1: must be at least 1"),
-        (dict(workers=0), "workers=0: must be at least 1"),
-    ],
-)
-def test_generate_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        generator.make_puzzles(**{"count": 1, **arguments})
+    ):
+        with pytest.raises(ValueError, match=message):
+            generator.make_puzzles(**{"count": 1, **arguments})
 
 
 # ---- equality up to renaming
 
 
 def test_canonical_undoes_renaming(minimal):
-    rng = np.random.default_rng(0)
-    expected, found = renaming.canonical(*minimal), renaming.canonical(*relabelled(rng, *minimal))
-    assert (expected[0] == found[0]).all()
-    assert (expected[1] == found[1]).all()
-    assert (found[1][:, :9] == np.arange(1, 10)).all()
-    assert sudoku.solves(found[1], found[0], BOX).all()
+    renamed = relabelled(np.random.default_rng(0), *minimal)
+    puzzles, solutions = renaming.canonical(*renamed)
+    assert same((puzzles, solutions), renaming.canonical(*minimal))
+    assert (solutions[:, :9] == np.arange(1, 10)).all()
+    assert sudoku.solves(solutions, puzzles, BOX).all()
 
 
 def test_keys_are_equal_up_to_renaming_and_the_same_everywhere(minimal):
@@ -363,9 +340,9 @@ def test_keys_are_those_of_a_slow_loop(minimal):
 
 
 def test_one_in_so_many_is_held_out():
-    puzzles = generator.make_puzzles(12_800, (2, 3), seed=1)
+    puzzles = generator.make_puzzles(3200, (2, 3), seed=1)
     held_out = renaming.is_held_out(renaming.renaming_keys(*puzzles)).sum()
-    assert abs(held_out - 400) < 4 * 20
+    assert abs(held_out - 100) < 4 * 10
 
 
 # ---- files
@@ -385,50 +362,44 @@ def read_all(*arguments):
 def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 64)
     text = [[sudoku.to_text(grid) for grid in part] for part in minimal]
-    rows = [
-        (i, p.replace("0", "."), s, 24, i % 2 * 1.5)
-        for i, (p, s) in enumerate(zip(*text, strict=True))
-    ]
+    pairs = enumerate(zip(*text, strict=True))
+    rows = [(i, p.replace("0", "."), s, 24, i % 2 * 1.5) for i, (p, s) in pairs]
     path = write_table(tmp_path / "a.csv", "id,puzzle,solution,clues,difficulty", rows)
-    assert all((a == b).all() for a, b in zip(read_all(path, BOX), minimal, strict=True))
-    easy = read_all(path, BOX, 0.0)
-    assert all((a == b[::2]).all() for a, b in zip(easy, minimal, strict=True))
+    assert same(read_all(path, BOX), minimal)
+    assert same(read_all(path, BOX, 0.0), [part[::2] for part in minimal])
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
+def test_faults_of_a_csv_name_the_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(sudoku, "SLAB", 1)
+    for row, message in (
         ((PUZZLE, SOLUTION[1:], 0), r"line 3 \(row 1\): 80 characters, must be 81"),
         ((PUZZLE[:-1] + "x", SOLUTION, 0), r"line 3 \(row 1\): 'x' at cell 80"),
-        (("55" + PUZZLE[2:], SOLUTION, 0), r"line 3 \(row 1\): the same clue twice"),
-        ((PUZZLE, SOLUTION[::-1], 0), r"line 3 \(row 1\): the solution disagrees"),
         ((PUZZLE, PUZZLE, 0), r"line 3 \(row 1\): the solution breaks the rules"),
         ((PUZZLE, SOLUTION, ""), "line 3: not a puzzle, solution and rating"),
+        ((PUZZLE, SOLUTION, "nan"), "line 3: not a puzzle, solution and rating"),
         ((PUZZLE,), "line 3: not a puzzle, solution and rating"),
-    ],
-)
-def test_csv_faults_name_the_line(tmp_path, row, message, monkeypatch):
-    monkeypatch.setattr(sudoku, "SLAB", 1)
-    rows = [(PUZZLE, SOLUTION, 0), row]
-    path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", rows)
-    with pytest.raises(ValueError, match=message):
-        read_all(path, BOX, 1.0)
+    ):
+        rows = [(PUZZLE, SOLUTION, 0), row]
+        path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", rows)
+        with pytest.raises(ValueError, match=rf"a\.csv, {message}"):
+            read_all(path, BOX, 1.0)
 
 
 def test_wrong_files(tmp_path):
-    path = write_table(tmp_path / "a.csv", "quizzes,answers", [(PUZZLE, SOLUTION)])
-    with pytest.raises(ValueError, match="solution, or question, answer, rating, but it is"):
-        read_all(path, BOX)
-    path = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
-    with pytest.raises(ValueError, match="no difficulty or rating column"):
-        read_all(path, BOX, 0.0)
-    with pytest.raises(ValueError, match=r"must end in \.csv or \.npy"):
-        readers.read(tmp_path / "c.txt", BOX)
+    quizzes = write_table(tmp_path / "a.csv", "quizzes,answers", [(PUZZLE, SOLUTION)])
+    unrated = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
     np.save(tmp_path / "d.npy", np.zeros((3, 81), np.int64))
-    with pytest.raises(ValueError, match=r"shape \(3, 81\), must be \(N, 325\)"):
-        read_all(tmp_path / "d.npy", BOX)
-    with pytest.raises(ValueError, match="steps has no ratings"):
-        readers.read(tmp_path / "d.npy", BOX, 0.0)
+    (tmp_path / "e.npy").mkdir()
+    for path, rating, message in (
+        (quizzes, None, "solution, or question, answer, rating, but it is"),
+        (unrated, 0.0, "no difficulty or rating column"),
+        (tmp_path / "c.txt", None, r"must end in \.csv or \.npy"),
+        (tmp_path / "d.npy", None, r"shape \(3, 81\), must be \(N, 325\)"),
+        (tmp_path / "d.npy", 0.0, "steps has no ratings"),
+        (tmp_path / "e.npy", None, "not a file"),
+    ):
+        with pytest.raises(ValueError, match=f"{path}.*{message}"):
+            read_all(path, BOX, rating)
 
 
 def steps(puzzles, solutions, base=0):
@@ -444,129 +415,67 @@ def steps(puzzles, solutions, base=0):
     return np.array(rows)
 
 
-@pytest.mark.parametrize(("base", "dtype"), [(0, np.int64), (1, np.uint8), (0, np.float32)])
-def test_npy_of_steps(tmp_path, minimal, base, dtype):
-    np.save(tmp_path / "a.npy", steps(*minimal, base).astype(dtype))
-    found = read_all(tmp_path / "a.npy", BOX)
-    assert all((a == b).all() for a, b in zip(found, minimal, strict=True))
+def test_npy_of_steps(tmp_path, minimal):
+    """Numbered from 0 or 1, in any order in memory and of any type of numbers."""
+    from_0, from_1 = steps(*minimal), steps(*minimal, base=1)
+    forms = from_0.astype(np.float32), np.asfortranarray(from_0), from_0.astype(">i4")
+    for table in (from_0, from_1.astype(np.uint8), *forms):
+        np.save(tmp_path / "a.npy", table)
+        assert same(read_all(tmp_path / "a.npy", BOX), minimal)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        (0, 0, "row 2: the number of clues is out of range"),
-        (0, 81, "row 2: the number of clues is out of range"),
-        (1, 9, r"row 2: a row or column is not in 0\.\.8"),
-        (2, -1, r"row 2: a row or column is not in 0\.\.8"),
-        (3, 0, r"row 2: a value is not in 1\.\.9"),
-        (3, 10, r"row 2: a value is not in 1\.\.9"),
-        (3, 0.5, "row 2: not whole numbers"),
-    ],
-)
-def test_npy_faults_name_the_row(tmp_path, minimal, column, value, message):
-    table = steps(*minimal)[:4].astype(np.float64)
-    table[2, column] = value
-    np.save(tmp_path / "a.npy", table)
-    with pytest.raises(ValueError, match=message):
-        read_all(tmp_path / "a.npy", BOX)
+def test_faults_of_an_npy_name_the_row(tmp_path, minimal):
+    twice = steps(*minimal)[2, 1:3]
+    for columns, value, message in (
+        (0, 0, "the number of clues is out of range"),
+        (0, 81, "the number of clues is out of range"),
+        (1, 9, r"a row or column is not in 0\.\.8"),
+        (2, -1, r"a row or column is not in 0\.\.8"),
+        (3, 10, r"a value is not in 1\.\.9"),
+        (3, 0.5, "not whole numbers"),
+        (5, np.nan, "not whole numbers"),
+        (slice(5, 7), twice, "a cell occurs twice"),
+    ):
+        table = steps(*minimal)[:4].astype(np.float64)
+        table[2, columns] = value
+        np.save(tmp_path / "a.npy", table)
+        with pytest.raises(ValueError, match=f"row 2: {message}"):
+            read_all(tmp_path / "a.npy", BOX)
 
 
-def test_npy_with_a_cell_twice(tmp_path, minimal):
-    table = steps(*minimal)[:4]
-    table[1, 5:7] = table[1, 1:3]
-    np.save(tmp_path / "a.npy", table)
-    with pytest.raises(ValueError, match="row 1: a cell occurs twice"):
-        read_all(tmp_path / "a.npy", BOX)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("puzzle,solution\n" + "1" * 200_000 + ",1\n", "line 2: field larger than field limit"),
-        ('puzzle,solution\n"' + "1\n" * 100_000, "line .*: field larger than field limit"),
-        ("puzzle,solution\n" + "1" * (1 << 24) + "\n", "line 2: more than 16,777,216 bytes"),
-        (b"puzzle,solution\n\xff\xfe,1\n", "line 2"),
-        (b"\x00\x01\x02\xff" * 10_000, "line 1|header must name"),
-        ("x," * 60_000, "header must name puzzle and solution|1 characters, must be 81"),
-        ("", "header must name puzzle and solution, .* it is|has no puzzle"),
-        (b"\x80\x02]q\x00.", "header must name|line 1"),
-    ],
-)
-def test_tables_that_are_none(tmp_path, content, message):
+def test_tables_that_are_none(tmp_path):
     """Read as puzzles to train on, and as puzzles to solve: one line that names the file."""
     path = tmp_path / "a.csv"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    for read in (read_all, readers.read_puzzles):
-        with pytest.raises(ValueError, match=rf"a\.csv.*({message})") as error:
-            read(path, BOX)
-        assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+    for content in (
+        b"", b"puzzle,solution\n" + b"1" * 200_000 + b",1\n", b"puzzle,solution\n\xff\xfe,1\n",
+        b"\x00\x01\x02\xff" * 10_000, b"x," * 60_000,
+    ):  # fmt: skip
+        path.write_bytes(content)
+        for read in (read_all, readers.read_puzzles):
+            with pytest.raises(ValueError, match=r"a\.csv") as error:
+                read(path, BOX)
+            assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
-def test_a_rating_that_is_no_number(tmp_path):
-    path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", [(PUZZLE, SOLUTION, "nan")])
-    with pytest.raises(ValueError, match="line 2: not a puzzle, solution and rating"):
-        read_all(path, BOX, 1.0)
-
-
-def npy(header, body=b""):
-    """An .npy file of version 1.0 with any text as its header."""
+def npy(dtype, shape, body=b""):
+    """An .npy file of version 1.0 that describes its array like this."""
+    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
     text = header.encode().ljust(118) + b"\n"
     return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + body
 
 
-def descr(dtype, shape):
-    return f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"", b"PK\3\4", b"\x93NUMPY", b"\x93NUMPY\1\0", b"\x93NUMPY\7\0ab", b"\x80\x04N.",
-        npy(descr("|O", (3, 325)), b"\x80\x04N."), npy(descr("<c16", (1, 325)), bytes(16 * 325)),
-        npy(descr("|u1", (10**18, 325))), npy(descr("|u1", (3, 325)), bytes(900)),
-        npy(descr("|u1", (-1, -325)), bytes(325)), npy(descr("|S5", (1, 325)), bytes(5 * 325)),
-        npy(descr("|u1", "'x'")), npy(descr("|u1", "(1,'x')")), npy(descr("|x9", (1,))), npy("{}"),
-        npy("__import__('os')"), npy("(" * 100), npy("9" * 118), npy(descr("<M8[s]", (1,))),
-        npy(descr("|b1", (1, 325)), bytes(325)), npy(descr("|u1", "()"), bytes(1)), npy("\0" * 100),
-        npy("{'descr': [('a', 'u1')], 'fortran_order': False, 'shape': (2,)}", bytes(2)),
-        npy("{'descr': '|u1', 'fortran_order': 7, 'shape': (2,)}", bytes(2)),
-    ],
-)  # fmt: skip
-def test_arrays_that_are_none(tmp_path, content):
+def test_arrays_that_are_none(tmp_path):
     path = tmp_path / "a.npy"
-    path.write_bytes(content)
-    for read in (read_all, lambda *arguments: Sudoku.from_file(*arguments, 3)):
-        with pytest.raises(ValueError, match=r"a\.npy") as error:
-            read(path, BOX)
-        assert "\n" not in str(error.value)
-
-
-def test_an_array_of_steps_in_other_orders(tmp_path, minimal):
-    table = steps(*minimal)
-    for form in (np.asfortranarray(table), table.astype(">i4"), table.astype(np.float16)):
-        np.save(tmp_path / "a.npy", form)
-        found = read_all(tmp_path / "a.npy", BOX)
-        assert all((a == b).all() for a, b in zip(found, minimal, strict=True))
-    for value in (np.nan, np.inf, 1e300):
-        bad = table[:4].astype(np.float64)
-        bad[2, 5] = value
-        np.save(tmp_path / "a.npy", bad)
-        with pytest.raises(ValueError, match="row 2: not whole numbers"):
-            read_all(tmp_path / "a.npy", BOX)
-
-
-def test_what_is_no_file_at_all(tmp_path):
-    (tmp_path / "folder.csv").mkdir()
-    (tmp_path / "folder.npy").mkdir()
-    os.mkfifo(tmp_path / "pipe.csv")
-    os.mkfifo(tmp_path / "pipe.npy")
-    for path in tmp_path.iterdir():
-        with pytest.raises(ValueError, match=f"{path}: not a file"):
-            read_all(path, BOX)
-        with pytest.raises(ValueError, match=f"{path}: not a file"):
-            readers.read_puzzles(path, BOX)
-        with pytest.raises(ValueError, match=f"{path}: not a file"):
-            Sudoku.from_file(path, BOX, 1)
+    for content in (
+        b"", b"PK\3\4", b"\x93NUMPY\1\0", npy("|O", (3, 325), b"\x80\x04N."), npy("|x9", (1,)),
+        npy("|u1", (10**18, 325)), npy("|u1", (3, 325), bytes(900)), npy("|u1", "'x'"),
+        npy("<c16", (1, 325), bytes(16 * 325)), npy("|u1", (-1, -325), bytes(325)),
+    ):  # fmt: skip
+        path.write_bytes(content)
+        for read in (read_all, lambda *arguments: Sudoku.from_file(*arguments, 3)):
+            with pytest.raises(ValueError, match=r"a\.npy") as error:
+                read(path, BOX)
+            assert "\n" not in str(error.value)
 
 
 # ---- data set
@@ -597,29 +506,21 @@ def test_generated_set(tmp_path):
     assert np.flatnonzero(~solved(wrong, everything)).tolist() == [3]
 
 
-def test_generated_set_is_made_once(tmp_path, monkeypatch):
-    first = Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".npy"]
-    monkeypatch.delattr(generator, "chunks")
-    again = Sudoku.generated((2, 3), 14, 50, 10, 0, tmp_path)
-    fewer = Sudoku.generated((2, 3), 14, 40, 4, 0, tmp_path)
-    for part, other in (("train", 40), ("validation", 4)):
-        rows = getattr(first, part)[:][0]
-        assert (rows == getattr(again, part)[:][0]).all()
-        assert (rows[:other] == getattr(fewer, part)[:][0]).all()
-
-
 def test_each_chunk_is_made_once(tmp_path, monkeypatch):
-    """A set that grows is the one that is made at once, to the byte."""
+    """A set that grows is the one that is made at once, to the byte; a smaller one begins it."""
     made, chunk = [], generator.make_chunk
     monkeypatch.setattr(generator, "make_chunk", lambda task: made.append(task[1]) or chunk(task))
-    for train, test in ((60, 2), (60, 20), (1000, 20), (60, 30)):
-        Sudoku.generated((2, 3), None, train, test, 0, tmp_path / "grown")
+    sizes = (60, 2), (60, 20), (1000, 20), (60, 30)
+    grown = [Sudoku.generated((2, 3), None, *size, 0, tmp_path / "grown") for size in sizes]
     assert made == [*range(len(made))] and len(made) >= 3
+    for small in grown:
+        for part in ("train", "validation"):
+            rows = getattr(small, part)[:][0]
+            more = getattr(grown[2 if part == "train" else 3], part)[:][0]
+            assert (rows == more[: len(rows)]).all()
     Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "whole")
-    contents = [[path.read_bytes() for path in (tmp_path / name).iterdir()] for name in
-                ("grown", "whole")]  # fmt: skip
-    assert contents[0] == contents[1] and len(contents[0]) == 1
+    grown, whole = ([*(tmp_path / name).iterdir()] for name in ("grown", "whole"))
+    assert len(grown) == len(whole) == 1 and grown[0].read_bytes() == whole[0].read_bytes()
 
 
 def names_of(examples):
@@ -645,7 +546,7 @@ def test_no_run_trains_on_the_test_puzzles_of_another(tmp_path, prepared):
     assert len(test[0] & test[3]) > 5 and len(test[0] & test[4]) > 5
 
 
-def test_an_interrupted_generation_is_gone_on_with(tmp_path, monkeypatch):
+def test_an_interrupted_generation_continues(tmp_path, monkeypatch):
     chunks = generator.chunks
 
     def interrupted(*arguments):
@@ -669,22 +570,18 @@ def test_a_damaged_or_another_set_is_refused(tmp_path):
         return next(tmp_path.glob("2x2-clues*" if clues else "2x2-minimal*"))
 
     path, other = make(), make(clues=8)
-    whole, rng = path.read_bytes(), np.random.default_rng(0)
-    pairs = np.load(path)
-    damaged = [flipped(whole, at) for at in rng.integers(0, len(whole), 40)]
-    damaged += [flipped(whole, at) for at in (0, 7, 9, 20, 40, 127, 128, len(whole) - 3)]
-    damaged += [whole[:at] for at in (0, 5, 100, 128, 500, len(whole) - 40, len(whole) - 2)]
+    whole, pairs = path.read_bytes(), np.load(path)
+    damaged = [flipped(whole, at) for at in (0, 9, 40, 127, 128, 200, len(whole) - 3)]
+    damaged += [whole[:at] for at in (0, 100, 500, len(whole) - 2)]
     damaged.append(whole.replace(b"False", b"True "))  # the same bytes in Fortran's order
-    damaged.append(whole.replace(b"|u1", b"|i1", 1))
-    damaged += [whole + b"x", whole + whole, b"PK\3\4" + whole, other.read_bytes()]
-    for array in (pairs, pairs[:20], pairs.astype(np.int64), pairs.astype(object), pairs + 1j):
-        np.save(tmp_path / "a.npy", array)
-        damaged.append((tmp_path / "a.npy").read_bytes())
+    damaged += [whole + b"x", whole + whole, other.read_bytes()]
+    np.save(tmp_path / "a.npy", pairs)  # without checksum
+    damaged.append((tmp_path / "a.npy").read_bytes())
     for content in damaged:
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="delete it to make it again") as error:
+        with pytest.raises(ValueError, match=f"{path}.*delete it to make it again") as error:
             make()
-        assert str(path) in str(error.value) and "\n" not in str(error.value)
+        assert "\n" not in str(error.value)
     path.unlink()
     assert make().read_bytes() == whole
 
@@ -742,17 +639,6 @@ def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypat
         Sudoku.from_file(path, BOX, HELD_OUT + 1)
 
 
-def test_a_file_is_split_up_to_renaming(tmp_path, minimal, prepared):
-    rng = np.random.default_rng(0)
-    thrice = [minimal, relabelled(rng, *minimal), relabelled(rng, *minimal)]
-    mixed = rng.permutation(3 * 256)
-    parts = [np.concatenate(part)[mixed] for part in zip(*thrice, strict=True)]
-    path = prepared(source=str(write_puzzles(tmp_path / "a.csv", parts)))
-    task = Sudoku.from_file(path, BOX, HELD_OUT)
-    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
-    assert len({*names_of(task.train), *names_of(task.validation)}) == 256
-
-
 def test_load_takes_the_prepared_file_or_generates(tmp_path, minimal, prepared, monkeypatch):
     monkeypatch.setattr(Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
     config = {"box": [3, 3], "clues": 60, "train_examples": 40, "test_examples": HELD_OUT}
@@ -764,14 +650,17 @@ def test_load_takes_the_prepared_file_or_generates(tmp_path, minimal, prepared, 
     assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
 
 
-def test_a_faulty_file_leaves_nothing_behind(tmp_path, prepared):
-    path = write_table(tmp_path / "a.csv", "puzzle,solution", [(PUZZLE, PUZZLE)])
-    with pytest.raises(ValueError, match="breaks the rules"):
-        prepared(source=str(path))
-    path = write_table(tmp_path / "b.csv", "puzzle,solution", [])
-    with pytest.raises(ValueError, match="no puzzle"):
-        prepared(source=str(path))
-    assert not list((tmp_path / "out").iterdir())
+def test_a_faulty_source_leaves_the_prepared_files_as_they_are(tmp_path, prepared, minimal):
+    sources = [write_puzzles(tmp_path / name, minimal) for name in ("a.csv", "b.csv")]
+    path = prepared(source=str(sources[0]), test_source=str(sources[1]))
+    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    assert set(before) == {"a.npy", "a.test.npy"}
+    faulty = write_table(tmp_path / "c.csv", "puzzle,solution", [(PUZZLE, PUZZLE)])
+    empty = write_table(tmp_path / "d.csv", "puzzle,solution", [])
+    for source, message in (faulty, "breaks the rules"), (empty, "no puzzle"), ("gone.csv", "gone"):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            prepared(source=str(source))
+        assert before == {file.name: file.read_bytes() for file in path.parent.iterdir()}
 
 
 def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):
@@ -783,9 +672,8 @@ def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):
         task = Sudoku.from_file(path, BOX, test)
         assert (len(task.train), len(task.test)) == (200, test)
         assert set(task.validation.rows.tolist()) <= set(range(56))
-    with pytest.raises(
-        ValueError, match=r"test_examples 57: .* has 256 different puzzles, 56 held"
-    ):
+    assert len({*names_of(task.train), *names_of(task.validation)}) == 240  # none twice
+    with pytest.raises(ValueError, match=r"57: .* has 256 different puzzles, 56 held"):
         Sudoku.from_file(path, BOX, 57)
     prepared(source=str(train))  # made anew without a test file: the old one must not count
     task = Sudoku.from_file(path, BOX, HELD_OUT)
@@ -811,38 +699,28 @@ def test_files_that_were_not_prepared_together_are_refused(tmp_path, minimal, pr
         Sudoku.from_file(path, BOX, 3)
 
 
-@pytest.mark.parametrize("form", ["csv", "steps", "other size", "empty"])
-def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal, form):
-    path = tmp_path / ("a.csv" if form == "csv" else "a.npy")
-    if form == "csv":
-        write_puzzles(path, minimal)
-    elif form == "empty":
-        path.touch()
-    else:
-        np.save(path, steps(*minimal) if form == "steps" else np.zeros((9, 2, 36), np.uint8))
-    with pytest.raises(ValueError) as error:
-        Sudoku.from_file(path, BOX, 10)
-    command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
-    assert command in str(error.value) and "\n" not in str(error.value)
+def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
+    np.save(tmp_path / "a.npy", steps(*minimal))
+    np.save(tmp_path / "b.npy", np.zeros((9, 2, 36), np.uint8))
+    for path in tmp_path / "a.npy", tmp_path / "b.npy", write_puzzles(tmp_path / "a.csv", minimal):
+        with pytest.raises(ValueError) as error:
+            Sudoku.from_file(path, BOX, 10)
+        command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
+        assert command in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_file_of_another_box_is_refused(tmp_path, prepared):
-    path = prepared(box=(2, 3), count=200)
-    assert len(Sudoku.from_file(path, (2, 3), 3).test) == 3
+    path = prepared(box=(2, 3), count=50)
     with pytest.raises(ValueError, match=r"a\.npy holds puzzles with box \[2, 3\], not \(3"):
-        Sudoku.from_file(path, (3, 2), 3)
+        Sudoku.from_file(path, (3, 2), 1)
     with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file"):
         Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3)
 
 
 def test_command_line(tmp_path):
-    """The first call as a user's, in another folder; the others in this process."""
     script, small = "data/sudoku/prepare.py", "--box=(2,3)"
-    flags = ["--out=a.csv", "--count=30", small, "--clues=14"]
-    command = [sys.executable, str(ROOT / script), *flags]
-    made = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert "30 puzzles" in made.stdout
-    assert "mean clues 14.00" in made.stdout
+    printed = run_script(script, f"--out={tmp_path}/a.csv", "--count=30", small, "--clues=14")
+    assert "30 puzzles" in printed and "mean clues 14.00" in printed
     source = f"--source={tmp_path}/a.csv"
     run_script(script, source, f"--out={tmp_path}/b.csv", small)
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
@@ -852,18 +730,6 @@ def test_command_line(tmp_path):
         with pytest.raises(SystemExit, match=message):
             run_script(script, source, f"--out={tmp_path}/{bad}")
         assert not (tmp_path / bad).exists()
-
-
-def test_a_source_that_is_missing_leaves_the_prepared_files_as_they_are(
-    tmp_path, prepared, minimal
-):
-    sources = [write_puzzles(tmp_path / name, minimal) for name in ("a.csv", "b.csv")]
-    path = prepared(source=str(sources[0]), test_source=str(sources[1]))
-    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
-    assert set(before) == {"a.npy", "a.test.npy"}
-    with pytest.raises(FileNotFoundError):
-        prepared(source="missing.csv")
-    assert before == {file.name: file.read_bytes() for file in path.parent.iterdir()}
 
 
 # ---- published puzzles

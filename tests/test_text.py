@@ -1,6 +1,6 @@
+import copy
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -58,10 +58,8 @@ def test_a_set_of_short_templates(tmp_path, monkeypatch):
     short = {"data_dir": "", "train_examples": 200, "test_examples": 300, "text_length": 112}
     task = text.load(short | {"templates": ["ratio", "average"]})
     assert task.length == 112 and 100 < len(task.train) < 200, "the longest are dropped"
-    sizes = [
-        len(task.encoding.encode(f"{problem.question}\n{problem.code}"))
-        for problem in task.test.problems
-    ]
+    texts = [f"{problem.question}\n{problem.code}" for problem in task.test.problems]
+    sizes = [len(task.encoding.encode(each)) for each in texts]
     assert 30 < len(sizes) < 300 and max(sizes) < 112, "from the test set, too"
     wider = text.load(short | {"templates": ["ratio"], "text_length": 128})
     assert wider.length == 128 and len(list(tmp_path.iterdir())) == 2
@@ -103,42 +101,27 @@ def test_problems_of_gsm8k_and_others_are_read(tmp_path):
     ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert gsm8k.read_problems(file) == [("Q", "1,007", None), ("Q", 5.5, "x")]
-    for bad in ("{", '{"question": "Q"}', '{"question": "Q", "answer": "none"}', "[1]", "7"):
-        file.write_text(json.dumps(rows[0]) + "\n" + bad)
-        with pytest.raises(ValueError, match="line 2: not a valid problem"):
-            gsm8k.read_problems(file)
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
+def test_lines_that_are_no_problem(tmp_path):
+    file = tmp_path / "questions.jsonl"
+    for line, message in (
         (b'{"question": 5, "answer": 1}', "question must be text"),
-        (b'{"question": ["Q"], "answer": 1}', "question must be text"),
-        (b'{"question": "\\ud800", "answer": 1}', "question must be text"),
         (b'{"question": "Q", "answer": [1]}', "answer a number"),
         (b'{"question": "Q", "answer": NaN}', "answer a number"),
         (b'{"question": "Q", "answer": 1, "code": 7}', "code must be text"),
-        (b'{"question": "Q", "answer": ' + b"1" * 5000 + b"}", "not a valid problem"),
+        (b'{"question": "Q"}', "'answer'"),
         (b'{"question": "\xff", "answer": 1}', "not UTF-8 text"),
-        (b"\x00\x01\xff", "not UTF-8 text"),
         (b"[" * 100_000, "nested too deeply"),
         (b"", "not a valid problem"),
-    ],
-)
-def test_lines_that_are_no_problem(tmp_path, line, message):
-    file = tmp_path / "questions.jsonl"
-    file.write_bytes(b'{"question": "Q", "answer": 1}\n' + line + b"\n")
-    with pytest.raises(ValueError, match=f"questions.jsonl, line 2: .*{message}") as error:
+    ):
+        file.write_bytes(b'{"question": "Q", "answer": 1}\n' + line + b"\n")
+        with pytest.raises(ValueError, match=f"questions.jsonl, line 2: .*{message}") as error:
+            gsm8k.read_problems(file)
+        assert len(str(error.value)) < 400 + len(str(file)) and "\n" not in str(error.value)
+    file.write_text("")
+    with pytest.raises(ValueError, match=f"{file} is empty"):
         gsm8k.read_problems(file)
-    assert len(str(error.value)) < 400 + len(str(file)) and "\n" not in str(error.value)
-
-
-def test_files_without_problems(tmp_path):
-    (tmp_path / "empty.jsonl").touch()
-    os.mkfifo(tmp_path / "pipe")
-    for name, message in (("empty.jsonl", "is empty"), ("", "not a file"), ("pipe", "not a file")):
-        with pytest.raises(ValueError, match=message):
-            gsm8k.read_problems(tmp_path / name)
 
 
 def test_a_question_that_would_overflow_the_encoder_is_too_long(task):
@@ -225,8 +208,8 @@ def test_control_characters_do_not_reach_the_terminal(folder, run, tmp_path):
 
 
 def test_reference_programs(folder, run):
-    printed = evaluate(run, f"--file={folder / 'test.jsonl'}", "--reference")
-    assert printed.startswith("100.0% [99.6%, 100.0%] solved, of 1000")
+    printed = evaluate(run, f"--file={folder / 'test.jsonl'}", "--reference", "--examples=100")
+    assert printed.startswith("100.0% [96.3%, 100.0%] solved, of 100")
     printed = evaluate(run, "--reference", "--examples=5")
     assert "solved, of 5" in printed and "5 correct" in printed
 
@@ -237,16 +220,9 @@ def test_a_question_of_ones_own(run):
     assert printed.startswith(ask.partition("=")[2]) and "# no function" in printed
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--problems=train"], "expected transfer, humaneval, mbpp, or --file"),
-        (["--file=nowhere.jsonl", "--reference"], "nowhere.jsonl"),
-    ],
-)
-def test_mistakes_are_named(flags, message, run):
-    with pytest.raises(SystemExit, match=message):
-        evaluate(run, *flags)
+def test_mistakes_are_named(run):
+    with pytest.raises(SystemExit, match="expected transfer, humaneval, mbpp, or --file"):
+        evaluate(run, "--problems=train")
 
 
 def test_another_set_in_place_of_the_generated_one_is_refused(monkeypatch, tmp_path):
@@ -295,6 +271,7 @@ def test_a_failed_run_leaves_nothing_behind(monkeypatch, tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_prepared_text_does_without_the_generator(folder):
     """A process of its own loads the data set, and no template."""
     config = {"data_dir": str(folder), "test_examples": 5}
@@ -304,7 +281,8 @@ def test_prepared_text_does_without_the_generator(folder):
 
 
 def test_a_resumed_run_must_keep_its_data(run, task, monkeypatch):
-    changed = task._replace(train=task.validation)
+    changed = copy.copy(task)
+    changed.train = task.validation
     monkeypatch.setattr(text, "load", lambda config: changed)
     with pytest.raises(SystemExit, match="must keep its data"):
         train(run, *TEXT, "--init_from=resume", "--max_iters=21")
