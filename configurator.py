@@ -203,24 +203,32 @@ def read(arg):
 
 
 def read_file(file):
-    """Everything public that a config file sets; errors name the file and the line."""
+    """Everything public that a config file sets."""
+    return [
+        (f"{file}: {name}", name, value) for name, value in execute(file).items()
+        if not (name.startswith("_") or isinstance(value, ModuleType) or callable(value))
+    ]  # fmt: skip
+
+
+def execute(file):
+    """The namespace after running a file. Raises ValueError naming the file and the line."""
     if not Path(file).is_file():
         raise ValueError(f"no config file {file!r}; write settings as --key=value")
     namespace = {"__name__": Path(file).stem, "__file__": file}
     try:
         exec(compile(Path(file).read_bytes(), file, "exec"), namespace)
     except BaseException as error:  # a file may also exit, or be interrupted
-        frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is this function
-        places = [(frame.filename, frame.lineno) for frame in frames if "config" in frame.filename]
-        if isinstance(error, SyntaxError) and error.filename:
-            places.append((error.filename, error.lineno))
-        place = f"{places[-1][0]}, line {places[-1][1]}" if places else file
-        raise ValueError(f"{place}: {message_of(error)}") from None
-    public = [name for name in namespace if name[0] != "_"]
-    public = [
-        n for n in public if not (isinstance(namespace[n], ModuleType) or callable(namespace[n]))
-    ]
-    return [(f"{file}: {name}", name, namespace[name]) for name in public]
+        raise ValueError(f"{place_of(error, file)}: {message_of(error)}") from None
+    return namespace
+
+
+def place_of(error, file):
+    """File and line of an error in a file, or in one beside it that it imports."""
+    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno))
+    beside = [at for at in frames if Path(at[0]).parent.name == Path(file).absolute().parent.name]
+    return "{}, line {}".format(*beside[-1]) if beside else file
 
 
 def checked(where, key, value):

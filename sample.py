@@ -19,12 +19,12 @@ import torch
 
 import policies
 import tasks
-from configurator import check_saved, configure, errors_as_messages
-from engine import checkpoint, processes
+from configurator import configure, errors_as_messages
+from engine import processes
 from engine.files import progress_bar
 from engine.head import chunks
 from engine.machine import autocast
-from model import Transformer
+from pretrained.runs import load_task, open_run
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -263,52 +263,6 @@ def choose(score, confidence, hidden, count, tau):
         return best
     confident = policies.fast_forward(confidence, hidden, tau)
     return torch.where(confident.any(1, keepdim=True), confident, best)
-
-
-# -- runs ------------------------------------------------------------------------------------------
-class Saved(NamedTuple):
-    """A model to evaluate: averaged (EMA) weights if the run has them."""
-
-    model: Transformer
-    config: dict  # of its run
-    iteration: int
-    block: int  # size of block diffusion's blocks, 0 = none
-
-
-def open_run(path, device="cpu", length=0):
-    """The Saved model of a checkpoint, or of weights that a run kept.
-
-    length: the longest sequence, if longer than in training. Raises ValueError, or
-    FileNotFoundError, if there is no such model in it.
-    """
-    state = checkpoint.load(path)
-    args = state["model_args"]
-    try:
-        args["length"] = max(length, args["length"])
-        if state["config"].get("lora_rank"):
-            from pretrained import lora
-
-            model, _ = lora.restore(state, device)
-        else:
-            model = Transformer(**args)
-            model.load_state_dict(state.get("ema", state.get("model")))
-        model = model.to(device).eval()
-        return Saved(model, state["config"], state["iteration"], state["block"])
-    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{path} is not a checkpoint of this program: {reason:.200}") from None
-
-
-def kept_weights(out_dir):
-    """Files of averaged weights that a run kept, in order, or its checkpoint."""
-    return sorted(Path(out_dir, "weights").glob("*.pt")) or [Path(out_dir, "checkpoint.pt")]
-
-
-def load_task(config):
-    """The task of a saved run. Raises ValueError for an invalid configuration."""
-    task = tasks.get(config["dataset"])
-    check_saved("train.py", config, tasks.settings(config["dataset"]))
-    return task.load(config)
 
 
 def main(sampler):

@@ -19,7 +19,6 @@ import math
 import time
 import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -33,7 +32,7 @@ from engine.files import Lock
 from engine.log import Log
 from engine.machine import autocast, compiles, precision
 from engine.muon import Muon
-from engine.queue import ExampleQueue, fingerprint
+from engine.queue import ExampleQueue, fingerprint, rows_and_passes
 from engine.saver import Saver
 from engine.shard import split_up, unsharded, whole
 from eval import evaluate
@@ -107,24 +106,6 @@ compile: bool | None = None  # None = if there is a compiler and the run is long
 SEED_STRIDE = 1_000_003  # per iteration, added to the seeds of a run that continues with changes
 
 
-class Run(NamedTuple):
-    """What a run is made of."""
-
-    task: object
-    model: Transformer
-    averaged: Transformer  # with averaged weights, for evaluation; without EMA, its own
-    optimizer: Muon
-    objective: torch.nn.Module  # the model with its loss
-    masks: RandomMasking  # contexts before chains_from
-    chains: object  # contexts from then on (puma.py)
-    queue: ExampleQueue
-    passes: int  # forward and backward passes per update
-    saver: Saver
-    log: Log
-    casts: object  # autocast
-    place: processes.Place
-
-
 def main(config):
     with contextlib.ExitStack() as until_the_end:
         with errors_as_messages():
@@ -133,7 +114,7 @@ def main(config):
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
             if place.rank == 0:
                 until_the_end.enter_context(Lock(folder))
-            run = set_up(config, folder, place)
+            run = Run(config, folder, place)
             if track and place.rank == 0:
                 from examples.track import Tracker
 
@@ -148,50 +129,62 @@ def main(config):
     processes.leave()
 
 
-def set_up(config, folder, place):
-    """Everything before the first iteration, as a Run. Raises ValueError for invalid settings."""
-    world, rank, where, _ = place
-    saved, changes, origin = checkpoint.find(folder, config, place)
-    start = saved["iteration"] if saved else 0
-    stride = SEED_STRIDE * start if changes else 0
-    with processes.main_process_first():
-        task = tasks.get(dataset).load(config)
-        len(task.test)  # so that a broken judge is reported before training
-        torch.manual_seed(seed)
-        model, weights, model_args = make_model(task, saved, origin, place)
-    averaged, optimizer = make_average(model, place), make_optimizer(model)
-    rows, passes = rows_and_passes(batch_size, world)
-    queue, chains_before = ExampleQueue(task.train, rows, where, seed, rank, world), None
-    if changes:
-        state, chains_before = redistribute(saved["ranks"], world, len(task.train), seed)[rank]
-        queue.load_state_dict(state)
-    generator = torch.Generator(where).manual_seed(seed * world + rank + stride)
-    masks, chains = make_streams(queue, model.mask_token, generator, passes)
-    if chains_before:
-        chains.adopt(chains_before)
-    about = {"config": config | {"init_from": origin}, "model_args": model_args}
-    about |= {"data": fingerprint(task.train), "device": where.type}
-    shared = {"model": weights, "optimizer": optimizer} | ({"ema": averaged} if ema else {})
-    own = {"queue": queue, "generator": generator, "stream": chains}
-    saver = Saver(folder, about, shared, own, rank)
-    torch.manual_seed(seed + rank + stride)
-    saver.restore(saved, changes) if saved else saver.begin(values_at(0), keep_every)
-    log = Log(folder if rank == 0 else None, config, start, max_iters, changes, int(queue.taken))
-    casts = autocast(where, dtype, keep=not place.shards)
-    return Run(task, model, averaged, optimizer, make_objective(model, place), masks, chains, queue,
-               passes, saver, log, casts, place)  # fmt: skip
+class Run:
+    """What a run is made of; everything before its first iteration.
+
+    Raises ValueError for settings that do not fit the data, the model or a checkpoint.
+    """
+
+    def __init__(self, config, folder, place):
+        world, rank, device, shards = self.place = place
+        saved, changes, origin = checkpoint.find(folder, config, place)
+        self.start = saved["iteration"] if saved else 0
+        stride = SEED_STRIDE * self.start if changes else 0
+        with processes.main_process_first():
+            self.task = tasks.get(dataset).load(config)
+            len(self.task.test)  # so that a broken judge is reported before training
+            torch.manual_seed(seed)
+            parts = make_model(self.task, saved, origin, "cpu" if shards else device)
+        self.model, weights, model_args = parts
+        self.averaged = make_average(self.model, place)  # without EMA, the model's own weights
+        layers, matmuls = self.model.model.layers, precision(device, dtype)
+        self.optimizer = Muon(
+            self.model, layers, muon, matmuls, betas=betas, weight_decay=weight_decay
+        )
+        train, mask = self.task.train, self.model.mask_token
+        rows, self.passes = rows_and_passes(batch_size, micro_batch, world)
+        self.queue, before = ExampleQueue(train, rows, device, seed, rank, world), None
+        if changes:
+            state, before = redistribute(saved["ranks"], world, len(train), seed)[rank]
+            self.queue.load_state_dict(state)
+        generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
+        self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
+        if before:
+            self.chains.adopt(before)  # the chains of other processes
+        about = {"config": config | {"init_from": origin}, "model_args": model_args}
+        about |= {"data": fingerprint(train), "device": device.type}
+        shared = {"model": weights, "optimizer": self.optimizer}
+        shared |= {"ema": self.averaged} if ema else {}
+        own = {"queue": self.queue, "generator": generator, "stream": self.chains}
+        self.saver = Saver(folder, about, shared, own, rank)
+        torch.manual_seed(seed + rank + stride)
+        self.saver.begin(values_at(0), keep_every, saved, changes)
+        self.log = Log(folder if rank == 0 else None, config, self.start, max_iters, changes,
+                       int(self.queue.taken))  # fmt: skip
+        self.casts = autocast(device, dtype, keep=not shards)
+        self.objective = make_objective(self.model, place)  # the model with its loss
 
 
 # -- the loop --------------------------------------------------------------------------------------
 def train(run):
     """From the run's first iteration to max_iters; returns the last evaluation."""
-    start, result = run.log.start, None
-    if processes.any_process(run.log.lacks_evaluation and evaluates_at(start)):
-        result = report(run, start)  # the run was killed during this evaluation
+    result = None
+    if processes.any_process(run.log.lacks_evaluation and evaluates_at(run.start)):
+        result = report(run, run.start)  # the run was killed during this evaluation
     elif watch:
-        show(run, start)
+        show(run, run.start)
     with processes.StopSign() as stop:
-        for iteration in range(start, max_iters):
+        for iteration in range(run.start, max_iters):
             run.log.add(*update(run, iteration))
             done, stopping = iteration + 1, stop()
             keep_record(run, done, stopping)
@@ -348,24 +341,13 @@ def decay_at(iteration):
     return min(ema, (1 + iteration) / (10 + iteration))
 
 
-def rows_and_passes(rows, world):
-    """Rows of an update -> rows per process and forward pass, and forward passes per update."""
-    own, rest = divmod(rows, world)
-    if rest or not own:
-        raise ValueError(f"batch_size {rows}: expected a multiple of the {world} processes")
-    most = min(own, micro_batch or own)
-    passes = next(n for n in range(1, own + 1) if own % n == 0 and own // n <= most)
-    return own // passes, passes
-
-
 # -- the parts of a run ----------------------------------------------------------------------------
-def make_model(task, saved, origin, place):
+def make_model(task, saved, origin, device):
     """The model, the part of it that is saved (itself, or its adapters), and its arguments.
 
     saved: a checkpoint to resume, whose weights are loaded later, or None; origin: what a new run
     starts from, as in init_from. Raises ValueError if it does not fit.
     """
-    where = torch.device("cpu") if place.shards else place.device  # holds the whole model
     model_args = dict(
         vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
         layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
@@ -373,12 +355,12 @@ def make_model(task, saved, origin, place):
     )  # fmt: skip
     if origin == "scratch" and not lora_rank:
         model_args = saved["model_args"] if saved else model_args
-        model = weights = Transformer(**model_args).to(where)
+        model = weights = Transformer(**model_args).to(device)
     else:
         from pretrained.start import make_model as start_from
 
-        adapters = lora_rank, lora_alpha, precision(where, dtype)
-        model, weights, model_args = start_from(origin, task, saved, model_args, adapters, where)
+        adapters = lora_rank, lora_alpha, precision(torch.device(device), dtype)
+        model, weights, model_args = start_from(origin, task, saved, model_args, adapters, device)
     model.model.gradient_checkpointing = gradient_checkpointing
     return model, weights, model_args
 
@@ -395,18 +377,6 @@ def make_average(model, place):
         for part in dict.fromkeys((model, averaged)):
             split_up(part, part.model.layers, place.device)
     return averaged
-
-
-def make_optimizer(model):
-    """AdamW, or Muon for the matrices of the layers; weight decay on matrices only."""
-    layers = [p for p in model.model.layers.parameters() if p.dim() > 1]
-    ends = [*dict.fromkeys([model.model.embed_tokens.weight, model.lm_head.weight])]  # may be one
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
-    where = vectors[0].device
-    return Muon(
-        layers, ends, vectors, orthogonal=muon, precision=precision(where, dtype), betas=betas,
-        weight_decay=weight_decay, fused=where.type != "mps", capturable=where.type == "cuda",
-    )  # fmt: skip
 
 
 def make_objective(model, place):

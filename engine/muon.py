@@ -5,7 +5,7 @@
 (K. Jordan et al., "Muon", 2024; the scale is that of arXiv 2502.16982, so learning rate and weight
 decay can be AdamW's). torch.optim.Muon does the same for one matrix at a time and in bfloat16,
 which processors without it emulate: four times the cost of a training step in config/gsm_mini.py.
-Not here: which weights are orthogonalised (train.make_optimizer).
+Embedding and head are AdamW's.
 """
 
 import torch
@@ -15,15 +15,20 @@ STEPS = 5
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but for the matrices of the layers if `orthogonal`; no weight decay on vectors.
+    """AdamW, or Muon for the matrices of `layers` if orthogonal; no weight decay on vectors.
 
-    matrices, ends (embedding and head), vectors: lists of parameters, of which those that require a
-    gradient are trained. precision: the dtype of the matrix products in `orthogonalise`. The rate
-    is one tensor of all groups: float64 on a CPU gives the same results as a plain number.
+    model: of which parameters that require a gradient are trained. precision: the dtype of the
+    matrix products in `orthogonalise`. The rate is one tensor of all groups: float64 on a CPU gives
+    the same results as a plain number.
     """
 
-    def __init__(self, matrices, ends, vectors, orthogonal=False, precision=torch.float32, **adamw):
+    def __init__(self, model, layers, orthogonal=False, precision=torch.float32, **adamw):
+        matrices = [p for p in layers.parameters() if p.dim() > 1]
+        inside = {id(p) for p in matrices}
+        ends = [p for p in model.parameters() if p.dim() > 1 and id(p) not in inside]
+        vectors = [p for p in model.parameters() if p.dim() <= 1]
         device = vectors[0].device
+        adamw |= {"fused": device.type != "mps", "capturable": device.type == "cuda"}
         rate = torch.zeros((), device=device, dtype=torch.float64 if device.type == "cpu" else None)
         momentum = 0.95 if orthogonal else 0.0
         groups = [

@@ -129,6 +129,18 @@ def scramble(number):
     return z ^ (z >> np.uint64(31))
 
 
+def rows_and_passes(batch_size, most, world):
+    """Rows of an update -> rows per process and forward pass, and forward passes per update.
+
+    most: rows per process and pass; None = no limit. Raises ValueError for rows that do not split.
+    """
+    own, rest = divmod(batch_size, world)
+    if rest or not own:
+        raise ValueError(f"batch_size {batch_size}: expected a multiple of the {world} processes")
+    passes = next(n for n in range(1, own + 1) if own % n == 0 and own // n <= (most or own))
+    return own // passes, passes
+
+
 def fingerprint(data):
     """The number of examples, and a checksum of the first ones."""
     x0, prompt = data[np.arange(min(256, len(data)))]

@@ -32,8 +32,11 @@ class Saver:
         self.shared, self.own, self.rank = shared, own, rank
         self.saved, self.unsaved = 0, False
 
-    def begin(self, values, keep_every):
-        """The first checkpoint of a new run; an earlier run in the folder is moved aside."""
+    def begin(self, values, keep_every, saved, changes):
+        """Restore a run, or write the first checkpoint of a new one; an earlier run moves aside."""
+        if saved:
+            self.restore(saved, changes)
+            return
         if self.rank == 0 and self.path.exists():
             print(f"moved the earlier run in {self.folder} to {archive(self.folder)}")
         if keep_every:

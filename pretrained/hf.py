@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from configurator import check_limits
+
 from engine import files
 from model import Transformer, rotary_table
 

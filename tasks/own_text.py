@@ -197,7 +197,7 @@ def decided(judge, file, *texts):
         return found, ""
     if is_truth:
         return "correct" if found else "wrong", ""
-    shown = configurator.shown(found)
+    shown = configurator.printable(repr(found))
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
 
 
@@ -208,7 +208,7 @@ def read_judge(file):
         raise ValueError(f"eval_judge {file!r}: no such file; {expected}")
     try:
         found = configurator.execute(file).get("judge")
-    except configurator.ConfigError as error:
+    except ValueError as error:
         raise ValueError(f"eval_judge: {error}") from None
     if not callable(found):
         raise ValueError(f"eval_judge {file!r}: the file has no function judge; {expected}")
