@@ -153,6 +153,17 @@ class BlockUnmasking(ProgressiveUnmasking):
         """Chains of other processes start over: they may have had another block size."""
 
 
+def streams(method, schedule, args, chains):
+    """Random masks in blocks, and what follows them; args, chains: as puma.py's classes have them.
+
+    Without a schedule, for `ar`, masks are those of whole rows.
+    """
+    masks = BlockMasking(*args, schedule) if schedule else RandomMasking(*args)
+    if method == "ar":
+        return masks, NextToken(*args)
+    return masks, masks if method == "mdm" else BlockUnmasking(*args, schedule, *chains)
+
+
 # -- sampling -------------------------------------------------------------------------------------
 class Cache:
     """Keys and values of the `start` finished tokens of B rows: whole blocks of `block` tokens.

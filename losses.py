@@ -75,21 +75,24 @@ class Objective(nn.Module):
 
     model   model.Transformer, or any other model wrapped in model.Logits
     policy  a function of policies.py, or its name
-    weigh   weights of positions in the loss, weigh(nll, hidden, block) -> (B, L), as PAPL has them
-            (studies/papl.py); None = all equal
+    papl    alpha of PAPL's weights of positions in the loss (studies/papl.py); 0 = all equal
     Raises ValueError for an unsuitable model or an unknown policy.
     """
 
     needs = "logits"  # of the model
 
-    def __init__(self, model, policy=policies.top_k, weigh=None):
+    def __init__(self, model, policy=policies.top_k, papl=0.0):
         super().__init__()
         if not hasattr(model, self.needs):
             raise ValueError(
                 f"{type(model).__name__} has no {self.needs}: {type(self).__name__} takes a model "
                 "like model.Transformer; wrap others for Objective: model.Logits(yours, mask_token)"
             )
-        self.model, self.policy, self.weigh = model, policies.get(policy), weigh
+        self.model, self.policy, self.weigh = model, policies.get(policy), None
+        if papl:
+            from studies.papl import papl_weights
+
+            self.weigh = papl_weights(papl)
 
     def forward(self, x, x0, hidden, block=0):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
@@ -97,6 +100,11 @@ class Objective(nn.Module):
         if self.weigh:
             nll = nll * self.weigh(nll, hidden, block)
         return row_mean(nll, hidden, block), score, confidence
+
+
+def objective_for(model):
+    """The class that suits the size of the model's vocabulary."""
+    return Objective if model.vocab_size <= DENSE else ChunkedObjective
 
 
 class ChunkedObjective(Objective):

@@ -1,6 +1,4 @@
-"""Train a masked diffusion model, with Progressive Unmasking (puma) or random masks (mdm).
-
-Or train an autoregressive model (ar), from which such a run can start.
+"""Train a masked diffusion model: PUMA (puma) or random masks (mdm); or an autoregressive one (ar).
 
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
@@ -9,8 +7,8 @@ Or train an autoregressive model (ar), from which such a run can start.
     python train.py config/gsm_tiny.py --init_from=out/gsm_tiny_ar_1/checkpoint.pt
 
 Writes metrics.jsonl and checkpoint.pt to out_dir; a resumed run ends with the same weights as an
-uninterrupted one. Read it from the top: settings, `main`, `set_up`, the loop, the parts. A data
-set's own settings are in its file in tasks/; how a run is kept alive is in engine/.
+uninterrupted one. Read it from the top: settings, `main`, `Run`, the loop, the parts. A data set's
+own settings are in its file in tasks/; how a run is kept alive is in engine/.
 """
 
 import contextlib
@@ -24,20 +22,12 @@ import torch
 
 import policies
 import tasks
-from block import BlockMasking, BlockUnmasking, NextToken
 from configurator import configure, errors_as_messages
-from engine import checkpoint, processes
-from engine.elastic import redistribute
-from engine.files import Lock
-from engine.log import Log
-from engine.machine import autocast, compiles, precision
+from engine import checkpoint, elastic, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon
-from engine.queue import ExampleQueue, fingerprint, rows_and_passes
-from engine.saver import Saver
-from engine.shard import split_up, unsharded, whole
 from eval import evaluate
-from losses import DENSE, ChunkedObjective, Objective
-from model import Transformer
+from losses import objective_for
+from pretrained.start import make_model
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from sample import Sampler, generate
 
@@ -104,6 +94,9 @@ gradient_checkpointing = False  # save memory: recompute activations in the back
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
 SEED_STRIDE = 1_000_003  # per iteration, added to the seeds of a run that continues with changes
+COLLAPSE = """chains end at their first visit: confidence is above tau {} nearly everywhere.
+The model sees only fully masked rows and may forget everything else (results/when.md): see
+--random_share, --tau=None"""
 
 
 def main(config):
@@ -113,7 +106,7 @@ def main(config):
             place = processes.start(device, patience, deterministic, shard)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
             if place.rank == 0:
-                until_the_end.enter_context(Lock(folder))
+                until_the_end.enter_context(files.Lock(folder))
             run = Run(config, folder, place)
             if track and place.rank == 0:
                 from examples.track import Tracker
@@ -139,50 +132,52 @@ class Run:
         world, rank, device, shards = self.place = place
         saved, changes, origin = checkpoint.find(folder, config, place)
         self.start = saved["iteration"] if saved else 0
+        matmuls = machine.precision(device, dtype)
         stride = SEED_STRIDE * self.start if changes else 0
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
             len(self.task.test)  # so that a broken judge is reported before training
             torch.manual_seed(seed)
-            parts = make_model(self.task, saved, origin, "cpu" if shards else device)
-        self.model, weights, model_args = parts
-        self.averaged = make_average(self.model, place)  # without EMA, the model's own weights
-        layers, matmuls = self.model.model.layers, precision(device, dtype)
+            self.model, weights, args = make_model(
+                origin, self.task, saved, model_args(self.task), (lora_rank, lora_alpha, matmuls),
+                "cpu" if shards else device,
+            )  # fmt: skip
+        self.model.model.gradient_checkpointing = gradient_checkpointing
+        self.averaged = make_average(self.model, place)
         self.optimizer = Muon(
-            self.model, layers, muon, matmuls, betas=betas, weight_decay=weight_decay
-        )
+            self.model, self.model.model.layers, muon, matmuls, betas=betas,
+            weight_decay=weight_decay,
+        )  # fmt: skip
         train, mask = self.task.train, self.model.mask_token
-        rows, self.passes = rows_and_passes(batch_size, micro_batch, world)
-        self.queue, before = ExampleQueue(train, rows, device, seed, rank, world), None
+        rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
+        self.queue, before = queue.ExampleQueue(train, rows, device, seed, rank, world), None
         if changes:
-            state, before = redistribute(saved["ranks"], world, len(train), seed)[rank]
+            state, before = elastic.redistribute(saved["ranks"], world, len(train), seed)[rank]
             self.queue.load_state_dict(state)
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
         self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
         if before:
             self.chains.adopt(before)  # the chains of other processes
-        about = {"config": config | {"init_from": origin}, "model_args": model_args}
-        about |= {"data": fingerprint(train), "device": device.type}
+        about = {"config": config | {"init_from": origin}, "model_args": args}
+        about |= {"data": queue.fingerprint(train), "device": device.type}
         shared = {"model": weights, "optimizer": self.optimizer}
         shared |= {"ema": self.averaged} if ema else {}
         own = {"queue": self.queue, "generator": generator, "stream": self.chains}
-        self.saver = Saver(folder, about, shared, own, rank)
+        self.saver = saver.Saver(folder, about, shared, own, rank)
         torch.manual_seed(seed + rank + stride)
         self.saver.begin(values_at(0), keep_every, saved, changes)
-        self.log = Log(folder if rank == 0 else None, config, self.start, max_iters, changes,
+        self.log = log.Log(folder if rank == 0 else None, config, self.start, max_iters, changes,
                        int(self.queue.taken))  # fmt: skip
-        self.casts = autocast(device, dtype, keep=not shards)
+        self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
 
 
 # -- the loop --------------------------------------------------------------------------------------
 def train(run):
     """From the run's first iteration to max_iters; returns the last evaluation."""
-    result = None
-    if processes.any_process(run.log.lacks_evaluation and evaluates_at(run.start)):
+    result = run.log.last_evaluation()
+    if processes.any_process(not result and evaluates_at(run.start)):
         result = report(run, run.start)  # the run was killed during this evaluation
-    elif watch:
-        show(run, run.start)
     with processes.StopSign() as stop:
         for iteration in range(run.start, max_iters):
             run.log.add(*update(run, iteration))
@@ -192,7 +187,7 @@ def train(run):
                 raise SystemExit(f"stopped at iteration {done}; --init_from=resume continues there")
             if evaluates_at(done):
                 result = report(run, done)
-    return result or evaluation(run, max_iters)
+    return result or report(run, max_iters)
 
 
 def update(run, iteration):
@@ -216,7 +211,7 @@ def update(run, iteration):
     run.optimizer.zero_grad()
     if ema:
         update_average(run.averaged, run.model, decay_at(iteration))
-    return torch.stack(losses).mean(), whole(norm), torch.cat(hidden)
+    return torch.stack(losses).mean(), sharding.whole(norm), torch.cat(hidden)
 
 
 @torch.no_grad()
@@ -244,45 +239,30 @@ def keep_record(run, done, stopping):
 
 
 def warn_of_collapse(line):
-    """If chains end as soon as they start; line: of metrics.jsonl. Shown once, as warnings are."""
+    """If chains end at once, by a line of metrics.jsonl. Python shows the same warning once."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
     if at_once and tau is not None and method not in ("mdm", "ar"):
-        warnings.warn(
-            f"chains end at their first visit: confidence is above tau {tau} nearly everywhere. The "
-            "model sees only fully masked rows and may forget everything else (results/when.md): "
-            "see --random_share, --tau=None", stacklevel=1,
-        )  # fmt: skip
-
-
-def evaluation(run, done):
-    """eval.evaluate of the averaged weights after `done` updates."""
-    with run.casts, unsharded(run.averaged):
-        return evaluate(
-            run.task, run.averaged, block_at(done - 1), samplers(), test_examples,
-            eval_batch_size, run.place.rank, run.place.world,
-        )  # fmt: skip
+        warnings.warn(COLLAPSE.format(tau), stacklevel=1)
 
 
 def report(run, done):
-    begin = time.perf_counter()
-    result = evaluation(run, done)
-    if not math.isfinite(result["val_loss"]):
-        raise SystemExit(f"the validation loss is {result['val_loss']} at iteration {done}")
-    run.log.report_evaluation(done, result, time.perf_counter() - begin)
-    if watch:
-        show(run, done)
-    return result
+    """Evaluate the averaged weights after `done` updates, on all processes; record and return it."""
+    begin, block = time.perf_counter(), block_at(done - 1)
+    with run.casts, sharding.unsharded(run.averaged):
+        result = evaluate(
+            run.task, run.averaged, block, samplers(), test_examples, eval_batch_size,
+            run.place.rank, run.place.world,
+        )  # fmt: skip
+        if not math.isfinite(result["val_loss"]):
+            raise SystemExit(f"the validation loss is {result['val_loss']} at iteration {done}")
+        run.log.report_evaluation(done, result, time.perf_counter() - begin)
+        if watch and run.place.rank == 0:
+            from studies.watch import watch_example
 
-
-def show(run, done):
-    """How the averaged weights fill in the first held-out example; all processes gather them."""
-    from studies.watch import watch_example
-
-    with run.casts, unsharded(run.averaged):
-        if run.place.rank == 0:
             run.log.bar.clear()
             print(f"iteration {done}")
-            watch_example(run.task, run.averaged, samplers()[0], block_at(done - 1), generate)
+            watch_example(run.task, run.averaged, samplers()[0], block, generate)
+    return result
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -342,66 +322,46 @@ def decay_at(iteration):
 
 
 # -- the parts of a run ----------------------------------------------------------------------------
-def make_model(task, saved, origin, device):
-    """The model, the part of it that is saved (itself, or its adapters), and its arguments.
-
-    saved: a checkpoint to resume, whose weights are loaded later, or None; origin: what a new run
-    starts from, as in init_from. Raises ValueError if it does not fit.
-    """
-    model_args = dict(
+def model_args(task):
+    """Arguments of model.Transformer for a run that starts from scratch."""
+    return dict(
         vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
         layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
         causal=method == "ar", shifted=method == "ar",
     )  # fmt: skip
-    if origin == "scratch" and not lora_rank:
-        model_args = saved["model_args"] if saved else model_args
-        model = weights = Transformer(**model_args).to(device)
-    else:
-        from pretrained.start import make_model as start_from
-
-        adapters = lora_rank, lora_alpha, precision(torch.device(device), dtype)
-        model, weights, model_args = start_from(origin, task, saved, model_args, adapters, device)
-    model.model.gradient_checkpointing = gradient_checkpointing
-    return model, weights, model_args
 
 
 def make_average(model, place):
     """The averaged weights, for evaluation; shards them, and the model's, if asked.
 
-    Without EMA, a shallow copy: the model's own weights, but never compiled. Averages, too, require
-    gradients, although none are computed: autocast caches the casts of such weights only.
+    They require gradients, although none are computed: autocast caches the casts of such weights
+    only. Without EMA it is a shallow copy, the same weights: the model may be compiled, this not.
     """
-    averaged = copy.deepcopy(model) if ema else copy.copy(model)
-    if place.shards:
-        averaged = averaged if ema else model  # a shallow copy would share the hooks of sharding
-        for part in dict.fromkeys((model, averaged)):
-            split_up(part, part.model.layers, place.device)
+    averaged = copy.deepcopy(model) if ema else model if place.shards else copy.copy(model)
+    for part in dict.fromkeys((model, averaged)) if place.shards else ():
+        sharding.split_up(part, part.model.layers, place.device)
     return averaged
 
 
 def make_objective(model, place):
-    kind, weigh = Objective if model.vocab_size <= DENSE else ChunkedObjective, None
-    if papl:
-        from studies.papl import papl_weights
-
-        weigh = papl_weights(papl)
-    objective = kind(model, policies.get(policy), weigh)
-    if not place.shards and compiles(place.device, compile, max_iters):
+    """The model with its loss; compiled, and averaging gradients over processes, where asked."""
+    objective = objective_for(model)(model, policies.get(policy), papl)
+    if not place.shards and machine.compiles(place.device, compile, max_iters):
         objective.compile()
     alone = place.world == 1 or place.shards
     return objective if alone else processes.distributed(objective)
 
 
 def make_streams(queue, mask_token, generator, passes):
-    """Random masks, and what follows them from chains_from on (puma.py, block.py)."""
+    """Random masks, and what follows them from chains_from on."""
     args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes)
-    masks = BlockMasking(*args, block_schedule) if block_schedule else RandomMasking(*args)
-    if method == "ar":
-        return masks, NextToken(*args)
+    if block_schedule or method == "ar":
+        import block
+
+        return block.streams(method, block_schedule, args, chains)
+    masks = RandomMasking(*args)
     if method == "mdm":
         return masks, masks
-    if block_schedule:
-        return masks, BlockUnmasking(*args, block_schedule, *chains)
     if method == "puma" and not random_share:
         return masks, ProgressiveUnmasking(*args, *chains)
     from studies import ablations

@@ -29,9 +29,8 @@ class Log:
     """Reports on the first process; on the others `folder` is None, and nothing is written.
 
     A run resumed at iteration `start` first drops later lines. changes: the settings changed at the
-    resume, {name: (before, now)}. taken: examples that this process has used up. lacks_evaluation:
-    whether the file has none at `start`. If it cannot be written, lines wait for the next attempt.
-    Raises ValueError for a damaged file.
+    resume, {name: (before, now)}. taken: examples that this process has used up. If the file cannot
+    be written, lines wait for the next attempt. Raises ValueError for a damaged one.
     """
 
     def __init__(self, folder, config, start, total, changes, taken=0):
@@ -45,12 +44,15 @@ class Log:
         rows = read_metrics(self.path) if folder and start else []
         kept = [row for row in rows if row.get("iter", 0) <= start]
         self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
-        at_start = [row for row in kept if row["type"] == "eval" and row["iter"] == start]
-        self.lacks_evaluation = folder is not None and not at_start
+        self.at_start = [row for row in kept if row["type"] == "eval" and row["iter"] == start]
         self.waiting = [json.dumps(row) + "\n" for row in kept]
         self.first = {"type": "config", "config": config} | origin()
         self.write(self.first | ({"changes": changes} if changes else {}))
         self.since = time.perf_counter()
+
+    def last_evaluation(self):
+        """The evaluation at `start`, if there was one."""
+        return self.at_start[-1] if self.at_start else None
 
     def add(self, loss, norm, hidden):
         """Record one update, on the device for now: loss and gradient norm, both ().

@@ -11,7 +11,7 @@ import time
 import torch
 from torch.utils._pytree import tree_map
 
-from engine import shard
+from engine import sharding
 from engine.checkpoint import archive, save
 from engine.files import say
 from engine.machine import random_states, set_random_states
@@ -73,7 +73,7 @@ class Saver:
         def gathered(value):
             if not hasattr(value, "full_tensor"):
                 return value
-            value = shard.whole(value)
+            value = sharding.whole(value)
             return value.cpu() if self.rank == 0 else None
 
         return tree_map(gathered, state)
@@ -95,7 +95,7 @@ class Saver:
         of them does, so an explosion is not saved either.
         """
         for model in models:
-            norm = shard.whole(torch.nn.utils.get_total_norm(model.parameters()))
+            norm = sharding.whole(torch.nn.utils.get_total_norm(model.parameters()))
             if not fault and not norm.isfinite():
                 fault = f"the norm of the weights is {norm} at iteration {iteration}"
         if any_process(fault):
@@ -152,7 +152,7 @@ def set_state(part, state):
         load_moments(part, state)
     else:
         own = part.state_dict() if isinstance(part, torch.nn.Module) else {}
-        part.load_state_dict({key: shard.like(state[key], own.get(key)) for key in state})
+        part.load_state_dict({key: sharding.like(state[key], own.get(key)) for key in state})
 
 
 def load_moments(optimizer, state):
@@ -160,7 +160,7 @@ def load_moments(optimizer, state):
     own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     moments = {
-        i: {name: shard.like(value, parameters[i]) for name, value in values.items()}
+        i: {name: sharding.like(value, parameters[i]) for name, value in values.items()}
         for i, values in state["state"].items()
     }
     optimizer.load_state_dict(state | {"state": moments})

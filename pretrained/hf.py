@@ -18,7 +18,6 @@ from pathlib import Path
 
 import torch
 
-
 from engine import files
 from model import Transformer, rotary_table
 

@@ -1,44 +1,33 @@
-"""The model of a run that starts from others' weights: another run's, or a Hugging Face folder's.
-
-Training all weights takes 16 bytes each, the averages 4: `--shard=True` splits that over processes.
-"""
+"""The model of a run, and what its weights start from: scratch, or another run's."""
 
 import torch
 
 from engine import checkpoint
 from model import Transformer
-from pretrained import hf, lora
 
 
 def make_model(origin, task, saved, model_args, adapters, device):
-    """The model, what a checkpoint saves in its place, and the arguments that it is made from.
+    """The model, the part of it that is saved (itself, or its adapters), and its arguments.
 
-    origin: FILE.pt, or hf: and a folder or a name on the hub. saved: a checkpoint to resume, whose
-    weights are loaded later, or None. model_args: as the run's settings have them. adapters: rank
-    (0 = all weights are trained) and alpha of LoRA, dtype of the frozen weights. Raises ValueError
-    for another origin, or one that does not fit the data or the model.
+    origin: scratch, another run's FILE.pt, or hf: and a folder or a name on the hub. saved: a
+    checkpoint to resume, whose weights are loaded later, or None. model_args: as the run's settings
+    have them. adapters: rank (0 = all weights are trained) and alpha of LoRA, dtype of the frozen
+    weights. Raises ValueError for another origin, or one that does not fit the data or the model.
     """
-    name, rank = origin.removeprefix("hf:"), adapters[0]
-    if name == origin and (rank or not origin.endswith(".pt")):
-        expected = "hf:FOLDER" if rank else "scratch, resume, continue, FILE.pt or hf:FOLDER"
+    name, weights = origin.removeprefix("hf:"), None
+    if name != origin:
+        from pretrained import finetune
+
+        return finetune.make_model(name, task, saved, model_args, adapters, device)
+    if adapters[0] or not (origin == "scratch" or origin.endswith(".pt")):
+        expected = "hf:FOLDER" if adapters[0] else "scratch, resume, continue, FILE.pt or hf:FOLDER"
         raise ValueError(f"init_from {origin!r}: expected {expected}")
     if saved:
         model_args = saved["model_args"]
-    elif name == origin:
+    elif origin != "scratch":
         weights, model_args = from_run(origin, model_args)
-    else:
-        if model_args["causal"] or not hasattr(task, "encoding"):
-            raise ValueError(f"init_from {origin}: needs a text dataset, and any method but ar")
-        form = task.length, task.vocab_size, task.encoding.end, task.mask
-        model_args = hf.for_diffusion(hf.resolve(name), *form)
-    if rank:
-        model, part = lora.load(name, model_args, *adapters[:2], device, adapters[2])
-        return model, part, model_args
-    if name != origin and not saved:
-        model = hf.load(hf.resolve(name), model_args, device)
-    else:
-        model = Transformer(**model_args).to(device)
-    if name == origin and not saved:
+    model = Transformer(**model_args).to(device)
+    if weights:
         model.load_state_dict(weights)
     return model, model, model_args
 

@@ -6,8 +6,8 @@ import torch
 
 
 def papl_weights(alpha):
-    """`weights` with that alpha, as losses.Objective takes it; None for 0."""
-    return functools.partial(weights, alpha=alpha) if alpha else None
+    """`weights` with that alpha, as losses.Objective takes it."""
+    return functools.partial(weights, alpha=alpha)
 
 
 def weights(nll, hidden, block=0, alpha=1.0):
