@@ -119,7 +119,6 @@ def chernoff_bound(model, power=1):
 
 LOWER_BOUNDS = {  # whether y, the error over that of guessing, is at least ..
     "(1-a)^n": lambda y, a, n: y >= (1 - a) ** n,
-    "exp(-an/(1-a))": lambda y, a, n: not below_exp(y, a * n / (1 - a)),
     "exp(-an)": lambda y, a, n: not below_exp(y, a * n),  # the paper's, wrong
 }
 

@@ -34,36 +34,23 @@ def sqrt_bracket(x, bits=64):
     return low, low + Fraction(low**2 != x, 2**bits)
 
 
-def times_log(q, r):
-    """q log r."""
-    terms = Counter({p: q * k for p, k in factors(r.numerator).items()})
-    for p, k in factors(r.denominator).items():
-        terms[p] -= q * k
-    return without_zeros(terms)
-
-
-def total(terms):
+def log_sum(terms):
+    """The sum of q log r over the pairs (q, r), as {prime: coefficient} without zeros."""
     out = Counter()
-    for term in terms:
-        for p, q in term.items():
-            out[p] += q
-    return without_zeros(out)
-
-
-def minus(a, b):
-    return total([a, {p: -q for p, q in b.items()}])
+    for q, r in terms:
+        for p, k in factors(r.numerator).items():
+            out[p] += q * k
+        for p, k in factors(r.denominator).items():
+            out[p] -= q * k
+    return {p: q for p, q in out.items() if q}
 
 
 def positive(a):
-    """Whether the sum is greater than zero, by comparing two products of prime powers."""
+    """Whether such a sum is greater than zero, by comparing two products of prime powers."""
     scale = lcm(*(Fraction(q).denominator for q in a.values()))
     up = prod(p ** int(q * scale) for p, q in a.items() if q > 0)
     down = prod(p ** int(-q * scale) for p, q in a.items() if q < 0)
     return up > down
-
-
-def without_zeros(terms):
-    return {p: q for p, q in terms.items() if q}
 
 
 def factors(n):
