@@ -1,8 +1,8 @@
 """The chain collapses if fast-forward ends it at its first visit: laws, and a model that forgets.
 
 `sharpened` is p_eps = (1 - eps) (one answer) + eps (noise): a model that knows it gets more
-confident as eps falls. The exact law of the buffer gives the mean visits per chain and the share of
-visits that are at the start of a chain, where only the prompt is visible.
+confident as eps falls. The exact law of the buffer gives the mean visits per chain, of which one is
+at the start, where only the prompt is visible.
 
 A table of logits forgets nothing, so `Shared` has two weights for all its states. Its world is
 (a, a, a), a in {0, 1} with equal chances, the first token given and K = 2: two stages of one token.
@@ -17,15 +17,14 @@ import exact
 import shipped
 import torch
 import torch.nn as nn
-from exact import MASK, ONE, hidden
+from exact import MASK, ONE
 from minimizer import all_steps
 from shipped import Buffer
 
 TAU = Fraction(9, 10)
 
-# -- the law ---------------------------------------------------------------
 
-
+# -- the law ---------------------------------------------------------------------------------------
 def sharpened(noise, answers, eps, V=2):
     """p_data: one of the answers, or with probability eps the law `noise` {x0: probability}."""
     p = {x0: eps * q for x0, q in noise.items()}
@@ -34,16 +33,9 @@ def sharpened(noise, answers, eps, V=2):
     return exact.Data(p, V)
 
 
-def law_of_visits(buffer):
-    """(mean visits per chain, share of all visits that are at the start)."""
-    law = all_steps(buffer.joints)
-    total = sum(law.values())
-    starts = sum(p for (_, z, (_, effective)), p in law.items() if len(hidden(z)) == effective)
-    return total, starts / total
-
-
-def one_visit(buffer):
-    return law_of_visits(buffer) == (1, 1)
+def exact_visits(buffer):
+    """Mean visits per chain, by enumeration."""
+    return sum(all_steps(buffer.joints).values())
 
 
 def sure_of_all(buffer):
@@ -88,7 +80,7 @@ def mean_visits(L, K, eps, tau=TAU, V=2):
     return left((0, L), 0, True)
 
 
-# -- a model that forgets --------------------------------------------------
+# -- a model that forgets --------------------------------------------------------------------------
 
 START, BETA = (1.0, 1.0), 4
 SHARED = START, (1.0, -BETA)

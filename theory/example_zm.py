@@ -78,21 +78,6 @@ def subsets(axes):
     )
 
 
-def pi_0(model):
-    """The noise, shifted by a uniform element of H; integers (m,)."""
-    return sum(np.roll(model.weights, shift) for shift in model.thetas)
-
-
-def collapses(model):
-    """Given any strict subset of the latents, Y has the law pi_0, for every theta."""
-    expected = pi_0(model)
-    missing = [S for S in subsets(range(model.d)) if S]
-    laws = (law.sum(S) for law in joints(model) for S in missing)  # (.., m), unnormalised
-    return all(
-        (law * expected.sum() == expected * law.sum(-1, keepdims=True)).all() for law in laws
-    )
-
-
 def early_confidence(model):
     """Of Y while a latent is hidden; (1 - eta)/2 + eta/(m-1)/2 if |H| = 2."""
     return (1 - model.eta + (model.size - 1) * model.noise[1]) / model.size
@@ -106,17 +91,13 @@ def latents_come_first(model):
     early, late = early_confidence(model), 1 - model.eta
     holds = early < late
     for law, missing in itertools.product(joints(model), subsets(range(model.d))):
-        y = law.sum(missing)
-        holds &= has_confidence(y, early if missing else late)
+        y, confidence = law.sum(missing), early if missing else late
+        holds &= bool(
+            (y.max(-1) * confidence.denominator == y.sum(-1) * confidence.numerator).all()
+        )
         for j in missing:
             holds &= bool((alone(law, (*missing, model.d), j).max(-1) > y.max(-1)).all())
     return holds
-
-
-def has_confidence(law, confidence):
-    """Whether max / sum over the last axis is this Fraction, everywhere."""
-    equal = law.max(-1) * confidence.denominator == law.sum(-1) * confidence.numerator
-    return bool(equal.all())
 
 
 def alone(law, hidden, target):

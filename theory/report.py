@@ -1,4 +1,4 @@
-"""What the scripts share: the command line, the table of claims, negative controls, figures.
+"""What the scripts share: the command line, the table of claims, negative controls.
 
 A row of the table is (claim, what was found, whether it holds). A negative control breaks one
 thing: {name: function of the arguments that returns the rows of a check, all of which must fail}.
@@ -6,33 +6,18 @@ thing: {name: function of the arguments that returns the rows of a check, all of
 
 import argparse
 import sys
-from typing import NamedTuple
 
 
-class Panel(NamedTuple):
-    """A part of a figure; curves {label: (format of matplotlib, x, y)}."""
-
-    xlabel: str
-    ylabel: str
-    curves: dict
-    yscale: str = "linear"
-
-
-def main(doc, claims, controls, panels=None, **sizes):
-    """Run a script: claims(args) -> rows, panels(args) -> [Panel]. Exits with 1 if a claim fails.
+def main(doc, claims, controls, **sizes):
+    """Run a script: claims(args) -> rows. Exits with 1 if a claim fails.
 
     sizes: {name: default} of the flags that set how much is checked.
     """
-    args = arguments(doc, controls, panels, sizes)
-    if args.broken:
-        sys.exit(run_controls(controls, args))
-    status = show(claims(args))
-    if panels and args.plot:
-        plot(args.plot, panels(args))
-    sys.exit(status)
+    args = arguments(doc, controls, sizes)
+    sys.exit(run_controls(controls, args) if args.broken else show(claims(args)))
 
 
-def arguments(doc, controls, panels, sizes):
+def arguments(doc, controls, sizes):
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -40,8 +25,6 @@ def arguments(doc, controls, panels, sizes):
         "--break", dest="broken", choices=["all", *controls], metavar="NAME",
         help=f"run a negative control, which must fail: {', '.join(controls)}; or all",
     )  # fmt: skip
-    if panels:
-        parser.add_argument("--plot", metavar="FILE.png", help="also draw the figure")
     for name, default in {"seed": 0, **sizes}.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     return parser.parse_args()
@@ -71,20 +54,3 @@ def run_controls(controls, args):
     if missed:
         print("HOLDS, but should not:", *missed, sep="\n  ")
     return int(not missed)
-
-
-def plot(path, panels):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    size = 4.5 * len(panels), 3.4
-    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
-    for ax, panel in zip(axes[0], panels, strict=True):
-        ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel, yscale=panel.yscale)
-        for label, (style, x, y) in panel.curves.items():
-            ax.plot(x, y, style, label=label)
-        if len(panel.curves) > 1:
-            ax.legend(fontsize="small")
-    figure.savefig(path, dpi=150)

@@ -147,8 +147,8 @@ class Buffer:
         seen, chains = self.run(size, objective_of)
         pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
         tests = [chi_square(*pair, chains) for pair in pairs]
-        p = min(1.0, len(tests) * min(p for *_, p in tests))
-        return sum(map(Counter.total, seen)), chains, sum(dof for _, dof, _ in tests), p
+        p = min(1.0, len(tests) * min(p for _, p in tests))
+        return sum(map(Counter.total, seen)), chains, sum(dof for dof, _ in tests), p
 
 
 def chain_lengths(L, K=1):

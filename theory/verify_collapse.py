@@ -8,12 +8,8 @@ because a chain is at its start once. Both are exactly 1 if every confidence at 
 tau, for any K and policy; and only if, except for positions that the first step reveals anyway.
 Then only starts are trained on: Proposition 2 pins no other prediction. What training does to the
 others depends on the weights they share with the start, and with two weights they go from right to
-wrong.
-
-Exact, in fractions: the laws of the buffer, and what is pinned. Where training runs (collapse.py)
-the margins are floats, but which states a batch holds follows from the stages: half of its rows are
-at the start, and all of them once the confidence there exceeds tau. So these runs do not depend on
-the seed, except where half of the rows are random masks.
+wrong (collapse.py). These runs do not depend on the seed, except where half of the rows are random
+masks: half of the rows are at the start, and all of them once the confidence there exceeds tau.
 """
 
 import random
@@ -23,7 +19,7 @@ from itertools import pairwise, product
 import collapse
 import minimizer
 import report
-from collapse import TAU, law_of_visits, mean_visits, one_visit, probability, sharpened, train
+from collapse import TAU, mean_visits, probability, sharpened, train
 from exact import MASK, NOTHING, ONE, hidden, random_law
 from minimizer import coefficients, per_hidden
 from shipped import Buffer, half_random, puma
@@ -32,12 +28,11 @@ from studies.ablations import Bounded
 
 EPS = [Fraction(k, 100) for k in (50, 40, 30, 25, 20, 19, 10, 1)]
 KS = 1, 2, 3
-LONG_KS = 1, 4, 16  # with 64 tokens
+LONG_KS = 1, 4, 16  # for rows too long to enumerate
 POLICIES = "top_k", "left_to_right", "random"
 
-# -- the law ---------------------------------------------------------------
 
-
+# -- the law ---------------------------------------------------------------------------------------
 def noise_laws(rng, n, L):
     """Laws of sequences with full support; the first is uniform."""
     sequences = list(product(range(2), repeat=L))
@@ -59,13 +54,6 @@ def buffers(noise, eps, policies=POLICIES):
     return [Buffer(data, policy, K, NOTHING, TAU) for policy, K in product(policies, KS)]
 
 
-def share_row(noises):
-    """In the long run a share 1 / visits is at the start: a chain has one such visit."""
-    cases = [buffer for eps in EPS[::2] for buffer in buffers(noises[-1], eps)]
-    equal = all(visits * share == 1 for visits, share in map(law_of_visits, cases))
-    return "share at the start = 1 / visits", f"{len(cases)} laws", equal
-
-
 def visits_row(L, K, noise=None, tau=TAU):
     """Uniform noise: visits fall with eps to 1 (`falls`); given the noise, they are enumerated too.
 
@@ -77,7 +65,7 @@ def visits_row(L, K, noise=None, tau=TAU):
     if noise:
         for tau_or_none, expected in ((TAU, visits), (None, [off] * len(EPS))):
             cases = [Buffer(one_answer(noise, e), "top_k", K, NOTHING, tau_or_none) for e in EPS]
-            holds &= expected == [law_of_visits(buffer)[0] for buffer in cases]
+            holds &= expected == [collapse.exact_visits(buffer) for buffer in cases]
     found = ", ".join(f"{float(v):.2f} ({float(e)})" for v, e in zip(visits, EPS, strict=True))
     how = "enumerated" if noise else "formula"
     return f"visits (eps), L={L}, K={K}, {how}", f"{found}; tau off {float(off):.2f}", holds
@@ -107,7 +95,7 @@ def threshold_row(noises, share=Fraction(99, 100)):
     """
     below = [b for noise in noises for b in buffers(noise, share * threshold(noise))]
     at = [b for noise in noises for b in buffers(noise, threshold(noise), ("top_k", "random"))]
-    ones = [sum(map(one_visit, cases)) for cases in (below, at)]
+    ones = [sum(collapse.exact_visits(buffer) == 1 for buffer in cases) for cases in (below, at)]
     found = f"one visit: {ones[0]} of {len(below)} laws at {share} eps*, {ones[1]} of {len(at)} at "
     found += "eps* = " + ", ".join(f"{float(threshold(noise)):.3f}" for noise in noises)
     return "eps* = (1 - tau) / (1 - u)", found, ones == [len(below), 0]
@@ -130,18 +118,13 @@ def iff_row(noises, criterion=collapse.completes):
         Buffer(sharpened(noise, answers, eps), "top_k", K, first_given, TAU)
         for noise, eps, K in product(noises, EPS, KS)
     ]
-    ones = list(map(one_visit, cases))
+    ones = [collapse.exact_visits(buffer) == 1 for buffer in cases]
     found = f"{sum(ones)} of {len(cases)} laws have one visit"
-    return (
-        "one visit iff the first step reveals the rest",
-        found,
-        ones == list(map(criterion, cases)),
-    )
+    holds = ones == [criterion(buffer) for buffer in cases]
+    return "one visit iff the first step reveals the rest", found, holds
 
 
-# -- Proposition 2 ---------------------------------------------------------
-
-
+# -- Proposition 2 ---------------------------------------------------------------------------------
 def pinned_row(noise, policy, as_before=False):
     """Only the predictions at the start are pinned; `as_before`: as many as with tau off."""
     data = one_answer(noise, threshold(noise) / 2)
@@ -156,7 +139,7 @@ def pinned_row(noise, policy, as_before=False):
     return f"collapsed, {policy}: what is pinned", found, on.keys() == wanted and not shifted
 
 
-# -- a model that forgets --------------------------------------------------
+# -- a model that forgets --------------------------------------------------------------------------
 
 # Why it is inevitable. Let s and l be the margins at the start and later. While batches have both
 # states, gradient descent on separable data raises s without bound (by small steps; the runs show
@@ -172,10 +155,6 @@ def first(true, curve):
 
 def collapsed(point):
     return point.share == 1
-
-
-def both_right(point):
-    return min(point.start, point.later) > 0
 
 
 def story(curve):
@@ -197,11 +176,8 @@ def forgets(curve):
 def remembers(curve):
     """The row: right from the moment both states are, to the end."""
     found, _, end = story(curve)
-    return (
-        "right to the end",
-        found,
-        end > 0.9 and all(map(both_right, curve[first(both_right, curve) :])),
-    )
+    right = [min(point.start, point.later) > 0 for point in curve]
+    return "right to the end", found, end > 0.9 and all(right[right.index(True) :])
 
 
 def slope_row(tau, beta, steps, seed):
@@ -225,65 +201,43 @@ RUNS = {  # name: (what it does, stream, tau, features)
 }
 
 
-def run(name, args):
-    """The curve of one of RUNS."""
-    _, kind, tau, *features = RUNS[name]
-    return train(kind, tau, args.steps, args.seed, *features)
-
-
 def run_row(name, args, does=None):
-    claim, found, holds = (does or RUNS[name][0])(run(name, args))
+    does_by_itself, kind, tau, *features = RUNS[name]
+    curve = train(kind, tau, args.steps, args.seed, *features)
+    claim, found, holds = (does or does_by_itself)(curve)
     return f"{name}: {claim}", found, holds
 
 
-# -- the whole -------------------------------------------------------------
-
-
+# -- the whole -------------------------------------------------------------------------------------
 def noises_of(args):
     return noise_laws(random.Random(args.seed), args.worlds, args.L)
 
 
-def claims(args):
+def laws(args):
     noises = noises_of(args)
     return [
-        share_row(noises),
         *(visits_row(args.L, K, noises[0]) for K in KS),
-        *(visits_row(64, K) for K in LONG_KS),
+        *(visits_row(args.long, K) for K in LONG_KS),
         threshold_row(noises),
         iff_row(noises),
         *(pinned_row(noises[-1], policy) for policy in POLICIES),
+    ]
+
+
+def claims(args):
+    return [
+        *laws(args),
         *(run_row(name, args) for name in RUNS),
         *(slope_row(tau, 4, args.steps, args.seed) for tau in (0.8, 0.9, 0.95)),
         *(slope_row(0.9, beta, args.steps, args.seed) for beta in (0.5, 1, 2)),
     ]
 
 
-def panels(args):
-    grid = [Fraction(k, 50) for k in range(1, 26)]
-    x, shares = list(map(float, grid)), {}
-    for K in LONG_KS:
-        shares[f"K={K}"] = "-", x, [float(1 / mean_visits(64, K, eps)) for eps in grid]
-        off = float(1 / mean_visits(64, K, ONE, None))
-        shares[f"K={K}, tau off"] = ":", x, [off] * len(x)
-    later = {
-        name: (style, range(args.steps), [probability(point.later) for point in run(name, args)])
-        for name, style in zip(RUNS, ("-", "-", "-", "--", "-"), strict=True)
-    }
-    return [
-        report.Panel("eps", "share of visits at the start", shares, yscale="log"),
-        report.Panel("training steps", "P(truth) at the later state", later),
-    ]
-
-
-def forgetting(name):
-    return lambda args: [run_row(name, args, forgets)]
-
-
 CONTROLS = {
-    "tau-off": forgetting("tau off"),
-    "mixed": forgetting("half random masks"),
-    "bounded": forgetting("bounded"),
-    "table": forgetting("PUMA, a table"),
+    "tau-off": lambda args: [run_row("tau off", args, forgets)],
+    "mixed": lambda args: [run_row("half random masks", args, forgets)],
+    "bounded": lambda args: [run_row("bounded", args, forgets)],
+    "table": lambda args: [run_row("PUMA, a table", args, forgets)],
     "unsure": lambda args: [threshold_row(noises_of(args), ONE)],
     "anyway": lambda args: [iff_row(noises_of(args), collapse.sure_of_all)],
     "other-tau": lambda args: [visits_row(args.L, 1, noises_of(args)[0], Fraction(4, 5))],
@@ -291,4 +245,4 @@ CONTROLS = {
 }
 
 if __name__ == "__main__":
-    report.main(__doc__, claims, CONTROLS, panels, worlds=3, L=6, steps=400)
+    report.main(__doc__, claims, CONTROLS, worlds=3, L=6, long=64, steps=400)

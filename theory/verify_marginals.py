@@ -9,8 +9,7 @@ posterior p(x0^i | z); the teacher-forced chain reveals the tokens of an x0 ~ p_
     several indices        the laws differ: inference draws the tokens of S independently
 
 Everything is enumerated in fractions and compared with `==`. Last, the buffer of puma.py runs with
-a lookup table as its model, and its states are compared with the exact law of its rules
-(chi-square; each visit of a chain on its own, p-values after Bonferroni).
+a lookup table for its model, and its states are compared with the exact law of its rules.
 """
 
 import random
@@ -25,9 +24,8 @@ from chi_square import LEVEL
 from exact import NOTHING, ONE, hidden, instances
 from shipped import Buffer
 
-# -- one index per step --------------------------------------------------
 
-
+# -- one index per step ----------------------------------------------------------------------------
 def posterior_is_conditional(data, joint):
     """P(x0, z) P(x0' agrees with z) == P(z) p(x0) 1{x0 agrees with z} for all x0 and reached z."""
     return all(
@@ -55,22 +53,6 @@ def random_policies(claim, rng, worlds, wait):
     return agreement(claim, moves, worlds[0].L + wait)
 
 
-def shipped_policies(worlds):
-    """The policies of policies.py, which rank the positions by the posteriors in float64."""
-    L = worlds[0].L
-    worlds = [*worlds, parity(L)]
-    rows = [same_order(worlds, exact.SCORES)]
-    for name in exact.SCORES:
-        moves = [(d, exact.on_grid(in_order(shipped.shipped_order(d, name)))) for d in worlds]
-        rows.append(agreement(f"policy {name}", moves, L))
-    moves = [(d, exact.on_grid(exact.uniform_choice)) for d in worlds]
-    return [*rows, agreement("policy random", moves, L)]
-
-
-def in_order(order):
-    return lambda z, count: {order[z][:count]: ONE} if z in order else {(): ONE}
-
-
 def parity(L, V=2):
     """Uniform on the sequences of even sum: every confidence ties until one token is hidden."""
     even = [x0 for x0 in product(range(V), repeat=L) if sum(x0) % 2 == 0]
@@ -94,9 +76,7 @@ def same_order(worlds, scores):
     return "policies.py ranks by the exact scores", found, wrong == 0
 
 
-# -- continuous time -----------------------------------------------------
-
-
+# -- continuous time -------------------------------------------------------------------------------
 def random_rates(rng):
     """lambda(i | z, t) = a(i | z) + t b(i | z): an identity at two times holds at all."""
     table = {}
@@ -146,9 +126,7 @@ def generators(rng, worlds, make_rates=random_rates):
     return "continuous time, rates linear in t", found, holds
 
 
-# -- several indices per step --------------------------------------------
-
-
+# -- several indices per step ----------------------------------------------------------------------
 def gap_of_several(data, choose, size):
     """The largest total variation over the steps when `size` indices are revealed at once."""
     moves, steps = exact.on_grid(choose, size), -(-data.L // size)
@@ -178,9 +156,7 @@ def independent(worlds):
     return "several indices, independent positions", f"TV {float(gap):.3g}", gap == 0
 
 
-# -- the shipped buffer --------------------------------------------------
-
-
+# -- the shipped buffer ----------------------------------------------------------------------------
 def buffers(rng):
     """The settings in which the shipped buffer runs.
 
@@ -226,9 +202,7 @@ class Peeking(shipped.losses.Objective):
         return loss, (x0 == 0).to(confidence), confidence
 
 
-# -- the whole -----------------------------------------------------------
-
-
+# -- the whole -------------------------------------------------------------------------------------
 def claims(args):
     rng = random.Random(args.seed)
     wide, narrow = (instances(rng, args.worlds, V, args.L) for V in (args.V, 2))
@@ -237,7 +211,7 @@ def claims(args):
     return [
         random_policies("random g(i | z, t), one index a step", rng, wide, wait=False),
         random_policies("random g(i | z, t) that may wait", rng, narrow, wait=True),
-        *shipped_policies(wide),
+        same_order([*wide, parity(args.L)], exact.SCORES),
         generators(rng, narrow),
         *(several_indices(full, name) for name in ("random", "top_k")),
         independent(free),
