@@ -16,8 +16,7 @@ def export(out, folder):
     return (folder / "README.md").read_text(), said
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("method", ["puma", "ar"])
+@pytest.mark.parametrize("method, attention", [("puma", "eager"), ("puma", "sdpa"), ("ar", "sdpa")])
 def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention, tmp_path):
     transformers = pytest.importorskip("transformers", minversion="5.0")
     train(tmp_path / "run", f"--method={method}", "--max_iters=2")
@@ -64,13 +63,6 @@ def test_nothing_is_written_where_the_card_cannot_be(trained, tmp_path, refused)
     shutil.copytree(trained, out)
     (out / "eval.json").write_text("[3]")
     assert "eval.json is damaged" in refused(export, out, folder) and not folder.exists()
-    (out / "eval.json").unlink()
-    state = torch.load(out / "checkpoint.pt")
-    data = state["config"].pop("data_dir")
-    torch.save(state, out / "checkpoint.pt")
-    assert "lacks data_dir" in refused(export, out, folder) and not folder.exists()
-    torch.save(state | {"config": state["config"] | {"data_dir": data}}, out / "checkpoint.pt")
-    export(out, folder)
 
 
 def test_a_model_in_blocks_says_so(tmp_path):

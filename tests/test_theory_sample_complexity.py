@@ -14,7 +14,7 @@ import pytest
 import shipped
 import torch
 import verify_sample_complexity as script
-from exact import MASK, NOTHING, hidden
+from exact import MASK
 from example_zm import Model
 
 TENTH = Fraction(1, 10)
@@ -103,28 +103,6 @@ def test_the_bracket_holds_the_exact_error_and_decides_the_same_count():
         estimator.samples_needed(a, full[:2], Fraction(1, 20))
 
 
-def test_contexts_are_counted_as_by_a_loop():
-    """The row of the table against the contexts of the same run, one by one."""
-    model, size = Model(4, 2, TENTH), (16, 30, 0)
-    buffer = shipped.Buffer(example_zm.data(model), "left_to_right", 1, NOTHING)
-    stream, chains, contexts, y_visible, informative = buffer.stream(size), 0, 0, 0, 0
-    table = shipped.log_table(buffer.data)
-    objective = shipped.losses.Objective(shipped.Lookup(table, 4), "left_to_right")
-    counted = [False] * 16
-    for call, x, _, _ in shipped.training_steps(stream, objective, 30):
-        for row, z in enumerate(x.tolist()):
-            if hidden(z) == (0, 1, 2):
-                counted[row] = 3 <= call < 27
-                chains += counted[row]
-            contexts += counted[row]
-            y_visible += counted[row] and z[0] != MASK
-            informative += counted[row] and hidden(z) == (0,)
-    _, found, holds = script.buffer_row(model, "left_to_right", None, size)
-    assert found.startswith(f"{chains} chains, {informative} informative, Y visible {y_visible}; ")
-    assert f" {contexts / chains:.4f} contexts per chain" in found
-    assert y_visible > informative == 0 and not holds
-
-
 def test_the_lookup_model_is_the_conditional_of_the_data():
     model = Model(4, 2, TENTH)
     lookup = shipped.Lookup(shipped.log_table(example_zm.data(model)), 4)
@@ -135,9 +113,3 @@ def test_the_lookup_model_is_the_conditional_of_the_data():
     assert y == pytest.approx([(noise[k] + noise[k - 2]) / 2 for k in range(4)])
     assert u == [0.5, 0, 0.5, 0]
     assert all_latents[0].tolist() == pytest.approx(noise)
-
-
-@pytest.mark.parametrize("tau", [None, 0.9])
-def test_the_shipped_buffer_reveals_y_last(tau):
-    (_, found, holds), *_ = script.few_chains(seed=1, tau=tau)
-    assert holds and "Y visible 0" in found
