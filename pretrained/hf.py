@@ -3,9 +3,9 @@
 A folder has config.json and one or several .safetensors files, with an index if there are
 several. Our modules have the same names, so no table of names is needed. Qwen2 (arXiv
 2407.10671) is causal, Dream (arXiv 2508.15487) bidirectional with the mask token 151666; in both
-position i - 1 scores token i. Reading never holds more than the model and one shard. Features that
-these models lack (scaled rotary frequencies, sliding windows, quantised weights) are errors, and so
-are tensors that do not fit.
+position i - 1 scores token i. Reading holds the model and one tensor more. Features that these
+models lack (scaled rotary frequencies, sliding windows, quantised weights) are errors, and so are
+tensors that do not fit.
 """
 
 import contextlib

@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 import torch
-from conftest import evaluate, metrics, run_script, train
+from conftest import evaluate, metrics, run_script, same, train
 
 import checkpoint
+from pretrained import hf
 
 
 def export(out, folder):
@@ -32,6 +33,11 @@ def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention,
         found, expected = found[:, :-1], expected[:, 1:]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert ("scores token i + 1" in card) == ours.causal
+    args = hf.read_shape(tmp_path / "folder") | {"length": 16}
+    assert args["causal"] == args["shifted"] == ours.causal
+    assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
+    with pytest.raises(SystemExit, match="already exists"):
+        export(tmp_path / "run", tmp_path / "folder")
 
 
 def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):

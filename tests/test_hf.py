@@ -4,10 +4,8 @@ import sys
 
 import pytest
 import torch
-from conftest import Script, run_script, same
 from toys import perturbed, rewrite_config
 
-import checkpoint
 from model import Transformer
 from pretrained import hf
 
@@ -81,24 +79,6 @@ def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
     again = from_pretrained(tmp_path / "ours", attn_implementation="eager")
     same_logits(ours, again.eval(), dream)
     assert hf.read_shape(tmp_path / "ours") | {"length": 40} == args | {"mask_token": 66}
-
-
-def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
-    from_pretrained = pytest.importorskip("transformers").Qwen2ForCausalLM.from_pretrained
-    run_script("pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
-    ours = checkpoint.load_model(trained / "checkpoint.pt").model
-    theirs = from_pretrained(tmp_path / "folder", attn_implementation="eager")
-    x = torch.randint(5, (3, 16))
-    with torch.no_grad():
-        found = ours.logits(ours(x))[..., :4]
-    torch.testing.assert_close(found, logits_of(theirs, x, True)[..., :4], atol=1e-5, rtol=1e-5)
-    args = hf.read_shape(tmp_path / "folder") | {"length": 16}
-    assert not args["causal"] and not args["shifted"]
-    assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
-    with pytest.raises(SystemExit, match="already exists"):
-        run_script(
-            "pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}"
-        )
 
 
 def test_what_is_no_weight_is_kept(folder, tmp_path):
@@ -212,34 +192,3 @@ def test_data_that_does_not_fit_is_named(data, message, folder):
 def test_qwen2_becomes_bidirectional_and_takes_the_mask_token_of_the_data(folder):
     args = hf.for_diffusion(folder, length=12, vocab_size=62, end=60, mask=61)
     assert args["mask_token"] == 61 and args["shifted"] and not args["causal"]
-
-
-READ = """
-import pathlib, re, sys, torch
-from pretrained import hf
-def peak():  # KiB; the resource module would tell that of the parent process
-    return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
-args = hf.read_shape(sys.argv[1]) | {"length": 8}
-hf.optional("safetensors")
-small = args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}
-hf.allocate(hf.on_meta(small), small, "cpu")
-before = peak()
-hf.load(sys.argv[1], args)
-print(peak() - before)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_reading_holds_the_model_and_one_shard(tmp_path, monkeypatch):
-    shape = dict(vocab_size=2000, mask_token=1, length=8, dim=512, layers=4, heads=8, kv_heads=8,
-                 mlp=1024, eps=1e-6, theta=1e4, tied=False, causal=False, shifted=True)  # fmt: skip
-    monkeypatch.setattr(hf, "SHARD", 5 << 20)
-    model = Transformer(**shape)
-    hf.save(model, shape, tmp_path / "folder")
-    (tmp_path / "read.py").write_text(READ)
-    with Script(tmp_path / "read.py", tmp_path / "folder") as script:
-        script.wait()
-        taken = int(script.output())
-    size = sum(p.nbytes for p in model.parameters()) >> 10
-    assert 48_000 < size < taken < size + 1.5 * (5 << 10)
