@@ -9,7 +9,7 @@ import shipped
 import torch
 import verify_marginals as script
 
-TINY = Namespace(seed=0, worlds=2, V=2, L=3, rows=256, calls=24)
+TINY = Namespace(seed=0, worlds=2, V=3, L=3, rows=256, calls=24)
 
 
 def test_every_claim_holds_on_tiny_sizes():
