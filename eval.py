@@ -37,8 +37,9 @@ from engine.log import origin
 from engine.machine import autocast
 from engine.results import Results, summary_text
 from losses import hidden_states, masked_nll, row_mean
+from pretrained.runs import load_task, open_run
 from puma import random_masks
-from sample import Sampler, generate, load_task, open_run
+from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used

@@ -4,9 +4,8 @@
 #     python data/dream_coder/prepare.py                             # once: downloads and tokenises
 #     torchrun --nproc_per_node=8 train.py config/dream_coder.py     # PUMA
 #     torchrun --nproc_per_node=8 eval.py config/humaneval.py --out_dir=out/dream_coder_puma_1
-#     python -m pretrained.memory                                    # memory; needs no weights
 #
-# Eight GPUs of 40 GB at least: pretrained.memory finds 24 GiB each, and 33 with --micro_batch=32.
+# Eight GPUs of 40 GB at least: a step was estimated to take 24 GiB, and 33 with --micro_batch=32.
 # Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of MBPP above the
 # base model, on eight H100. Not run here, so hours are not known.
 # Chosen here, as the paper does not give them: alpha, the buffer, the end of the cosine. The

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 import likelihood
-import sample
 from configurator import errors_as_messages
 from engine import machine
 from engine.files import progress_bar
+from pretrained import runs
+from puma import choose_random
 from sample import Sampler, generate
 from tasks.codeeval import encoding_of
 from tasks.text import answer_text
@@ -40,7 +41,7 @@ class Puma(LM):
         self.batch_size = int(batch_size)
         absent = device.startswith("cuda") and not torch.cuda.is_available()  # its flag's default
         where = torch.device(device) if device and not absent else machine.best_device()
-        self.saved = sample.open_run(f"{out_dir}/checkpoint.pt", where, length)
+        self.saved = runs.open_run(f"{out_dir}/checkpoint.pt", where, length)
         self.encoding = encoding_of(self.saved)
         self.length = length or self.saved.model.model.cos.shape[0]
         self._device = where
@@ -56,12 +57,12 @@ class Puma(LM):
         for at in progress_bar(range(0, len(requests), size), unit="batch", show=not disable_tqdm):
             contexts, settings = zip(*(r.args for r in requests[at : at + size]), strict=True)
             most = [how.get("max_gen_toks", self.length) for how in settings]
-            given = [
-                self.ids(context)[min(n, self.length // 2) - self.length :]
-                for context, n in zip(contexts, most, strict=True)
+            contexts = [
+                self.ids(text)[min(n, self.length // 2) - self.length :]
+                for text, n in zip(contexts, most, strict=True)
             ]
-            found = zip(self.fill_in(given), given, most, settings, strict=True)
-            answers += [self.text(row[len(ids) :][:n], how) for row, ids, n, how in found]
+            rows = zip(self.fill_in(contexts), contexts, most, settings, strict=True)
+            answers += [self.text(row[len(ids) :][:n], how) for row, ids, n, how in rows]
         return answers
 
     def ids(self, context):
@@ -72,7 +73,7 @@ class Puma(LM):
         x = np.full((len(contexts), length or self.length), self.saved.model.mask_token)
         hidden = np.arange(x.shape[1]) >= np.array([[len(ids)] for ids in contexts])
         x[~hidden] = [i for ids in contexts for i in ids]
-        x, hidden = (torch.from_numpy(each).to(self.device) for each in (x, hidden))
+        x, hidden = (torch.from_numpy(part).to(self.device) for part in (x, hidden))
         return generate(self.saved.model, x, hidden, self.sampler, self.saved.block)[0].tolist()
 
     def text(self, ids, how):
@@ -84,50 +85,39 @@ class Puma(LM):
 
     def loglikelihood(self, requests, disable_tqdm=False):
         """(bound in nats, whether the sampler would write the continuation) of each request."""
-        found = []
+        results = []
         for request in progress_bar(requests, unit="request", show=not disable_tqdm):
-            given, answer = self.ids(request.args[0]), self.encoding.encode(request.args[1])
+            context, answer = self.ids(request.args[0]), self.encoding.encode(request.args[1])
             answer = answer[: self.length]
-            given = given[max(0, len(given) + len(answer) - self.length) :]
-            row = given + answer
-            found.append((self.bound(given, answer), self.fill_in([given], len(row))[0] == row))
-        return found
+            context = context[max(0, len(context) + len(answer) - self.length) :]
+            written = self.fill_in([context], len(context) + len(answer))[0]
+            results.append((self.bound(context, answer), written == context + answer))
+        return results
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
         """The bound of a text: the sum over its consecutive rows, each without a context."""
-        found = []
+        results, n = [], self.length
         for request in progress_bar(requests, unit="text", show=not disable_tqdm):
             ids = self.encoding.encode(request.args[0])
-            rows = [ids[at : at + self.length] for at in range(0, len(ids), self.length)]
-            found.append(sum(self.bound([], row) for row in rows))
-        return found
+            rows = (ids[at : at + n] for at in range(0, len(ids), n))
+            results.append(sum(self.bound([], row) for row in rows))
+        return results
 
-    def bound(self, given, answer):
+    def bound(self, context, answer):
         """Minus the NELBO of the answer, nats. Raises ValueError if the model has none."""
         model, block = self.saved.model, self.saved.block
         if model.causal or 0 < block < self.length:
             raise ValueError("a likelihood bound needs a bidirectional model without blocks")
         if not answer:
             return 0.0
-        rows = np.tile(given + answer, (self.masks, 1))  # a mask each, stratified over the rows
-        prompt = np.tile(np.arange(rows.shape[1]) < len(given), (self.masks, 1))
-        examples, size = Rows(rows, prompt), self.batch_size
-        nats, _ = likelihood.nelbo(model, examples, self.masks, no_padding, 1, size, self.seed)
-        return -nats[:, 0].mean().item()
-
-
-class Rows:
-    """Examples as nelbo takes them: x0 (N, L) ids, prompt (N, L) bool."""
-
-    def __init__(self, x0, prompt):
-        self.x0, self.prompt = x0, prompt
-
-    def __getitem__(self, indices):
-        return self.x0[indices], self.prompt[indices]
-
-
-def no_padding(x0):
-    return np.zeros(x0.shape, bool)
+        generator, size = torch.Generator().manual_seed(self.seed), self.batch_size
+        x0 = torch.tensor([context + answer]).expand(self.masks, -1)
+        given = torch.arange(x0.shape[1]) < len(context)
+        count = likelihood.stratified(torch.tensor([len(answer)]), self.masks, generator)[0]
+        hidden = choose_random(~given.expand_as(x0), count, generator)  # (masks, L)
+        parts = zip(x0.split(size), hidden.split(size), strict=True)
+        nll = torch.cat([likelihood.hidden_nll(model, *part).sum(1) for part in parts])  # (masks,)
+        return -(nll * len(answer) / count).mean().item()
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
     python train.py config/sudoku_mini.py --track=tensorboard     then: tensorboard --logdir=out
 
-A tracker runs in its own thread, so that waiting for a network or a login delays no update. At its
-first failure it says so and stops; metrics.jsonl has every line in any case. To the tracker a
-resumed run is a new one of the same name, which begins where the run resumes.
+A tracker runs in its own thread, so that a slow network or a login delays no update. At its first
+failure it says so and stops; metrics.jsonl has every line in any case. A resumed run is a new one
+of the same name, which begins where the run resumes.
 """
 
 import importlib
@@ -19,7 +19,7 @@ PATIENCE = 30  # seconds that a run waits at its end for lines still to be sent
 
 
 class Tracker:
-    """tracker(line) takes a line of metrics.jsonl, a dictionary, and returns at once."""
+    """tracker(line) takes a line of metrics.jsonl, a dictionary, and returns immediately."""
 
     def __init__(self, name, folder):
         check(name)
@@ -39,16 +39,6 @@ class Tracker:
         self.thread.join(PATIENCE)
 
 
-def check(name):
-    """Raise ValueError for a tracker that is unknown, or not installed."""
-    if name not in TRACKERS:
-        raise ValueError(f"track {name!r}: expected {', '.join(TRACKERS)}")
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        raise ValueError(f"track {name}: this needs a package: pip install {name}") from None
-
-
 def pass_on(name, folder, lines):
     """Send lines until None; the first is of type config."""
     try:
@@ -62,20 +52,20 @@ def pass_on(name, folder, lines):
 
 def numbers(line, prefix):
     """{name: number} of a line, without lists; `/` joins the names of nested ones."""
-    found = {}
+    flat = {}
     for name, value in line.items():
         if isinstance(value, dict):
-            found |= numbers(value, f"{prefix}{name}/")
+            flat |= numbers(value, f"{prefix}{name}/")
         elif isinstance(value, int | float) and name != "iter":
-            found[prefix + name] = value
-    return found
+            flat[prefix + name] = value
+    return flat
 
 
 def by_steps(name, folder, config):
     """Trackio, and Weights & Biases, which it imitates."""
-    tracker = importlib.import_module(name)
-    tracker.init(project="puma", name=folder.name, config=config)
-    return lambda values, step: tracker.log(values, step=step), tracker.finish
+    run = importlib.import_module(name)
+    run.init(project="puma", name=folder.name, config=config)
+    return lambda values, step: run.log(values, step=step), run.finish
 
 
 def tensorboard(name, folder, config):
@@ -92,3 +82,13 @@ def tensorboard(name, folder, config):
 
 
 TRACKERS = {"tensorboard": tensorboard, "trackio": by_steps, "wandb": by_steps}
+
+
+def check(name):
+    """Raise ValueError for a tracker that is unknown, or not installed."""
+    if name not in TRACKERS:
+        raise ValueError(f"track {name!r}: expected {', '.join(TRACKERS)}")
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        raise ValueError(f"track {name}: this needs a package: pip install {name}") from None

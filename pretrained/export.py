@@ -14,10 +14,9 @@ zeros. README.md in the folder is its model card (card.py). The base of an adapt
 import shutil
 from pathlib import Path
 
-import sample
 from configurator import configure, errors_as_messages
 from engine import checkpoint, files
-from pretrained import card, hf, lora
+from pretrained import card, hf, lora, runs
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = ""  # the run
@@ -44,7 +43,7 @@ def main():
                 return
             adapters.merge()
         else:
-            model = sample.open_run(path).model
+            model = runs.open_run(path).model
         like = base and hf.resolve(base)
         how = loading(hf.described(state["model_args"], like))
         text = card.text(out_dir, state, how)  # before anything is written: what it reads may fail

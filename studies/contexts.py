@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 
 import policies
-import sample
 from configurator import configure, errors_as_messages
 from data.sudoku.generate import singles
 from engine import processes
@@ -30,6 +29,7 @@ from engine.log import origin
 from engine.queue import ExampleQueue
 from engine.results import table
 from losses import row_shares, score_all
+from pretrained import runs
 from puma import ProgressiveUnmasking, RandomMasking
 from studies import ablations
 from tasks import sudoku
@@ -52,7 +52,7 @@ LIMITS = """
 def main():
     with errors_as_messages():
         _, _, where = processes.start(device)
-        files, saved = sample.kept_weights(out_dir)
+        files, saved = runs.kept_weights(out_dir)
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(
@@ -63,7 +63,7 @@ def main():
         task = sudoku.load(config)
     rows = []
     for file in progress_bar(files, "weights"):
-        model, _, iteration, _ = sample.open_run(file, where)
+        model, _, iteration, _ = runs.open_run(file, where)
         for name in ("chains", "random"):
             seen = examine(model, stream(name, task, config, where), config, iteration)
             found = summary(*seen, task.box)

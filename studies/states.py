@@ -27,7 +27,6 @@ import numpy as np
 import torch
 
 import policies
-import sample
 import tasks
 from configurator import configure, errors_as_messages
 from engine import processes
@@ -35,6 +34,7 @@ from engine.files import progress_bar, write_json
 from engine.log import origin, read_metrics
 from engine.results import table
 from losses import row_mean, score_all
+from pretrained import runs
 from puma import choose_random
 
 out_dir = "out/addition_puma_1"  # a run made with --keep_every
@@ -54,7 +54,7 @@ KINDS = "own", "random"
 def main():
     with errors_as_messages():
         _, _, where = processes.start(device)
-        files, saved = sample.kept_weights(out_dir)
+        files, saved = runs.kept_weights(out_dir)
         config = saved.config
         if saved.block:
             raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such states")
@@ -62,7 +62,7 @@ def main():
         task = tasks.get(config["dataset"]).load(config)
     rows, start_loss, before = [], [], 0
     for file in progress_bar(files, "weights"):
-        model, _, iteration, _ = sample.open_run(file, where)
+        model, _, iteration, _ = runs.open_run(file, where)
         since = [line["tenths"] for line in lines if before < line["iter"] <= iteration]
         trained = np.sum(since, 0).tolist() if since else [None] * 10
         for row in summary(examine(model, task.validation, config, where)):

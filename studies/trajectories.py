@@ -21,13 +21,13 @@ import torch
 import losses
 import policies
 import puma
-import sample
 import tasks
 from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin
 from engine.results import table
+from pretrained import runs
 from sample import Sampler, generate
 from tasks import sudoku
 
@@ -43,7 +43,7 @@ LIMITS = """
 def main():
     with errors_as_messages():
         _, _, where = processes.start(device)
-        files, saved = sample.kept_weights(out_dir)
+        files, saved = runs.kept_weights(out_dir)
         config = saved.config
         if config["dataset"] != "sudoku":
             raise ValueError(f"{out_dir} was trained on {config['dataset']}: expected sudoku")
@@ -75,7 +75,7 @@ def measure(files, task, config, where):
     sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
     iterations, solved, chains, samples = [], [], [], []
     for file in progress_bar(files, "weights"):
-        saved = sample.open_run(file, where)
+        saved = runs.open_run(file, where)
         torch.manual_seed(0)
         chains.append(chain(saved.model, x0, hidden, policy, K, tau).cpu())
         tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)

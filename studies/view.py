@@ -25,11 +25,11 @@ import torch
 
 import policies
 import puma
-import sample
 import tasks
 from configurator import check_saved, configure, errors_as_messages
 from engine import processes
 from engine.files import atomic_path, progress_bar
+from pretrained import runs
 from sample import Sampler, generate
 from studies.labels import METHODS
 from studies.picture import picture, same_updates
@@ -79,7 +79,7 @@ def main():
 # -- what runs do ----------------------------------------------------------------------------------
 def load(folder):
     """A run's files of weights, its task and configuration. Raises ValueError if unsuitable."""
-    files, saved = sample.kept_weights(folder)
+    files, saved = runs.kept_weights(folder)
     if saved.block or saved.model.causal:
         raise ValueError(f"{folder} is autoregressive or has blocks: it has no chain to show")
     check_saved("train.py", saved.config)
@@ -104,7 +104,7 @@ def held_out(folders, loaded):
 
 def measure(file, x0, hidden, where):
     """For one file of weights: its iteration; for chain and sampler, a panel per example."""
-    saved = sample.open_run(file, where)
+    saved = runs.open_run(file, where)
     config = saved.config
     torch.manual_seed(0)  # for the random policy
     K = puma.value_at(config["k_schedule"], saved.iteration)

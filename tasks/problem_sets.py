@@ -3,14 +3,14 @@
 humaneval and mbpp are sets for any run that was trained on text: programs with tests.
 """
 
-from sample import load_task
+from pretrained.runs import load_task
 from tasks import codeeval, gsm8k, text
 
 CODE = "humaneval", "mbpp"
 
 
 def of_run(saved, name, file, most, form):
-    """The problems for a sample.Saved run. Raises ValueError if they do not suit it.
+    """The problems for a runs.Saved run. Raises ValueError if they do not suit it.
 
     For CODE: most, the number of problems, None = all; form, the programs per problem, tokens of an
     answer, tokens of prompt and answer, seconds of a program.

@@ -11,8 +11,8 @@ import losses
 import policies
 from engine.checkpoint import load
 from model import Transformer
+from pretrained.runs import open_run
 from puma import ProgressiveUnmasking, RandomMasking
-from sample import open_run
 from studies.ablations import (
     CHAINS,
     STREAMS,

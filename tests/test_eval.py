@@ -13,6 +13,7 @@ import sudoku
 import tasks
 from engine import checkpoint, files
 from eval import grid
+from pretrained import runs
 from sample import Sampler
 from tasks.sudoku import load
 
@@ -44,7 +45,7 @@ def test_rows_agree_with_the_records_and_with_the_sampler(run):
     printed = evaluate(run, *GRID)
     assert printed == (run / "eval.md").read_text() and len(rows(run)) == 4
     records = files.read_lines(run / "eval.jsonl")
-    saved = sample.open_run(run / "checkpoint.pt")
+    saved = runs.open_run(run / "checkpoint.pt")
     test = load(saved.config).test
     x, hidden = tasks.problems_on("cpu", test, range(40))
     for row in rows(run):
@@ -70,7 +71,7 @@ def test_no_answer_reaches_the_sampler(trained):
     x0, prompt = task.validation[np.arange(40)]
     assert (x[hidden] == task.mask).all() and (x[~hidden] == x0[~hidden]).all()
     assert (hidden == ~prompt).all()
-    model = sample.open_run(trained / "checkpoint.pt").model
+    model = runs.open_run(trained / "checkpoint.pt").model
     wrong = torch.zeros(40, 16, dtype=torch.bool)  # nothing is hidden, says this mask
     tokens, *_ = sample.generate(model, torch.as_tensor(x), wrong, Sampler())
     assert {each["kind"] for each in task.test.judge(tokens.numpy(), range(40))} == {"wrong"}

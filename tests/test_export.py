@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 import torch
-from conftest import evaluate, metrics, run_script, train
+from conftest import evaluate, metrics, run_script, same, train
 
-import sample
+from pretrained import hf, runs
 
 
 def export(out, folder):
@@ -16,13 +16,12 @@ def export(out, folder):
     return (folder / "README.md").read_text(), said
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-@pytest.mark.parametrize("method", ["puma", "ar"])
+@pytest.mark.parametrize("method, attention", [("puma", "eager"), ("puma", "sdpa"), ("ar", "sdpa")])
 def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention, tmp_path):
     transformers = pytest.importorskip("transformers", minversion="5.0")
     train(tmp_path / "run", f"--method={method}", "--max_iters=2")
     card, _ = export(tmp_path / "run", tmp_path / "folder")
-    ours = sample.open_run(tmp_path / "run/checkpoint.pt").model
+    ours = runs.open_run(tmp_path / "run/checkpoint.pt").model
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "folder", trust_remote_code=False, attn_implementation=attention
     ).eval()
@@ -33,6 +32,11 @@ def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention,
         found, expected = found[:, :-1], expected[:, 1:]
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     assert ("scores token i + 1" in card) == ours.causal
+    args = hf.read_shape(tmp_path / "folder") | {"length": 16}
+    assert args["causal"] == args["shifted"] == ours.causal
+    assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
+    with pytest.raises(SystemExit, match="already exists"):
+        export(tmp_path / "run", tmp_path / "folder")
 
 
 def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
@@ -64,13 +68,6 @@ def test_nothing_is_written_where_the_card_cannot_be(trained, tmp_path, refused)
     shutil.copytree(trained, out)
     (out / "eval.json").write_text("[3]")
     assert "eval.json is damaged" in refused(export, out, folder) and not folder.exists()
-    (out / "eval.json").unlink()
-    state = torch.load(out / "checkpoint.pt")
-    data = state["config"].pop("data_dir")
-    torch.save(state, out / "checkpoint.pt")
-    assert "lacks data_dir" in refused(export, out, folder) and not folder.exists()
-    torch.save(state | {"config": state["config"] | {"data_dir": data}}, out / "checkpoint.pt")
-    export(out, folder)
 
 
 def test_a_model_in_blocks_says_so(tmp_path):

@@ -1,14 +1,11 @@
 """Against transformers: its logits on the folders that it writes, and on those that we write."""
 
-import json
 import sys
 
 import pytest
 import torch
-from conftest import Script, run_script, same
 from toys import perturbed, rewrite_config
 
-import sample
 from model import Transformer
 from pretrained import hf
 
@@ -57,9 +54,9 @@ def same_logits(ours, theirs, bidirectional):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("shard", ["1GB", "50KB"])
-@pytest.mark.parametrize("dream", [False, True])
+@pytest.mark.parametrize(
+    "dream, shard, tied", [(False, "1GB", True), (False, "50KB", False), (True, "50KB", True)]
+)
 def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
     from_pretrained = pytest.importorskip("transformers").Qwen2ForCausalLM.from_pretrained
     theirs = randomised(tie_word_embeddings=tied)
@@ -82,24 +79,6 @@ def test_both_directions(dream, shard, tied, tmp_path, monkeypatch):
     again = from_pretrained(tmp_path / "ours", attn_implementation="eager")
     same_logits(ours, again.eval(), dream)
     assert hf.read_shape(tmp_path / "ours") | {"length": 40} == args | {"mask_token": 66}
-
-
-def test_a_model_of_our_own_is_exported_as_qwen2_that_sees_everything(trained, tmp_path):
-    from_pretrained = pytest.importorskip("transformers").Qwen2ForCausalLM.from_pretrained
-    run_script("pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}")
-    ours = sample.open_run(trained / "checkpoint.pt").model
-    theirs = from_pretrained(tmp_path / "folder", attn_implementation="eager")
-    x = torch.randint(5, (3, 16))
-    with torch.no_grad():
-        found = ours.logits(ours(x))[..., :4]
-    torch.testing.assert_close(found, logits_of(theirs, x, True)[..., :4], atol=1e-5, rtol=1e-5)
-    args = hf.read_shape(tmp_path / "folder") | {"length": 16}
-    assert not args["causal"] and not args["shifted"]
-    assert same(hf.load(tmp_path / "folder", args).state_dict(), ours.state_dict())
-    with pytest.raises(SystemExit, match="already exists"):
-        run_script(
-            "pretrained/export.py", f"--out_dir={trained}", f"--folder={tmp_path / 'folder'}"
-        )
 
 
 def test_what_is_no_weight_is_kept(folder, tmp_path):
@@ -130,107 +109,46 @@ def test_what_is_no_weight_is_kept(folder, tmp_path):
         ({"head_dim": 16}, "head_dim 16"),
         ({"num_hidden_layers": None}, "lacks num_hidden_layers"),
         ({"num_hidden_layers": 4}, "missing tensors: model.layers.3.input_layernorm.weight"),
-        ({"num_hidden_layers": 2}, "extra tensors: model.layers.2.input_layernorm.weight"),
-        ({"intermediate_size": 95}, r"gate_proj.weight \[96, 64\], expected \[95, 64\]"),
+        ({"num_hidden_layers": 2}, "model.layers.2.* does not fit config.json"),
+        ({"intermediate_size": 95}, r"proj.weight .*96.* does not fit config.json"),
     ],
 )
 def test_what_does_not_fit_is_named(values, message, folder):
     rewrite_config(folder, **values)
     with pytest.raises(ValueError, match=message):
-        hf.load(folder, hf.read_shape(folder) | {"length": 40, "mask_token": 66})
-
-
-def test_broken_folders_are_named(folder, tmp_path):
-    args = hf.read_shape(folder) | {"length": 40, "mask_token": 66}
-    (folder / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(ValueError, match=r"model.safetensors"):
-        hf.load(folder, args)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match=r"model.safetensors"):
-        hf.load(folder, args)
-    with pytest.raises(FileNotFoundError, match=r"config.json"):
-        hf.read_config(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"\./nowhere: no such folder"):
-        hf.resolve("./nowhere")
+        reads(folder)
 
 
 def reads(folder):
     return hf.load(folder, hf.read_shape(folder) | {"length": 40, "mask_token": 66})
 
 
-@pytest.mark.parametrize(
-    "key, values",
-    [
-        ("num_hidden_layers", [10**6, -1, 0, "3", True, 2.5, []]),
-        ("hidden_size", [10**30, -64, "x", {}]),
-        ("num_attention_heads", [0, 7, 10**6]),
-        ("num_key_value_heads", [0, 3, -2]),
-        ("intermediate_size", [-1, 10**12]),
-        ("rms_norm_eps", [0, float("nan"), float("inf"), "x"]),
-        ("rope_parameters", [[], {"rope_theta": "x"}, {"rope_theta": 0}, {"rope_theta": 1e999}]),
-        ("mask_token_id", [70, -1, [66]]),
-        ("layer_types", ["x", [[]]]),
-        ("tie_word_embeddings", ["yes"]),
-    ],
-)
-def test_values_that_cannot_be_are_named_with_file_and_key(key, values, folder):
-    for value in values:
-        rewrite_config(folder, **{key: value})
-        found = "rope_theta" if isinstance(value, dict) and key == "rope_parameters" else key
-        with pytest.raises(ValueError, match=rf"config\.json: .*{found}"):
-            reads(folder)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "null", "{}", "[" * 100_000, '{"model_type": 1}', "\xff"]
-)
-def test_a_config_of_another_form_is_named(text, folder):
-    (folder / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=r"config\.json is damaged"):
-        hf.read_config(folder)
-
-
-@pytest.mark.parametrize(
-    "index",
-    [
-        [], {}, {"weight_map": []}, {"weight_map": {"a": 1}}, {"weight_map": {}},
-        *({"weight_map": {"a": name}} for name in
-          ("../x.safetensors", "/x.safetensors", "a/x.safetensors", "x.bin", "..", "")),
-    ],
-)  # fmt: skip
-def test_an_index_names_files_beside_it_alone(index, folder):
-    (folder.parent / "x.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    (folder / hf.INDEX).write_text(json.dumps(index))
-    with pytest.raises(ValueError, match=r"index\.json"):
-        reads(folder)
-
-
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (lambda t: t.fill_(float("nan")), "model.safetensors: model.norm.weight has values that"),
-        (lambda t: t.index_fill(0, torch.tensor([3]), -torch.inf), "model.norm.weight has values"),
-        (lambda t: t.double().fill_(1e300), "model.norm.weight has values that"),
-        (lambda t: t.long(), "no floats: model.norm.weight I64"),
-        (lambda t: t.bool(), "no floats: model.norm.weight BOOL"),
-    ],
-)
-def test_values_that_are_no_finite_floats_are_refused(change, message, folder):
-    from safetensors.torch import load_file, save_file
-
-    weights = load_file(folder / "model.safetensors")
-    weights["model.norm.weight"] = change(weights["model.norm.weight"])
-    save_file(weights, folder / "model.safetensors")
-    with pytest.raises(ValueError, match=message):
-        reads(folder)
-
-
-def test_damaged_files_of_weights_are_named(folder):
+def test_broken_folders_are_named(folder, tmp_path):
     whole = (folder / "model.safetensors").read_bytes()
-    for damaged in (b"", whole[:5], whole[:100], whole[:-4], b"\xff" * 8 + whole[8:], whole + b"x"):
+    for damaged in (b"", whole[:100], whole[:-4]):
         (folder / "model.safetensors").write_bytes(damaged)
         with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
             reads(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        reads(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        reads(folder)
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        reads(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"\./nowhere: no such folder"):
+        hf.resolve("./nowhere")
+
+
+def test_values_that_are_not_finite_are_refused(folder):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] = -torch.inf
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.norm\.weight has values that are not"):
+        reads(folder)
 
 
 def test_hub_names_are_downloaded_and_without_network_there_is_advice(folder, monkeypatch):
@@ -274,33 +192,3 @@ def test_data_that_does_not_fit_is_named(data, message, folder):
 def test_qwen2_becomes_bidirectional_and_takes_the_mask_token_of_the_data(folder):
     args = hf.for_diffusion(folder, length=12, vocab_size=62, end=60, mask=61)
     assert args["mask_token"] == 61 and args["shifted"] and not args["causal"]
-
-
-READ = """
-import pathlib, re, sys, torch
-from pretrained import hf
-def peak():  # KiB; the resource module would tell that of the parent process
-    return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
-args = hf.read_shape(sys.argv[1]) | {"length": 8}
-hf.optional("safetensors")
-small = args | {"layers": 1, "dim": 64, "vocab_size": 8, "mlp": 8}
-hf.allocate(hf.on_meta(small), small, "cpu")
-before = peak()
-hf.load(sys.argv[1], args)
-print(peak() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_reading_holds_the_model_and_one_shard(tmp_path, monkeypatch):
-    shape = dict(vocab_size=2000, mask_token=1, length=8, dim=512, layers=4, heads=8, kv_heads=8,
-                 mlp=1024, eps=1e-6, theta=1e4, tied=False, causal=False, shifted=True)  # fmt: skip
-    monkeypatch.setattr(hf, "SHARD", 5 << 20)
-    model = Transformer(**shape)
-    hf.save(model, shape, tmp_path / "folder")
-    (tmp_path / "read.py").write_text(READ)
-    with Script(tmp_path / "read.py", tmp_path / "folder") as script:
-        script.wait()
-        taken = int(script.output())
-    size = sum(p.nbytes for p in model.parameters()) >> 10
-    assert 48_000 < size < taken < size + 1.5 * (5 << 10)

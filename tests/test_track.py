@@ -4,14 +4,11 @@ import json
 import sys
 import time
 from importlib.util import find_spec
-from types import SimpleNamespace
 
 import pytest
 from conftest import metrics, same, train
 
 from engine import checkpoint
-from engine.files import Lock
-from engine.log import Log
 from examples import track
 
 
@@ -104,32 +101,3 @@ def test_tensorboard(tmp_path):
         for name, value in numbers.items():
             (there,) = [each.value for each in found.Scalars(name) if each.step == step]
             assert there == pytest.approx(value, rel=1e-6)
-
-
-# -- standard error --------------------------------------------------------------------------------
-def report(folder):
-    """A run's reports on the present standard error."""
-    import torch
-
-    one = torch.ones(())
-    with Lock(folder) as lock, (log := Log(lock, {}, 0, 10, {})).bar:
-        log.taken = 0
-        log.add(one, one, torch.ones(4))
-        log.report_training(5, {}, 1, torch.tensor(4))
-        log.report_evaluation(5, {"accuracy": {"top_k": 0.5}, "val_loss": 2.0}, 0.0)
-
-
-def test_without_a_terminal_there_are_lines_and_no_bar(tmp_path, capsys):
-    report(tmp_path)
-    first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("iteration 5 of 10: loss 1.000, examples/s ")
-    assert second == "iteration 5 of 10: val_loss 2.000, accuracy 0.500"
-
-
-def test_a_terminal_has_a_bar_and_no_lines(tmp_path, monkeypatch, capsys):
-    screen = SimpleNamespace(write=sys.stderr.write, flush=sys.stderr.flush, isatty=lambda: True)
-    screen.encoding = "utf-8"
-    monkeypatch.setattr(sys, "stderr", screen)
-    report(tmp_path)
-    said = capsys.readouterr().err
-    assert "0/10" in said and "iteration" not in said

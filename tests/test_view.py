@@ -16,8 +16,8 @@ from toys import MASK, L, make_model, make_problems
 from view import page as page_of
 from view import panel, words
 
-import sample
 import tasks
+from pretrained import runs
 from sample import Sampler, generate
 from tasks.sudoku import load
 
@@ -69,7 +69,7 @@ def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
     assert data["box"] == [2, 2] and data["examples"] == [[*range(16)]] * 3
     assert data["words"] == {str(digit): str(digit + 1) for digit in range(4)}
     for run, folder in zip(data["runs"], runs, strict=True):
-        saved = sample.open_run(f"{folder}/checkpoint.pt")
+        saved = runs.open_run(f"{folder}/checkpoint.pt")
         task = load(saved.config)
         x, hidden = tasks.problems_on("cpu", task.test, [0, 1, 2])
         tokens, at, _ = generate(saved.model, x, hidden, Sampler())

@@ -1,8 +1,8 @@
 """The chain collapses if fast-forward ends it at its first visit: laws, and a model that forgets.
 
 `sharpened` is p_eps = (1 - eps) (one answer) + eps (noise): a model that knows it gets more
-confident as eps falls. The exact law of the buffer gives the mean visits per chain and the share of
-visits that are at the start of a chain, where only the prompt is visible.
+confident as eps falls. The exact law of the buffer gives the mean visits per chain, of which one is
+at the start, where only the prompt is visible.
 
 A table of logits forgets nothing, so `Shared` has two weights for all its states. Its world is
 (a, a, a), a in {0, 1} with equal chances, the first token given and K = 2: two stages of one token.
@@ -17,15 +17,14 @@ import exact
 import shipped
 import torch
 import torch.nn as nn
-from exact import MASK, ONE, hidden
+from exact import MASK, ONE
 from minimizer import all_steps
-from shipped import Buffer, losses, policies
+from shipped import Buffer
 
 TAU = Fraction(9, 10)
 
-# -- the law ---------------------------------------------------------------
 
-
+# -- the law ---------------------------------------------------------------------------------------
 def sharpened(noise, answers, eps, V=2):
     """p_data: one of the answers, or with probability eps the law `noise` {x0: probability}."""
     p = {x0: eps * q for x0, q in noise.items()}
@@ -34,33 +33,24 @@ def sharpened(noise, answers, eps, V=2):
     return exact.Data(p, V)
 
 
-def at_start(z, n):
-    """Whether nothing but the prompt is visible: n = (stage, L_eff)."""
-    return len(hidden(z)) == n[1]
-
-
-def law_of_visits(buffer):
-    """(mean visits per chain, share of all visits that are at the start)."""
-    law = all_steps(buffer.joints)
-    total = sum(law.values())
-    return total, sum(p for (_, z, n), p in law.items() if at_start(z, n)) / total
+def exact_visits(buffer):
+    """Mean visits per chain, by enumeration."""
+    return sum(all_steps(buffer.joints).values())
 
 
 def sure_of_all(buffer):
     """Whether the confidence of every hidden position exceeds tau at every start."""
-    starts = {z for _, z, _ in buffer.first()}
-    posterior = buffer.data.posterior
-    return all(buffer.surer_than_tau(posterior[z]) == set(hidden(z)) for z in starts)
+    return not any(buffer.unsure(z) for _, z, _ in buffer.first())
 
 
 def completes(buffer):
     """Whether at every start the first step itself reveals all with confidence up to tau."""
-    for _, z, n in buffer.first():
-        rest = set(hidden(z)) - buffer.surer_than_tau(buffer.data.posterior[z])
-        for count in shipped.target_law(0, n[1], buffer.stages):
-            if not all(rest <= set(S) for S in buffer.choose(z, max(1, count))):
-                return False
-    return True
+    return all(
+        buffer.unsure(z) <= set(S)
+        for _, z, n in buffer.first()
+        for count in shipped.target_law(0, n[1], buffer.stages)
+        for S in buffer.choose(z, max(1, count))
+    )
 
 
 def mean_visits(L, K, eps, tau=TAU, V=2):
@@ -90,7 +80,7 @@ def mean_visits(L, K, eps, tau=TAU, V=2):
     return left((0, L), 0, True)
 
 
-# -- a model that forgets --------------------------------------------------
+# -- a model that forgets --------------------------------------------------------------------------
 
 START, BETA = (1.0, 1.0), 4
 SHARED = START, (1.0, -BETA)
@@ -123,13 +113,12 @@ class Shared(nn.Module):
 
 
 class Point(NamedTuple):
-    """Before a step: the margins of the true tokens, the loss, and what was in the batch."""
+    """Before a step: the margins of the true tokens, and loss and share of starts in the batch."""
 
     start: float
     later: float
     loss: float
-    share: float  # of the rows at the start
-    starts: float  # of the rows that hold chains
+    share: float
 
 
 def world(tau):
@@ -140,13 +129,12 @@ def world(tau):
 def train(kind, tau, steps, seed, features=SHARED):
     """[Point] of gradient descent from w = 0, by the shipped loss on a stream of that kind."""
     buffer, curve = world(tau), []
-    stream = buffer.stream((ROWS, steps, seed), kind)
-    objective = losses.Objective(Shared(features), policies.get(buffer.policy))
+    objective = shipped.losses.Objective(Shared(features), buffer.policy)
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
+    stream = buffer.stream((ROWS, steps, seed), kind)
     for _, _, is_hidden, loss in shipped.training_steps(stream, objective, steps):
-        start = (is_hidden.sum(1) == 2).double()
-        shares = start.mean().item(), start[~stream.visited("is_random")].mean().item()
-        curve.append(Point(*objective.model.margins(), loss.item(), *shares))
+        share = (is_hidden.sum(1) == 2).double().mean().item()
+        curve.append(Point(*objective.model.margins(), loss.item(), share))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

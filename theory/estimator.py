@@ -1,18 +1,16 @@
-"""The optimal (MAP) estimator of theta in example Z_m: its exact error, and bounds on it.
+"""The optimal (MAP) estimator of theta in example Z_m: its exact error, and samples needed.
 
 Theta is uniform, ties are broken by a fair coin. A sample is informative with probability a.
 """
 
 import itertools
-import math
 from collections import defaultdict
 from fractions import Fraction
 from functools import cache
 
 import numpy as np
-from example_zm import bhattacharyya, joint, subsets
+from example_zm import bhattacharyya
 from irrational import below_exp
-from masks import fixed
 
 
 @cache
@@ -82,53 +80,6 @@ def least(holds):
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def observation_law(model, theta, q):
-    """Law of what a random mask shows to a learner of Y: visible latents, and Y where hidden."""
-    law = defaultdict(Fraction)
-    P = joint(model, theta)
-    for hidden in subsets(range(model.d + 1)):
-        chance = fixed(q)(len(hidden), model.d + 1) / int(P.sum())
-        for x0, weight in np.ndenumerate(P):
-            seen = tuple("?" if i in hidden else token for i, token in enumerate(x0[:-1]))
-            y = x0[-1] if model.d in hidden else "visible"
-            law[(*seen, y)] += chance * int(weight)
-    return law
-
-
-def bayes_error(model, q, n):
-    """The least error that any estimator can have from n samples, by enumerating all of them."""
-    laws = [observation_law(model, theta, q) for theta in model.thetas]
-    samples = itertools.product(laws[0], repeat=n)
-    correct = sum(max(math.prod(law[o] for o in sample) for law in laws) for sample in samples)
-    return 1 - Fraction(correct) / model.size
-
-
-def map_is_optimal(model, q, most, a=None):
-    """The closed form equals the least error of all estimators, for n = 0 .. most samples."""
-    a, errors = a or q * (1 - q) ** model.d, map_errors(model, most)
-    return all(mixture(a, n, errors)[0] == bayes_error(model, q, n) for n in range(most + 1))
-
-
-def chernoff_bound(model, power=1):
-    """T -> (low, high) around (|Theta| - 1) B^(power T)."""
-    B = bhattacharyya(model)
-    return lambda T: [(model.size - 1) * end ** (power * T) for end in B]
-
-
-LOWER_BOUNDS = {  # whether y, the error over that of guessing, is at least ..
-    "(1-a)^n": lambda y, a, n: y >= (1 - a) ** n,
-    "exp(-an/(1-a))": lambda y, a, n: not below_exp(y, a * n / (1 - a)),
-    "exp(-an)": lambda y, a, n: not below_exp(y, a * n),  # the paper's, wrong
-}
-
-
-def lower_bound_holds(model, a, most, bound):
-    """P(error) >= (1 - 1/|Theta|) bound(n) for n up to `most`."""
-    chance, errors = 1 - Fraction(1, model.size), map_errors(model, most)
-    relative = (mixture(a, n, errors)[0] / chance for n in range(1, most + 1))
-    return all(LOWER_BOUNDS[bound](y, a, n) for n, y in enumerate(relative, 1))
 
 
 def order_is_one_over_a(model, a, delta, needed):

@@ -162,30 +162,25 @@ def random_policy(rng, wait=False):
     return moves
 
 
-def peeking_moves(data, share=1):
-    """Against the rules: on that share of steps, a position whose hidden token is 0 goes first.
+def peeking_moves(data):
+    """Against the rules: a position whose hidden token is 0 goes first.
 
     Inference, which has no x0, follows the mean of these moves over the posterior.
     """
 
     def moves(z, j, x0=None):
-        law, first = Counter(), hidden(z)[0]
+        law = Counter()
         for truth, p in [(x0, ONE)] if x0 else data.consistent(z):
-            law[min(hidden(z), key=lambda i: truth[i] != 0),] += p * share
-            law[first,] += p * (1 - share)
-        return [(p, S, j + 1) for S, p in law.items() if p]
+            law[min(hidden(z), key=lambda i: truth[i] != 0),] += p
+        return [(p, S, j + 1) for S, p in law.items()]
 
     return moves
-
-
-def negative_entropy(posterior):
-    return sum(float(p) * math.log(p) for p in sorted(posterior) if p)
 
 
 SCORES = {  # of a position: (its posterior, the position) -> a number, larger = revealed sooner
     "top_k": lambda posterior, i: max(posterior),
     "margin": lambda posterior, i: max(posterior) - sorted(posterior)[-2],
-    "entropy": lambda posterior, i: negative_entropy(posterior),
+    "entropy": lambda posterior, i: sum(float(p) * math.log(p) for p in sorted(posterior) if p),
     "left_to_right": lambda posterior, i: -i,
     "semi_ar_2": lambda posterior, i: max(posterior) - 2 * (i // 2),
 }

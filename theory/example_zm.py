@@ -78,21 +78,6 @@ def subsets(axes):
     )
 
 
-def pi_0(model):
-    """The noise, shifted by a uniform element of H; integers (m,)."""
-    return sum(np.roll(model.weights, shift) for shift in model.thetas)
-
-
-def collapses(model):
-    """Given any strict subset of the latents, Y has the law pi_0, for every theta."""
-    expected = pi_0(model)
-    missing = [S for S in subsets(range(model.d)) if S]
-    laws = (law.sum(S) for law in joints(model) for S in missing)  # (.., m), unnormalised
-    return all(
-        (law * expected.sum() == expected * law.sum(-1, keepdims=True)).all() for law in laws
-    )
-
-
 def early_confidence(model):
     """Of Y while a latent is hidden; (1 - eta)/2 + eta/(m-1)/2 if |H| = 2."""
     return (1 - model.eta + (model.size - 1) * model.noise[1]) / model.size
@@ -106,17 +91,13 @@ def latents_come_first(model):
     early, late = early_confidence(model), 1 - model.eta
     holds = early < late
     for law, missing in itertools.product(joints(model), subsets(range(model.d))):
-        y = law.sum(missing)
-        holds &= has_confidence(y, early if missing else late)
+        y, confidence = law.sum(missing), early if missing else late
+        holds &= bool(
+            (y.max(-1) * confidence.denominator == y.sum(-1) * confidence.numerator).all()
+        )
         for j in missing:
             holds &= bool((alone(law, (*missing, model.d), j).max(-1) > y.max(-1)).all())
     return holds
-
-
-def has_confidence(law, confidence):
-    """Whether max / sum over the last axis is this Fraction, everywhere."""
-    equal = law.max(-1) * confidence.denominator == law.sum(-1) * confidence.numerator
-    return bool(equal.all())
 
 
 def alone(law, hidden, target):
@@ -127,34 +108,25 @@ def alone(law, hidden, target):
 
 def depends_on_theta(laws, hidden, target):
     """Whether the law of a hidden target given the visible tokens differs between the laws."""
-    given = [alone(law, hidden, target) for law in laws]  # (.., values)
-    first, *rest = [(law, law.sum(-1, keepdims=True)) for law in given]
+    marginals = [alone(law, hidden, target) for law in laws]  # (.., values)
+    first, *rest = [(law, law.sum(-1, keepdims=True)) for law in marginals]
     return any((law * first[1] != first[0] * total).any() for law, total in rest)
 
 
-def informative_masks(model, targets):
-    """Hidden sets under which the prediction of a hidden target depends on theta."""
-    return [
-        hidden
-        for hidden in subsets(range(model.d + 1))
-        if any(depends_on_theta(joints(model), hidden, i) for i in hidden if i in targets)
-    ]
+def alone_informs(model):
+    """A prediction depends on theta if and only if no position but its own is hidden.
 
-
-def only_y_alone_informs(model):
-    """For the prediction of Y, as the paper says: only the mask that hides Y alone informs."""
-    return informative_masks(model, [model.d]) == [(model.d,)]
-
-
-def any_one_alone_informs(model):
-    """For all predictions that the loss makes: the d + 1 masks that hide one position, no other.
-
-    What is visible then does not depend on theta, so the ratio of the predictions is
-    P_theta(x0) / P_theta'(x0), whichever position is hidden: all are as good evidence as Y.
+    The paper says so of Y; the loss predicts the latents too. What is visible then does not depend
+    on theta, so the ratio of the predictions is P_theta(x0) / P_theta'(x0), whichever position is
+    hidden: all are as good evidence as Y.
     """
-    each, laws = range(model.d + 1), joints(model)
-    same_evidence = all((law.sum(i) == laws[0].sum(i)).all() for law in laws for i in each)
-    return same_evidence and informative_masks(model, each) == [(i,) for i in each]
+    positions, laws = range(model.d + 1), joints(model)
+    same_evidence = all((law.sum(i) == laws[0].sum(i)).all() for law in laws for i in positions)
+    return same_evidence and all(
+        depends_on_theta(laws, hidden, i) == (hidden == (i,))
+        for hidden in subsets(positions)
+        for i in hidden
+    )
 
 
 def bhattacharyya(model):

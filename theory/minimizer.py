@@ -31,12 +31,6 @@ def shifts(data, C):
     return out
 
 
-def mean_shift(data, C):
-    """The mean of the shifts, each prediction weighted as in the loss."""
-    weight = {key: sum(c.values()) for key, c in C.items()}
-    return sum(weight[key] * s for key, s in shifts(data, C).items()) / sum(weight.values())
-
-
 def per_hidden(z, n):
     """The weight in losses.row_mean."""
     return Fraction(1, len(hidden(z)))
@@ -67,7 +61,3 @@ def grid_loss(data, moves, steps, weight):
 def visits(data, policy, K, tau=None, prompts=NOTHING):
     """The exact law of the contexts that the shipped buffer hands out."""
     return all_steps(Buffer(data, policy, K, prompts, tau).joints)
-
-
-def buffer_loss(data, policy):
-    return coefficients(visits(data, policy, 1), per_hidden)

@@ -1,4 +1,4 @@
-"""What the scripts share: the command line, the table of claims, negative controls, figures.
+"""What the scripts share: the command line, the table of claims, negative controls.
 
 A row of the table is (claim, what was found, whether it holds). A negative control breaks one
 thing: {name: function of the arguments that returns the rows of a check, all of which must fail}.
@@ -6,54 +6,27 @@ thing: {name: function of the arguments that returns the rows of a check, all of
 
 import argparse
 import sys
-from typing import NamedTuple
-
-SIZES = {
-    "worlds": "random p_data per claim",
-    "V": "vocabulary",
-    "L": "length",
-    "d": "1..d latents",
-    "n": "up to n samples, or chains",
-    "rows": "rows per batch",
-    "calls": "batches taken from the buffer, or training steps",
-    "steps": "training steps of the small example",
-}
-
-
-class Panel(NamedTuple):
-    """A part of a figure; curves {label: (format of matplotlib, x, y)}."""
-
-    xlabel: str
-    ylabel: str
-    curves: dict
-    xscale: str = "linear"
-    yscale: str = "linear"
 
 
 def main(doc, claims, controls, **sizes):
-    """Runs a script: claims(args) -> (rows, panels). Exits with 1 if a claim fails."""
+    """Run a script: claims(args) -> rows. Exits with 1 if a claim fails.
+
+    sizes: {name: default} of the flags that set how much is checked.
+    """
     args = arguments(doc, controls, sizes)
-    if args.broken:
-        sys.exit(run_controls(controls, args))
-    rows, panels = claims(args)
-    if args.plot:
-        plot(args.plot, panels)
-    sys.exit(show(rows))
+    sys.exit(run_controls(controls, args) if args.broken else show(claims(args)))
 
 
 def arguments(doc, controls, sizes):
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--plot", metavar="FILE.png", help="also draw the figure")
     parser.add_argument(
         "--break", dest="broken", choices=["all", *controls], metavar="NAME",
         help=f"run a negative control, which must fail: {', '.join(controls)}; or all",
     )  # fmt: skip
-    for name, default in sizes.items():
-        text = f"{SIZES[name]} (default {default})"
-        parser.add_argument(f"--{name}", type=int, default=default, help=text)
+    for name, default in {"seed": 0, **sizes}.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     return parser.parse_args()
 
 
@@ -81,20 +54,3 @@ def run_controls(controls, args):
     if missed:
         print("HOLDS, but should not:", *missed, sep="\n  ")
     return int(not missed)
-
-
-def plot(path, panels):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    size = 4.5 * len(panels), 3.4
-    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
-    for ax, panel in zip(axes[0], panels, strict=True):
-        ax.set(xlabel=panel.xlabel, ylabel=panel.ylabel, xscale=panel.xscale, yscale=panel.yscale)
-        for label, (style, x, y) in panel.curves.items():
-            ax.plot(x, y, style, label=label)
-        if len(panel.curves) > 1:
-            ax.legend(fontsize="small")
-    figure.savefig(path, dpi=150)

@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, cached_property
-from itertools import pairwise, product, zip_longest
+from functools import cache, cached_property, partial
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import exact
@@ -28,6 +28,7 @@ from engine.queue import ExampleQueue
 torch.set_num_threads(1)  # the tensors are small
 
 
+# -- the exact law of the buffer -------------------------------------------------------------------
 @cache
 def target_law(stage, effective, stages):
     """The law of the count that the buffer aims at: r ~ Unif(I_{n+1}), times L_eff, rounded.
@@ -80,7 +81,7 @@ class Buffer:
     def moves(self, z, n, x0=None):
         """Algorithm 1 and appendix B.1 of the paper, as puma.py runs them."""
         stage, effective = n
-        fast = self.surer_than_tau(self.data.posterior[z])
+        fast = set(hidden(z)) - self.unsure(z)
         out = []
         for target, p in target_law(stage, effective, self.stages).items():
             count = max(1, target - effective + len(hidden(z)))
@@ -90,8 +91,10 @@ class Buffer:
                 out.append((p * g, S, after(n, target, revealed, self.stages)))
         return out
 
-    def surer_than_tau(self, posterior):
-        return {i for i, p in posterior.items() if self.tau is not None and max(p) > self.tau}
+    def unsure(self, z):
+        """The hidden positions that fast-forward leaves: their confidence is tau at most."""
+        posterior = self.data.posterior[z]
+        return {i for i, p in posterior.items() if self.tau is None or max(p) <= self.tau}
 
     @cached_property
     def joints(self):
@@ -102,17 +105,39 @@ class Buffer:
         """The largest total variation between these contexts and those of inference."""
         return max(exact.gaps(self.data, self.moves, self.joints))
 
-    def run(self, size, objective_of=losses.Objective):
-        """`run_chains` of the shipped buffer, with the true posteriors for a model."""
-        _, calls, seed = size
-        model = Lookup(log_table(self.data), self.data.V)
-        torch.manual_seed(seed + 1)  # the random policy draws from the global generator
-        return run_chains(self.stream(size), objective_of(model, policies.get(self.policy)), calls)
-
     def stream(self, size, kind=puma.ProgressiveUnmasking):
-        generator = torch.Generator().manual_seed(size[-1])
-        queue = make_queue(self.first(), *size)
-        return kind(queue, MASK, generator, [(0, self.K)], self.tau, 1)
+        """The shipped buffer, of one batch. Each example is used once: chains are independent."""
+        rows, calls, seed = size
+        examples = Sampled(self.first(), rows * (calls + 64), seed)
+        queue, generator = ExampleQueue(examples, rows, seed=seed), torch.Generator()
+        return kind(queue, MASK, generator.manual_seed(seed), [(0, self.K)], self.tau, 1)
+
+    def run(self, size, objective_of=losses.Objective):
+        """Run the shipped buffer with the true posteriors for a model.
+
+        Returns [{(z, (stage, L_eff)): count}] of first, second, .. contexts, and the number of
+        chains. The very first chains start from random reveals. A chain is counted if it starts
+        after the last of those is gone and early enough to end. Whether a chain is counted does not
+        depend on what happens in it, so the k-th contexts of the counted chains are independent
+        draws of one law.
+        """
+        rows, calls, seed = size
+        torch.manual_seed(seed + 1)  # the random policy draws from the global generator
+        objective = objective_of(Lookup(log_table(self.data), self.data.V), self.policy)
+        stream, flat, chains = self.stream(size), Counter(), 0
+        visit, counted = torch.zeros(rows, dtype=torch.long), torch.zeros(rows, dtype=torch.bool)
+        for call, x, is_hidden, _ in training_steps(stream, objective, calls):
+            stage, effective = stream.stage[0], (~stream.prompt[0]).sum(1)
+            starts = is_hidden.sum(1) == effective
+            visit = torch.where(starts, 0, visit + 1)
+            counted = torch.where(starts, self.stages <= call < calls - self.stages, counted)
+            chains += int((starts & counted).sum())
+            contexts = torch.cat([torch.stack([visit, stage, effective], 1), x], 1)
+            flat.update(map(tuple, contexts[counted].tolist()))
+        seen = [Counter() for _ in range(1 + max(k for k, *_ in flat))]
+        for (k, stage, effective, *z), count in flat.items():
+            seen[k][tuple(z), (stage, effective)] = count
+        return seen, chains
 
     def compare(self, size, objective_of=losses.Objective):
         """(visits, chains, degrees of freedom, p-value) of such a run against `joints`.
@@ -122,8 +147,8 @@ class Buffer:
         seen, chains = self.run(size, objective_of)
         pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
         tests = [chi_square(*pair, chains) for pair in pairs]
-        p = min(1.0, len(tests) * min(p for *_, p in tests))
-        return sum(map(Counter.total, seen)), chains, sum(dof for _, dof, _ in tests), p
+        p = min(1.0, len(tests) * min(p for _, p in tests))
+        return sum(map(Counter.total, seen)), chains, sum(dof for dof, _ in tests), p
 
 
 def chain_lengths(L, K=1):
@@ -139,6 +164,34 @@ def lengths(alive):
     """{k: chains with exactly k contexts}, from the number with more than 0, more than 1, .."""
     ended = {k: n - after for k, (n, after) in enumerate(pairwise([*alive, 0]), 1)}
     return {k: n for k, n in ended.items() if n}
+
+
+# -- the shipped code ------------------------------------------------------------------------------
+half_random = partial(puma.ProgressiveUnmasking, random_share=0.5)
+
+
+def training_steps(stream, objective, calls):
+    """Yields (call, x, is_hidden, loss) for each batch, before the stream advances."""
+    for call in range(calls):
+        x, x0, is_hidden, _ = stream.batch(call)
+        loss, score, confidence = objective(x, x0, is_hidden)
+        yield call, x, is_hidden, loss
+        stream.advance(score, confidence)
+
+
+def shipped_order(data, name):
+    """{z: hidden positions, soonest revealed first}, by policies.py on the posteriors."""
+    z = torch.tensor([z for z in data.mass if hidden(z)])
+    is_hidden = z == MASK
+    _, score, _ = losses.Objective(Lookup(log_table(data), data.V), name)(
+        z, z.clamp(min=0), is_hidden
+    )
+    counts = torch.arange(1, data.L + 1)[:, None].expand(-1, len(z))
+    rank = sum(~policies.reveal(score, is_hidden, count) for count in counts)
+    return {
+        tuple(state): tuple(sorted(hidden(state), key=ranks.__getitem__))
+        for state, ranks in zip(z.tolist(), rank.tolist(), strict=True)
+    }
 
 
 class Sampled:
@@ -157,23 +210,12 @@ class Sampled:
         return self.x0[indices], self.prompt[indices]
 
 
-def make_queue(law, rows, calls, seed):
-    """Holds enough examples for `calls` batches: each is used once, so chains are independent."""
-    return ExampleQueue(Sampled(law, rows * (calls + 64), seed), rows, seed=seed)
-
-
-def random_masking(data, size):
-    """The stream of the shipped baseline, without prompts."""
-    queue = make_queue(exact.fully_masked(data), *size)
-    return puma.RandomMasking(queue, MASK, torch.Generator().manual_seed(size[-1]))
-
-
 class Lookup(nn.Module):
     """logits (B, L, V) of states x (B, L), from a table with a row for each of (V + 1)^L states."""
 
     def __init__(self, table, V):
         super().__init__()
-        self.table, self.V, self.block = table, V, 0
+        self.table, self.V = table, V
 
     def forward(self, x):
         return state_code(x, self.V)
@@ -191,72 +233,7 @@ def state_code(x, V):
 def log_table(data):
     """The log posteriors of every state, ((V + 1)^L, L, V) float64; 0 where there is none."""
     table = torch.zeros((data.V + 1) ** data.L, data.L, data.V, dtype=torch.float64)
-    asked = [(z, i, p) for z, posterior in data.posterior.items() for i, p in posterior.items()]
-    z, i, p = zip(*asked, strict=True)
+    entries = [(z, i, p) for z, posterior in data.posterior.items() for i, p in posterior.items()]
+    z, i, p = zip(*entries, strict=True)
     table[state_code(torch.tensor(z), data.V), torch.tensor(i)] = torch.tensor(p, dtype=float).log()
     return table
-
-
-class Peeking(losses.Objective):
-    """Against the rules: hidden positions whose true token is 0 go first."""
-
-    def forward(self, x, x0, is_hidden):
-        loss, _, confidence = super().forward(x, x0, is_hidden)
-        return loss, (x0 == 0).to(confidence), confidence
-
-
-def training_steps(stream, objective, calls):
-    """Yields (call, x, is_hidden, loss) for each batch, before the stream advances."""
-    for call in range(calls):
-        x, x0, is_hidden, _ = stream.batch(call)
-        loss, score, confidence = objective(x, x0, is_hidden)
-        yield call, x, is_hidden, loss
-        stream.advance(score, confidence)
-
-
-def run_chains(stream, objective, calls):
-    """[{(z, (stage, L_eff)): count}] of first, second, .. contexts, and the number of chains.
-
-    The very first chains start from random reveals. A chain is counted if it starts after the last
-    of those is gone and early enough to end. Whether a chain is counted does not depend on what
-    happens in it, so the k-th contexts of the counted chains are independent draws of one law.
-    """
-    visit = torch.zeros(stream.x0.shape[1], dtype=torch.long)
-    counted = torch.zeros_like(visit, dtype=torch.bool)
-    flat, chains = Counter(), 0
-    for call, x, is_hidden, _ in training_steps(stream, objective, calls):
-        effective = (~stream.prompt[0]).sum(1)
-        starts = is_hidden.sum(1) == effective
-        visit = torch.where(starts, 0, visit + 1)
-        counted = torch.where(starts, stream.known <= call < calls - stream.known, counted)
-        chains += int((starts & counted).sum())
-        contexts = torch.cat([torch.stack([visit, stream.stage[0], effective], 1), x], 1)
-        flat.update(map(tuple, contexts[counted].tolist()))
-    if not chains:
-        sys.exit(f"no chain starts and ends in {calls} calls: take more than {2 * stream.known}")
-    seen = [Counter() for _ in range(1 + max(k for k, *_ in flat))]
-    for (k, stage, effective, *z), count in flat.items():
-        seen[k][tuple(z), (stage, effective)] = count
-    return seen, chains
-
-
-def shipped_order(data, name):
-    """{z: hidden positions, soonest revealed first}, by policies.py on the posteriors."""
-    z = torch.tensor([z for z in data.mass if hidden(z)])
-    objective = losses.Objective(Lookup(log_table(data), data.V), policies.get(name))
-    is_hidden = z == MASK
-    _, score, _ = objective(z, z.clamp(min=0), is_hidden)
-    counts = torch.arange(1, data.L + 1)[:, None].expand(-1, len(z))
-    rank = sum(~policies.reveal(score, is_hidden, count) for count in counts)
-    return {
-        tuple(state): tuple(sorted(hidden(state), key=ranks.__getitem__))
-        for state, ranks in zip(z.tolist(), rank.tolist(), strict=True)
-    }
-
-
-def baseline_masks(L, n, seed, law):
-    """`chi_square` of n masks of puma.random_masks against a law of masks.py."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = puma.random_masks(torch.zeros(n, L, dtype=torch.bool), generator)
-    sets = [m for m in product((False, True), repeat=L) if any(m)]
-    return chi_square(Counter(map(tuple, drawn.tolist())), {m: law(sum(m), L) for m in sets}, n)

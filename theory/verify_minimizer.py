@@ -1,88 +1,56 @@
-"""Proposition 2 and its lemma: on every training context the posterior minimises the loss.
+"""Proposition 2: on every training context the posterior minimises the loss.
 
-Lemma (weighted cross-entropy). L(q) = E[w(X) (-log q(Y | X))] is the sum over x of w(x) P(x)
-(H(Y | x) + KL(P(Y | x) || q(. | x))): the minimizer is P(Y | x) where w(x) > 0, free where it is 0.
-
-Proposition 2. The loss E[w(z) sum over hidden i of -log f_i(x0^i | z)], with weight 1/t (paper) or
-1/|hidden| (losses.py), has for its minimizer the posterior p(x0^i | z) of p_data, for every z that
-the masking process reaches with a hidden i, if p(z | x0, t) = alpha_t(z) 1{x0 agrees with z}.
-The minimizer is known in closed form (minimizer.py), enumerated in fractions, compared with `==`:
-for i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py. In
-states that the process never reaches nothing is pinned; a policy that peeks at hidden tokens shifts
-the minimizer.
+The loss E[w(z) sum over hidden i of -log f_i(x0^i | z)], with weight 1/t (paper) or 1/|hidden|
+(losses.py), has for its minimizer the posterior p(x0^i | z) of p_data, for every z that the masking
+process reaches with a hidden i, if p(z | x0, t) = alpha_t(z) 1{x0 agrees with z}. Its minimizer in
+closed form (minimizer.py) is enumerated in fractions and compared with `==`: for i.i.d. masks, for
+teacher-forced chains under any policy and for the buffer of puma.py.
 
 The paper only asks for p(z | x0, t) *proportional* to alpha_t(z) 1{agree}. That is too weak: if
 it is normalised for each x0, Z_t(x0) does not cancel, unless it is constant on the support.
-Last, PAPL (papl.py), and a table of logits trained by the shipped loss (training.py).
+Last, PAPL: the loss weighted by 1 + alpha w^i, w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j).
 """
 
 import random
 from collections import Counter
 from fractions import Fraction
-from itertools import chain, product
+from itertools import product
+from math import isclose, log
 
 import exact
-import irrational
 import masks
 import minimizer
-import papl
 import report
 import torch
-import training
-from chi_square import LEVEL
-from exact import NOTHING, ONE, hidden, instances, normalised
+from chi_square import LEVEL, chi_square
+from exact import MASK, NOTHING, ONE, hidden, instances, normalised
 from minimizer import all_steps, coefficients, grid_loss, iid_loss, per_hidden, shifts
-from shipped import Buffer, baseline_masks, losses
-
-# -- the lemma -------------------------------------------------------------
+from shipped import Buffer, Lookup, log_table, losses, puma
 
 
-def risk(p, weight, q):
-    """The sum over y of w(y) p(y) (-log q(y)), exactly."""
-    terms = zip(weight, p, q, strict=True)
-    return irrational.total(irrational.times_log(-w * p_y, q_y) for w, p_y, q_y in terms if w)
+# -- the shipped loss and masks --------------------------------------------------------------------
+def subsets(L):
+    """The masks (L,) bool that hide something."""
+    return [mask for mask in product((False, True), repeat=L) if any(mask)]
 
 
-def lemma(rng, n, V, weight_of):
-    """The rows of the lemma, for n random p(y) = P(y | x) and q(y), at one x each."""
-    decomposed = least = free = True
-    for x in range(n):
-        p, q = (exact.random_law(rng, range(V), zeros=False).values() for _ in range(2))
-        weight = [Fraction(weight_of(x % 4, y), 5) for y in range(V)]
-        excess = irrational.minus(risk(p, weight, q), risk(p, weight, p))
-        ratio = [p_y / q_y for p_y, q_y in zip(p, q, strict=True)]
-        divergence = irrational.minus({}, risk(p, [weight[0]] * V, ratio))
-        decomposed &= excess == divergence
-        if weight[0] == 0:
-            free &= excess == {}
-        else:
-            least &= list(q) == list(p) or irrational.positive(excess)
-    found = f"{n} laws of {V} tokens"
-    return [
-        ("lemma: loss = entropy + KL", found, decomposed),
-        ("lemma: least at the conditional only", found, least),
-        ("lemma: free where the weight is 0", found, free),
-    ]
+def shipped_weights(L, weigh=lambda hidden: Fraction(1, hidden)):
+    """d losses.row_mean / d nll is 1/|hidden| at the hidden positions, for all masks."""
+    equal = True
+    for mask in subsets(L):
+        nll = torch.ones(1, L, dtype=torch.float64, requires_grad=True)
+        losses.row_mean(nll, torch.tensor([mask])).backward()
+        equal &= nll.grad.tolist() == [[float(h * weigh(sum(mask))) for h in mask]]
+    return "losses.row_mean weighs by 1/|hidden|", f"{2**L - 1} masks", equal
 
 
-# -- minimizers in closed form ---------------------------------------------
-
-
-def summary(shift):
-    moved = sum(s > 0 for s in shift)
-    return f"{len(shift)} predictions, {moved} shifted, by up to {float(max(shift)):.3g}"
-
-
-def preserved(claim, losses):
-    """The row for (data, C) pairs: the minimizer is the posterior wherever it is pinned."""
-    shift = [s for data, C in losses for s in shifts(data, C).values()]
-    return claim, summary(shift), not any(shift)
-
-
-def shifted(claim, losses):
-    """The row for (data, C) pairs: in each, some minimizer is not the posterior."""
-    shift = [list(shifts(data, C).values()) for data, C in losses]
-    return claim, summary(list(chain.from_iterable(shift))), all(map(any, shift))
+def shipped_masks(L, n, seed, law=masks.uniform_count):
+    """puma.random_masks draws each set of h positions with probability 1 / (L comb(L, h))."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = puma.random_masks(torch.zeros(n, L, dtype=torch.bool), generator)
+    expected = {mask: law(sum(mask), L) for mask in subsets(L)}
+    dof, p = chi_square(Counter(map(tuple, drawn.tolist())), expected, n)
+    return "puma.random_masks draws them so", f"{n} masks, {dof} dof, p {p:.2g}", p > LEVEL
 
 
 def same_loss(data, weigh=masks.paper_weight):
@@ -92,40 +60,36 @@ def same_loss(data, weigh=masks.paper_weight):
     return "1/t, t ~ U(0, 1) = L x the shipped baseline", f"{len(ours)} predictions", same
 
 
-def shipped_weights(L, weigh=lambda hidden: Fraction(1, hidden)):
-    """d losses.row_mean / d nll is 1/|hidden| at the hidden positions, for all 2^L - 1 masks."""
-    sets = [m for m in product((False, True), repeat=L) if any(m)]
-    equal = True
-    for mask in sets:
-        nll = torch.ones(1, L, dtype=torch.float64, requires_grad=True)
-        losses.row_mean(nll, torch.tensor([mask])).backward()
-        equal &= nll.grad.tolist() == [[float(h * weigh(sum(mask))) for h in mask]]
-    return "losses.row_mean weighs by 1/|hidden|", f"{len(sets)} masks", equal
+def stationary(data, joint, papl=0.0):
+    """The gradient of the shipped loss, weighted by an exact law of contexts, at the posteriors.
+
+    The loss is convex in the logits of each prediction: it is least where the gradient vanishes.
+    """
+    table = log_table(data).requires_grad_()
+    objective, loss = losses.Objective(Lookup(table, data.V), papl=papl), 0
+    for (x0, z, _), p in joint.items():
+        x = torch.tensor([z])
+        loss += float(p) * objective(x, torch.tensor([x0]), x == MASK)[0]
+    (gradient,) = torch.autograd.grad(loss, table)
+    worst = gradient.abs().max().item()
+    return "losses.Objective is least at the posteriors", f"gradient {worst:.1g}", worst < 1e-15
 
 
-def shipped_masks(L, n, seed, law=masks.uniform_count):
-    """puma.random_masks draws each set of h positions with probability 1 / (L comb(L, h))."""
-    _, dof, p = baseline_masks(L, n, seed, law)
-    return "puma.random_masks draws them so", f"{n} masks, {dof} dof, p {p:.2g}", p > LEVEL
-
-
-def iid(worlds):
-    weights = masks.paper_weight, masks.shipped_weight
-    pairs = [(d, iid_loss(d, weigh)) for d, weigh in product(worlds, weights)]
-    return preserved("i.i.d. masks, 1/t and 1/|hidden|", pairs)
+# -- minimizers in closed form ---------------------------------------------------------------------
+def preserved(claim, pairs):
+    """The row for (data, C) pairs: the minimizer is the posterior wherever it is pinned."""
+    shift = [s for data, C in pairs for s in shifts(data, C).values()]
+    found = f"{len(shift)} predictions, {sum(s > 0 for s in shift)} shifted, "
+    return claim, f"{found}by up to {float(max(shift)):.3g}", not any(shift)
 
 
 def grid_chains(rng, worlds):
     """Random policies that depend on z and t, under 1/t and under the shipped weight."""
     steps = worlds[0].L + 1
+    weights = per_hidden, lambda z, j: Fraction(steps, steps - j)
     pairs = [(d, exact.random_policy(rng, wait=True)) for d in worlds]
-    weights = {"1/t": lambda z, j: Fraction(steps, steps - j), "1/|hidden|": per_hidden}
-    return [
-        preserved(
-            f"chain, random g(i | z, t), {name}", [(d, grid_loss(d, g, steps, w)) for d, g in pairs]
-        )
-        for name, w in weights.items()
-    ]
+    chains = [(d, grid_loss(d, g, steps, w)) for (d, g), w in product(pairs, weights)]
+    return preserved("chain, random g(i | z, t)", chains)
 
 
 SETTINGS = (1, None, NOTHING), (2, None, NOTHING), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
@@ -139,17 +103,13 @@ def buffer(name, worlds):
     return preserved(f"buffer, {name}", pairs)
 
 
-def unreached(name, data, reaches_all):
-    """A chain never visits some states; there the minimizer is free."""
-    incomplete = {z for z in data.mass if hidden(z)}
-    missed = incomplete - {z for z, _ in minimizer.buffer_loss(data, name)}
-    found = f"{len(missed)} of {len(incomplete)} states"
-    return f"not pinned by {name}, K = 1", found, reaches_all == (not missed)
+def peeking(worlds):
+    """Negative control: a policy that reveals by the hidden tokens."""
+    moves = [(d, exact.peeking_moves(d)) for d in worlds]
+    return [(d, grid_loss(d, g, d.L, per_hidden)) for d, g in moves]
 
 
-# -- how much freedom alpha has --------------------------------------------
-
-
+# -- how much freedom alpha has --------------------------------------------------------------------
 def alpha_loss(data, alpha):
     """C of p(z | x0) = alpha(z) 1{x0 agrees with z} / Z(x0), under the shipped weight."""
     joint = {}
@@ -162,7 +122,7 @@ def alpha_loss(data, alpha):
 def random_alpha(rng, data):
     """Rationals in [0, 1], positive in the fully masked state."""
     alpha = {z: Fraction(rng.randint(0, 9), 9) for z in data.mass}
-    return alpha | {(exact.MASK,) * data.L: ONE}
+    return alpha | {(MASK,) * data.L: ONE}
 
 
 def absorbed(data, alpha):
@@ -176,106 +136,105 @@ def absorbed(data, alpha):
 def worked_example():
     """L = 1, p_data = (1/2, 1/2), alpha(m) = alpha(0) = 1, alpha(1) = 0."""
     data = exact.Data({(0,): ONE / 2, (1,): ONE / 2}, 2)
-    c = alpha_loss(data, {(exact.MASK,): ONE, (0,): ONE, (1,): Fraction(0)})[(exact.MASK,), 0]
+    c = alpha_loss(data, {(MASK,): ONE, (0,): ONE, (1,): Fraction(0)})[(MASK,), 0]
     least = normalised([c[0], c[1]])
     found = f"minimizer {least[0]}, {least[1]}; p_data 1/2, 1/2"
     return "too strong: L = 1, alpha(1) = 0", found, least == (ONE / 3, 2 * ONE / 3)
 
 
-def too_strong(rng, worlds):
-    """Any alpha, normalised per x0, shifts the minimizer; a constant Z(x0) brings it back."""
+def random_alphas(rng, worlds, constant):
+    """(data, C) of a random alpha, normalised for each x0 or with Z(x0) constant."""
     alphas = [(d, random_alpha(rng, d)) for d in worlds]
-    free = [(d, alpha_loss(d, a)) for d, a in alphas]
-    constant = [(d, alpha_loss(d, absorbed(d, a))) for d, a in alphas]
-    return [
-        worked_example(),
-        shifted("too strong: any alpha, normalised per x0", free),
-        preserved("corrected: the same with Z(x0) constant", constant),
-    ]
+    return [(d, alpha_loss(d, absorbed(d, a) if constant else a)) for d, a in alphas]
 
 
-# -- what sees x0 ----------------------------------------------------------
-
-SHARES = Fraction(0), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), ONE
-
-
-def leaking_loss(data, share):
-    return grid_loss(data, exact.peeking_moves(data, share), data.L, per_hidden)
-
-
-def leak(worlds):
-    """(row, mean shifts) of policies that peek on a share of their steps."""
-    shift = [[minimizer.mean_shift(d, leaking_loss(d, s)) for d in worlds] for s in SHARES]
-    mean = [sum(each) / len(worlds) for each in shift]
-    found = ", ".join(f"{float(m):.2g} ({s})" for s, m in zip(SHARES, mean, strict=True))
-    holds = mean[0] == 0 and all(mean[1:])
-    return ("leak: mean TV (share of peeking steps)", found, holds), list(map(float, mean))
-
-
-def prompts_that_leak(rng, V, L):
-    """Outside the proposition: x0 follows one law where position 0 is given, another where 1 is.
-
-    A state does not say which of its tokens were given, so P(z | x0) is no longer
-    alpha(z) 1{agree}, for chains and for random masks. With one law for both it is.
-    """
-    one, other = (exact.random_data(rng, V, L) for _ in range(2))
-    return [
-        preserved("given positions independent of x0", two_prompts(one, one)),
-        shifted("given positions that depend on x0: shifted", two_prompts(one, other)),
-    ]
-
-
+# -- given positions that depend on x0 -------------------------------------------------------------
 def two_prompts(one, other):
-    """(data, C) of the buffer and of random masks, position 0 of `one` or 1 of `other` given."""
+    """(data, C) of the buffer and of random masks, position 0 of `one` or 1 of `other` given.
+
+    Outside the proposition unless both laws are one: a state does not say which of its tokens were
+    given, so P(z | x0) is no longer alpha(z) 1{agree}, for chains and for random masks.
+    """
     both = exact.Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
     chains, random_masks = Counter(), Counter()
     for data, given in (one, 0), (other, 1):
         chains += all_steps(Buffer(data, "left_to_right", 1, {(given,): ONE}).joints)
         for x0, p in data.p.items():
             for z in exact.contexts(x0):
-                if z[given] != exact.MASK:
+                if z[given] != MASK:
                     random_masks[x0, z, 0] += p * masks.uniform_count(len(hidden(z)), data.L - 1)
     return [(both, coefficients(joint, per_hidden)) for joint in (chains, random_masks)]
 
 
-# -- the whole -------------------------------------------------------------
+# -- PAPL ------------------------------------------------------------------------------------------
+def papl_weights(f, x0):
+    """w^i of the hidden positions i, which are the keys of f."""
+    chance = {i: f[i][x0[i]] for i in f}
+    return {i: chance[i] / sum(chance.values()) for i in f}
 
 
+def papl_minimizer(data, z, alpha):
+    """The minimizer under the weights at f = posterior, ~ p_i(v) (1 + alpha E[w^i | x0^i = v])."""
+    f = data.posterior[z]
+    C = {i: [0] * data.V for i in f}
+    for x0, p in data.consistent(z):
+        for i, w in papl_weights(f, x0).items():
+            C[i][x0[i]] += p * (1 + alpha * w)
+    return {i: normalised(c) for i, c in C.items()}
+
+
+def weights_vary(data, z):
+    """Whether w^i at f = posterior depends on the hidden tokens of x0, for some i."""
+    first, *others = (papl_weights(data.posterior[z], x0) for x0, _ in data.consistent(z))
+    return any(w != first for w in others)
+
+
+def papl_row(worlds, varies=weights_vary):
+    """The posterior is not stationary where w varies, and only there.
+
+    One world more has uniform posteriors.
+    """
+    V, L = worlds[0].V, worlds[0].L
+    uniform = exact.Data(dict.fromkeys(product(range(V), repeat=L), Fraction(1, V**L)), V)
+    states = [(d, z) for d in [*worlds, uniform] for z in d.mass if hidden(z)]
+    moved = [papl_minimizer(d, z, 1) != d.posterior[z] for d, z in states]
+    found = f"moved in {sum(moved)} of {len(states)} states"
+    return "PAPL: moves if and only if w varies", found, moved == [varies(*s) for s in states]
+
+
+def shipped_papl(worlds, alpha=3, weigh=losses.papl_weights):
+    """losses.papl_weights at f = posterior, for every state and every x0 that agrees."""
+    checked, equal = 0, True
+    for data, z in ((d, z) for d in worlds for z in d.mass if hidden(z)):
+        f = data.posterior[z]
+        for x0, _ in data.consistent(z):
+            exactly = {i: float(1 + alpha * w) for i, w in papl_weights(f, x0).items()}
+            nll = [[-log(f[i][x0[i]]) if i in f else 0 for i in range(data.L)]]
+            is_hidden = torch.tensor([[i in f for i in range(data.L)]])
+            found = weigh(torch.tensor(nll, dtype=torch.float64), is_hidden, alpha)[0].tolist()
+            equal &= all(isclose(found[i], w, rel_tol=1e-12) for i, w in exactly.items())
+            checked += 1
+    return "losses.papl_weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
+
+
+# -- the whole -------------------------------------------------------------------------------------
 def claims(args):
     rng = random.Random(args.seed)
     sizes = (args.V, args.L), (2, args.L), (2, args.L + 1)
     wide, narrow, long = (instances(rng, args.worlds, *size) for size in sizes)
-    names = exact.choices(long[0])
-    leak_row, shift = leak(wide)
-    trained, curves = training.rows(args.seed, report.size(args))
-    rows = [
-        *lemma(rng, 4 * args.worlds, args.V, lambda x, y: x),
+    return [
         shipped_weights(args.L + 1),
         shipped_masks(args.L, 20_000, args.seed),
         same_loss(wide[0]),
-        iid(wide),
-        *grid_chains(rng, narrow),
-        *(buffer(name, long) for name in names),
-        *(unreached(name, long[0], reaches_all=name == "random") for name in names),
-        *too_strong(rng, wide),
-        leak_row,
-        *prompts_that_leak(rng, 2, args.L),
-        papl.row("w the same for all x0: stays", narrow, vary=False, moves=False),
-        papl.row("w differs: moves", narrow, vary=True, moves=True),
-        papl.worked_example(),
-        papl.shipped_weights(narrow),
-        *trained,
-    ]
-    return rows, panels(curves, shift, args.calls)
-
-
-def panels(curves, shift, steps):
-    lines = {name: ("-", *zip(*curve, strict=True)) for name, curve in curves.items()}
-    lines[f"{training.ENOUGH} nats"] = "k:", (0, steps), (training.ENOUGH,) * 2
-    shares = {"leak": ("o-", list(map(float, SHARES)), shift)}
-    return [
-        report.Panel("training steps", "mean KL(posterior | model)", lines, yscale="log"),
-        report.Panel("share of peeking steps", "mean shift of the minimizer (TV)", shares),
+        stationary(long[0], minimizer.visits(long[0], "random", 1)),
+        preserved("i.i.d. masks", [(d, iid_loss(d, masks.shipped_weight)) for d in wide]),
+        grid_chains(rng, narrow),
+        *(buffer(name, long) for name in exact.choices(long[0])),
+        worked_example(),
+        preserved("corrected: any alpha, Z(x0) constant", random_alphas(rng, wide, constant=True)),
+        preserved("given positions independent of x0", two_prompts(narrow[0], narrow[0])),
+        papl_row(narrow),
+        shipped_papl(narrow),
     ]
 
 
@@ -283,25 +242,35 @@ def worlds_of(args):
     return instances(random.Random(args.seed), args.worlds, 2, args.L)
 
 
-def weights_over_all_positions(nll, is_hidden, alpha):
+def over_all_positions(nll, is_hidden, alpha):
     return losses.papl_weights(nll, torch.ones_like(is_hidden), alpha)
 
 
+def normalised_per_x0(args):
+    return random_alphas(random.Random(args.seed), worlds_of(args), constant=False)
+
+
+def prompts_that_leak(args):
+    rng = random.Random(args.seed)
+    return two_prompts(*(exact.random_data(rng, 2, args.L) for _ in range(2)))
+
+
+def papl_is_stationary(args):
+    data = worlds_of(args)[0]
+    return stationary(data, minimizer.visits(data, "random", 1), papl=3.0)
+
+
 CONTROLS = {
-    "lemma": lambda args: lemma(random.Random(args.seed), 40, args.V, lambda x, y: x + y),
     "row_mean": lambda args: [shipped_weights(args.L, lambda hidden: Fraction(1, args.L))],
     "masks": lambda args: [shipped_masks(args.L, 10_000, args.seed, masks.uniform_t)],
     "unweighted": lambda args: [same_loss(worlds_of(args)[0], masks.uniform_t)],
-    "reached": lambda args: [unreached("top_k", worlds_of(args)[0], reaches_all=True)],
-    "leak": lambda args: [
-        preserved("a policy that peeks at x0", [(d, leaking_loss(d, ONE)) for d in worlds_of(args)])
-    ],
-    "papl": lambda args: [papl.row("w differs: stays", worlds_of(args), vary=True, moves=False)],
-    "papl_weights": lambda args: [
-        papl.shipped_weights(worlds_of(args), weigh=weights_over_all_positions)
-    ],
-    "training": lambda args: [training.peeking(args.seed, report.size(args))],
+    "stationary": lambda args: [papl_is_stationary(args)],
+    "leak": lambda args: [preserved("a policy that peeks at x0", peeking(worlds_of(args)))],
+    "per_x0": lambda args: [preserved("any alpha, Z(x0) varies", normalised_per_x0(args))],
+    "prompts": lambda args: [preserved("given depends on x0", prompts_that_leak(args))],
+    "papl": lambda args: [papl_row(worlds_of(args), lambda data, z: False)],
+    "papl_weights": lambda args: [shipped_papl(worlds_of(args), weigh=over_all_positions)],
 }
 
 if __name__ == "__main__":
-    report.main(__doc__, claims, CONTROLS, worlds=10, V=3, L=3, rows=4096, calls=400)
+    report.main(__doc__, claims, CONTROLS, worlds=10, V=3, L=3)
