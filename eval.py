@@ -35,7 +35,7 @@ from engine import checkpoint, processes
 from engine.files import Lock, progress_bar, write_json
 from engine.log import origin
 from engine.machine import autocast
-from engine.results import Results, summary_text
+from engine.results import Results
 from losses import hidden_states, masked_nll, row_mean
 from pretrained.runs import load_task, open_run
 from puma import random_masks
@@ -144,7 +144,7 @@ def judge_references():
     records = test.judge_references(examples)
     for failed in (row for row in records if row["kind"] != "correct"):
         print(tasks.printable(test.verdict(failed)))
-    print(summary_text(test.summary(records)))
+    print(tasks.summary_text(test.summary(records)))
 
 
 # -- accuracy --------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def measure_samplers(saved, samplers, conditions, place):
             results.finish(sampler, test.summary(results.records(sampler)) | cost)
         if place.rank == 0:
             rows = [results.row(sampler) for sampler in samplers]
-            print(summary_text(rows[0]) if len(rows) == 1 else results.markdown())
+            print(tasks.summary_text(rows[0]) if len(rows) == 1 else results.markdown())
 
 
 def solve_missing(saved, test, sampler, results, rank, world):

@@ -91,11 +91,6 @@ def write_lines(path, rows):
     write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
-def append_lines(path, rows):
-    with open(path, "a", encoding="utf-8") as file:
-        file.write("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def read_lines(path):
     """The objects of JSON lines; none without a file; a last line that a kill cut off is dropped.
 

@@ -2,9 +2,7 @@
 
 import importlib.util
 import os
-import resource
 import shutil
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -14,11 +12,9 @@ import torch
 def open_device(name="", deterministic=False, index=0):
     """The device of that name, "" = the best there is, ready for use; index: of a CUDA device.
 
-    deterministic: repeated computations give identical bits. (Otherwise a compiled step on several
-    threads sums the embedding's gradient in arrival order.) Always so on a CPU, where it costs
-    nothing; its cost on CUDA has not been measured.
-
-    Raises ValueError for a device that is not available.
+    deterministic: repeated computations give identical bits (otherwise a compiled step on several
+    threads sums the embedding's gradient in arrival order); always so on a CPU, where it costs
+    nothing. Raises ValueError for a device that is not available.
     """
     try:
         device = torch.device(name or best_device())
@@ -41,14 +37,6 @@ def best_device():
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def peak_memory(device):
-    """Peak bytes of this process on the device; on a CPU, of all its memory."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def precision(device, dtype=""):

@@ -7,7 +7,7 @@ import json
 import math
 import zlib
 
-from engine.files import append_lines, read_json, read_lines, write, write_json, write_lines
+from engine.files import read_json, read_lines, write, write_json, write_lines
 from engine.log import origin
 
 
@@ -46,7 +46,8 @@ class Results:
         records = [{"id": self.key(sampler)} | record for record in records]
         self.all += records
         if self.rank == 0:
-            append_lines(self.folder / "eval.jsonl", records)
+            with open(self.folder / "eval.jsonl", "a", encoding="utf-8") as file:
+                file.write("".join(json.dumps(record) + "\n" for record in records))
 
     def finish(self, sampler, result):
         records = self.records(sampler)
@@ -83,23 +84,6 @@ def scores(row):
         return [("solved", row["accuracy"], row["interval"])]
     names = [name for name in row if name.startswith("pass@")]
     return [(name, row[name]["score"], row[name]["interval"]) for name in names]
-
-
-def summary_text(row):
-    """A row of results as text."""
-    total = row.get("problems", sum(row["kinds"].values()))
-    lines = [
-        f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
-        for name, score, (low, high) in scores(row)
-    ]
-    for name, part in row.get("strata", {}).items():
-        low, high = part["interval"]
-        lines.append(f"{part['accuracy']:.1%} [{low:.1%}, {high:.1%}] of stratum {name}")
-    if "tokens_per_step" in row:
-        lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
-    if row.get("seconds") is not None:
-        lines.append(f"{row['forward_passes']} forward passes, {row['seconds']} s")
-    return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
 
 
 def table(head, rows):

@@ -59,7 +59,8 @@ def lines(out_dir, kind):
 
 def evaluation(out_dir):
     """A table of eval.json's rows; without them the last evaluation while training, if any."""
-    if rows := record.read_results(Path(out_dir, "eval.json")):
+    path = Path(out_dir, "eval.json")
+    if rows := files.read_json(path) if path.exists() else []:
         head = ["sampler", "iteration", "score", "95 %", "examples"]
         return results.table(head, [
             [f"{row['sampler']}, {name}", str(row.get("iteration", "")), f"{score:.1%}",

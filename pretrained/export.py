@@ -30,7 +30,6 @@ def main():
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
         path = Path(out_dir) / "checkpoint.pt"
         state = checkpoint.load(path)
-        state["config"] = checkpoint.Configuration(state["config"])
         origin = state["config"]["init_from"]
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
         if state["config"].get("lora_rank"):
@@ -71,8 +70,7 @@ def loading(config):
 def finish(text, how, settings):
     """Write the model card, and print the files."""
     files.write(Path(folder, "README.md"), text)
-    files = sorted(path for path in Path(folder).iterdir() if path.is_file())
-    for path in files:
+    for path in sorted(path for path in Path(folder).iterdir() if path.is_file()):
         print(f"{path.stat().st_size / 1e6:10.2f} MB  {path}")
     print(f"{how.split('. ')[0].rstrip('.')}; {settings} has the settings, README.md the card")
 

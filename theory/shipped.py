@@ -24,6 +24,7 @@ import losses
 import policies
 import puma
 from engine.queue import ExampleQueue
+from studies import ablations
 
 torch.set_num_threads(1)  # the tensors are small
 
@@ -167,7 +168,7 @@ def lengths(alive):
 
 
 # -- the shipped code ------------------------------------------------------------------------------
-half_random = partial(puma.ProgressiveUnmasking, random_share=0.5)
+half_random = partial(ablations.make, "puma", 0.5)
 
 
 def training_steps(stream, objective, calls):

@@ -202,8 +202,8 @@ def papl_row(worlds, varies=weights_vary):
     return "PAPL: moves if and only if w varies", found, moved == [varies(*s) for s in states]
 
 
-def shipped_papl(worlds, alpha=3, weigh=losses.papl_weights):
-    """losses.papl_weights at f = posterior, for every state and every x0 that agrees."""
+def shipped_papl(worlds, alpha=3, weigh=papl.weights):
+    """papl.weights at f = posterior, for every state and every x0 that agrees."""
     checked, equal = 0, True
     for data, z in ((d, z) for d in worlds for z in d.mass if hidden(z)):
         f = data.posterior[z]
@@ -214,7 +214,7 @@ def shipped_papl(worlds, alpha=3, weigh=losses.papl_weights):
             found = weigh(torch.tensor(nll, dtype=torch.float64), is_hidden, alpha)[0].tolist()
             equal &= all(isclose(found[i], w, rel_tol=1e-12) for i, w in exactly.items())
             checked += 1
-    return "losses.papl_weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
+    return "papl.weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
 
 
 # -- the whole -------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def worlds_of(args):
 
 
 def over_all_positions(nll, is_hidden, alpha):
-    return losses.papl_weights(nll, torch.ones_like(is_hidden), alpha)
+    return papl.weights(nll, torch.ones_like(is_hidden), alpha)
 
 
 def normalised_per_x0(args):
