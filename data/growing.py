@@ -29,17 +29,15 @@ class GrowingArray:
         self.checksum = zlib.crc32(values, self.checksum)
 
     def finish(self):
-        """Write the header to disk. Numpy pads it to the same length for every count."""
-        shape = self.count, *self.item
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": shape}
+        """Write the header, which numpy pads to one length for every count; returns `checksum`."""
+        form = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.count, *self.item)}
         with open(self.path, "r+b") as file:
-            np.lib.format.write_array_header_1_0(file, header)
+            np.lib.format.write_array_header_1_0(file, form)
             os.fsync(file.fileno())
+        return self.checksum
 
     def seal(self, about):
         """Finish the file: append a description of the array, with checksums of both."""
-        self.finish()
-        shape = [self.count, *self.item]
-        form = {"dtype": self.dtype.str, "shape": shape, "array": self.checksum}
+        form = {"dtype": self.dtype.str, "shape": [self.count, *self.item], "array": self.finish()}
         with open(self.path, "ab") as file:
             file.write(json.dumps(files.sealed(about | form)).encode() + b"\n")

@@ -10,18 +10,16 @@ import contextlib
 import functools
 import math
 import sys
-from pathlib import Path
 
 import datasets
 import numpy as np
 from datasets import Features, List, Value
 from datasets.fingerprint import Hasher
 
-from data import corpus, tokenizer, vocabularies
+from data import corpus, vocabularies
 from data.processes import cores, in_order
 from record import progress_bar
 
-HERE = Path(__file__).parent  # where Qwen2's ranks are kept
 PIECE, CHUNK = 8000, 1000  # rows of a worker's task; rows encoded at once
 SEEN = 1 << 24  # tokens of which the share of unknown ones is taken
 FEATURES = Features(
@@ -36,7 +34,7 @@ load_once = functools.cache(vocabularies.open_kept)  # once per worker
 
 def read_tokenizer(name, kind=None):
     """The tokenizer of a name (vocabularies.find), Qwen2's ranks if it is ""; prints its size."""
-    encoding = vocabularies.find(name or tokenizer.download(HERE), kind)
+    encoding = vocabularies.find(name, kind)
     size = f"{encoding.vocab_size:,} ids, end and mask included"
     print(f"tokenizer: {name or 'of Qwen2'}, {size}")
     return encoding
@@ -120,15 +118,14 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
 
 def finish(writer, read, first):
     """Make the folder appear; first {reason: the first of the `read` rows that was dropped}."""
-    kept = {split: columns["prompts"].count for split, columns in writer.splits.items()}
     why = ", ".join(
         f"{count:,} {reason}" + (f" (first in row {first[reason]:,})" if reason in first else "")
         for reason, count in writer.dropped.items()
     )
+    kept = {split: starts.count - 1 for split, (_, starts, _) in writer.splits.items()}
     if 0 in kept.values():
-        rows = ", ".join(f"{count:,} to {split}" for split, count in kept.items())
         raise ValueError(
-            f"{read:,} rows read, {rows}, dropped: {why or 'nothing'}; expected some in each "
+            f"{read:,} rows read, {kept} kept, dropped: {why or 'nothing'}; expected some in each "
             "split: name fields of text, change --length or --val, or give more text"
         )
     corpus.report(writer.finish())
@@ -139,13 +136,8 @@ def finish(writer, read, first):
             f"warning: {long:,} of {read:,} rows do not fit into --length={writer.header['length']}"
             " tokens: give more, or a --tokenizer whose tokens are longer"
         )
-    report_unknown(writer.folder)
-    print(f"written to {writer.folder}")
-
-
-def report_unknown(folder):
-    """Print the share of the tokenizer's unknown token in the training text, if above 1 %."""
-    unknown = getattr(corpus.load_tokenizer(folder), "unknown", None)
-    tokens = np.load(folder / "train.tokens.npy", mmap_mode="r")[:SEEN]
+    unknown = getattr(corpus.load_tokenizer(writer.folder), "unknown", None)
+    tokens = np.load(writer.folder / "train.tokens.npy", mmap_mode="r")[:SEEN]
     if unknown is not None and (share := np.mean(tokens == unknown)) > 0.01:
         print(f"warning: {share:.1%} of the training text is the tokenizer's unknown token")
+    print(f"written to {writer.folder}")

@@ -1,8 +1,7 @@
 """Rows of data sets, from files or from the hub, read by `datasets`.
 
-It reads .parquet files and the hub. Lines of JSON are read here, row by row, because its reader
-stops at the first damaged line, which a prepare.py counts as an unusable row, and guesses the type
-of a field from the first lines. The rows are then stored in its cache like all others.
+Lines of JSON are parsed here, because its reader stops at the first damaged line, which a
+prepare.py counts as an unusable row, and takes the type of a field from the first lines.
 """
 
 import functools
@@ -31,20 +30,16 @@ def local(source, fields):
 
 def files(source):
     """The files that match comma-separated patterns. Raises ValueError for none or other kinds."""
-    patterns = [pattern.strip() for pattern in source.split(",")]
-    found = [*dict.fromkeys(itertools.chain.from_iterable(map(matching, patterns)))]
+    found = []
+    for pattern in map(str.strip, source.split(",")):
+        matching = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern))
+        if not matching:
+            raise ValueError(f"source {pattern!r}: no such file; expected .jsonl or .parquet files")
+        found += map(Path, matching)
     if {file.suffix for file in found} not in ({".jsonl"}, {".parquet"}):
-        names = ", ".join(str(file) for file in found)
+        names = ", ".join(map(str, found))
         raise ValueError(f"expected .jsonl or .parquet files, all of one kind, found {names}")
-    return found
-
-
-def matching(pattern):
-    """The file of that name, or those that the pattern matches. Raises ValueError for none."""
-    found = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern))
-    if not found:
-        raise ValueError(f"source {pattern!r}: no such file; expected .jsonl or .parquet files")
-    return map(Path, found)
+    return [*dict.fromkeys(found)]
 
 
 def origin(found):
@@ -53,19 +48,17 @@ def origin(found):
 
 
 def read_files(found, fields, cache, limit=None):
-    """The first rows of files of one kind: a Dataset of the fields."""
+    """The first rows of files of one kind: a Dataset of the fields, kept in the folder `cache`."""
     from datasets import Dataset, Features, Value
 
-    names = [str(file.resolve()) for file in found]
-    with readable(", ".join(names)):
-        if found[0].suffix == ".parquet":
-            names = [glob.escape(name) for name in names]
-            rows = Dataset.from_parquet(names, columns=[*fields], cache_dir=str(cache))
-            return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
-        times = tuple(file.stat().st_mtime_ns for file in found)  # the cache is for these alone
-        kwargs = {"names": tuple(names), "times": times, "fields": tuple(fields), "limit": limit}
-        features = Features({field: Value("string") for field in fields})
-        return Dataset.from_generator(json_rows, features, str(cache), gen_kwargs=kwargs)
+    names, cache = [str(file.resolve()) for file in found], str(cache)
+    if found[0].suffix == ".parquet":
+        rows = Dataset.from_parquet([*map(glob.escape, names)], cache_dir=cache)
+        return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
+    times = tuple(file.stat().st_mtime_ns for file in found)  # the cache is for these alone
+    kwargs = {"names": tuple(names), "times": times, "fields": tuple(fields), "limit": limit}
+    features = Features({field: Value("string") for field in fields})
+    return Dataset.from_generator(json_rows, features, cache, gen_kwargs=kwargs)
 
 
 def json_rows(names, times, fields, limit):
@@ -86,21 +79,10 @@ def fields_of(file):
         return [*dict.fromkeys(itertools.chain(*itertools.islice(json_objects(file), FIRST)))]
     import pyarrow.parquet
 
-    with readable(file):
-        return pyarrow.parquet.read_schema(regular(file)).names
-
-
-@contextmanager
-def readable(names):
-    """Turn the libraries' errors for a damaged file into one line that names it."""
-    import datasets
-    import pyarrow
-
     try:
-        yield
-    except (pyarrow.ArrowException, datasets.exceptions.DatasetsError) as error:
-        reason = str(error.__cause__ or error).partition("\n")[0]
-        raise ValueError(f"{names}: not readable: {reason}") from None
+        return pyarrow.parquet.read_schema(regular(file)).names
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{file}: not a whole .parquet file: {error}") from None
 
 
 def parse(line):
@@ -120,9 +102,8 @@ def is_text(value):
 def require(fields, present, where):
     """Raise ValueError that names the first missing field, and those present."""
     if missing := [field for field in fields if field not in present]:
-        raise ValueError(
-            f"{where} has no field {missing[0]!r}, but {', '.join(sorted(present)) or 'none'}"
-        )
+        known = ", ".join(sorted(present)) or "none"
+        raise ValueError(f"{where} has no field {missing[0]!r}, but {known}")
 
 
 # -- the hub -------------------------------------------------------------------------------------
@@ -135,25 +116,25 @@ def hub(name, fields, config=None, split="train", flag="--source=FILES"):
         import huggingface_hub
 
         revision = huggingface_hub.HfApi().dataset_info(name).sha
-    origin = {"hub": name, "revision": revision}
-    return origin, functools.partial(read_hub, name, fields, config, split, revision, flag)
+    options = {"name": config, "split": split, "revision": revision}
+    read = functools.partial(read_hub, name, fields, options, flag)
+    return {"hub": name, "revision": revision}, read
 
 
-def read_hub(name, fields, config, split, revision, flag, cache, limit=None):
+def read_hub(path, fields, options, flag, cache, limit=None):
     """The first rows of a data set on the hub: a Dataset of the fields.
 
-    All of it is downloaded, which the hub's client resumes; for a limit only what is needed.
+    All of it is downloaded to the hub's own cache, where another start finds it; for a limit, only
+    what is needed is read.
     """
-    with by_hand(name, flag):
-        import datasets
+    with by_hand(path, flag):
+        from datasets import Dataset, load_dataset
 
-        options = {"split": split, "revision": revision}
         if limit is None:
-            rows = datasets.load_dataset(name, config, cache_dir=str(cache), **options)
+            rows = load_dataset(path, cache_dir=str(cache), **options)
         else:
-            stream = datasets.load_dataset(name, config, streaming=True, **options)
-            rows = datasets.Dataset.from_list([*stream.take(limit)])
-    require(fields, rows.column_names, name)
+            rows = Dataset.from_list([*load_dataset(path, streaming=True, **options).take(limit)])
+    require(fields, rows.column_names, path)
     return rows.select_columns([*fields])
 
 
@@ -175,7 +156,7 @@ def read_small(file, kinds, name, config=None, splits=("test",)):
     that is missing or has another type, and ValueError if there is no row.
     """
     found = []
-    for where, row in small_file(file) if file else small_set(name, config, splits):
+    for where, row in numbered(file) if file else small_set(name, config, splits):
         require(kinds, row, where)
         for field, kind in kinds.items():
             if not is_of(kind, row[field]):
@@ -187,7 +168,13 @@ def read_small(file, kinds, name, config=None, splits=("test",)):
     return found
 
 
-def small_file(file):
+def is_of(kind, value):
+    if kind is list:
+        return isinstance(value, list) and all(map(is_text, value))
+    return is_text(value) if kind is str else type(value) is kind
+
+
+def numbered(file):
     for number, line in enumerate(lines(file), start=1):
         if line.strip():
             yield f"{file}, line {number}", parse(line)
@@ -199,14 +186,7 @@ def small_set(name, config, splits):
             import datasets
 
             rows = [*datasets.load_dataset(name, config, split=split)]
-        for number, row in enumerate(rows, start=1):
-            yield f"{name}, {split}, row {number}", row
-
-
-def is_of(kind, value):
-    if kind is list:
-        return isinstance(value, list) and all(map(is_text, value))
-    return is_text(value) if kind is str else type(value) is kind
+        yield from ((f"{name}, {split}, row {at}", row) for at, row in enumerate(rows, start=1))
 
 
 def unique(names, file):

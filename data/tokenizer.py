@@ -11,12 +11,10 @@ import base64
 import hashlib
 import itertools
 import unicodedata
-import urllib.request
-from http.client import HTTPException
-from pathlib import Path
 
 import numpy as np
 import tiktoken
+import tiktoken.load
 
 from data.files import brief, regular
 from record import appearing
@@ -137,14 +135,14 @@ def load(path, kind="plain"):
     Raises FileNotFoundError, or ValueError if the file is none.
     """
     try:
-        return Tokenizer(read(path), kind)
+        return Tokenizer(parse(regular(path).read_bytes()), kind)
     except ValueError as error:
         raise ValueError(f"{path}: {brief(error)}; expected a .tiktoken file") from None
 
 
-def read(path):
-    """The ranks in a `.tiktoken` file. Raises FileNotFoundError or ValueError."""
-    rows = (line.split() for line in regular(path).read_bytes().splitlines() if line)
+def parse(content):
+    """The ranks in the `.tiktoken` text, bytes. Raises ValueError."""
+    rows = (line.split() for line in content.splitlines() if line)
     return {base64.b64decode(token, validate=True): int(rank) for token, rank in rows}
 
 
@@ -160,22 +158,15 @@ def save(ranks, path):
         partial.write_bytes(to_text(ranks))
 
 
-def download(folder):
-    """Path of Qwen2's ranks in the folder, downloaded if they are not there yet.
+def qwen2(kind="plain"):
+    """Qwen2's Tokenizer, downloaded once to tiktoken's cache (TIKTOKEN_CACHE_DIR).
 
     Raises OSError that says how to supply the file by hand.
     """
-    path = Path(folder) / "qwen2.tiktoken"
-    if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == QWEN2:
-        return path
     try:
-        with urllib.request.urlopen(QWEN2_URL, timeout=60) as answer:
-            content = answer.read()
-        if (checksum := hashlib.sha256(content).hexdigest()) != QWEN2:
-            raise OSError(f"the file has sha256 {checksum}, expected {QWEN2}")
-    except (OSError, HTTPException) as error:
-        why = f"cannot download {QWEN2_URL} ({error})"
-        raise OSError(f"{why}: supply Qwen2's tokenizer with --tokenizer=PATH") from None
-    with appearing(path) as partial:
-        partial.write_bytes(content)
-    return path
+        content = tiktoken.load.read_file_cached(QWEN2_URL, QWEN2)
+    except (OSError, ValueError) as error:  # no network; another file
+        raise OSError(
+            f"cannot download {QWEN2_URL} ({error}): supply Qwen2's tokenizer with --tokenizer=PATH"
+        ) from None
+    return Tokenizer(parse(content), kind)

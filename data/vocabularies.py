@@ -58,10 +58,10 @@ class HuggingFace(Vocabulary):
     def __init__(self, content, kind="huggingface"):
         try:
             import tokenizers
+
+            self.library = tokenizers.Tokenizer.from_str(content)
         except ImportError:
             raise ValueError("a tokenizer.json needs `pip install tokenizers`") from None
-        try:
-            self.library = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises Exception itself
             raise ValueError(f"not a readable tokenizer.json: {brief(error)}") from None
         self.library.no_truncation()
@@ -90,27 +90,27 @@ class HuggingFace(Vocabulary):
 
 
 def find(name, kind=None):
-    """The tokenizer of a name, as in EXPECTED; kind "dream": with Dream's special tokens.
+    """The tokenizer of a name, as in EXPECTED, or Qwen2's if it is "".
 
-    Raises FileNotFoundError or ValueError.
+    kind "dream": with Dream's special tokens. Raises OSError or ValueError.
     """
+    if not name:
+        return tokenizer.qwen2(kind or "plain")
     if name == "bytes":
         return Tokenizer({byte: rank for rank, byte in enumerate(BYTES)}, kind or "plain")
     path = Path(name)
     path = path / "tokenizer.json" if path.is_dir() else path
     if not path.exists():
         raise FileNotFoundError(f"tokenizer {path}: no such file; expected {EXPECTED}")
-    if path.suffix == ".json":
-        return read_library(path, kind or "huggingface")
-    return tokenizer.load(path, kind or "plain")
+    return open_kept(path, kind or ("huggingface" if path.suffix == ".json" else "plain"))
 
 
 def open_kept(path, kind):
     """The tokenizer that `write` kept. Raises FileNotFoundError or ValueError."""
-    if path.name == HuggingFace.file:
+    if path.suffix == ".json":
         return read_library(path, kind)
     if kind == Characters.kind:
-        return Characters(tokenizer.read(path))
+        return Characters(tokenizer.parse(path.read_bytes()))
     return tokenizer.load(path, kind)
 
 
