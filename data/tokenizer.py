@@ -45,6 +45,8 @@ class Vocabulary:
     have `encode(text)`, `decode_text(ids below n)`, and `write(folder)`, which makes `file` there.
     """
 
+    file = "tokenizer.tiktoken"  # in the folder of a corpus
+
     def __init__(self, n, special, content):
         offsets, count = SPECIAL[special]
         self.special = {token: n + offset for token, offset in offsets.items()}
@@ -94,8 +96,6 @@ class Tokenizer(Vocabulary):
 
     Raises ValueError if a rank is missing or taken twice, or if a byte has none.
     """
-
-    file = "tokenizer.tiktoken"  # in the folder of a corpus
 
     def __init__(self, ranks, kind="plain"):
         if sorted(ranks.values()) != list(range(len(ranks))):

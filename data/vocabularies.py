@@ -17,7 +17,7 @@ EXPECTED = "bytes, a .tiktoken file, a tokenizer.json, or a folder with one"
 class Characters(Vocabulary):
     """A token per character of an ASCII alphabet, `ranks` {byte: id}."""
 
-    kind, file = "characters", Tokenizer.file
+    kind = "characters"
 
     def __init__(self, ranks):
         super().__init__(len(ranks), "plain", tokenizer.to_text(ranks))
