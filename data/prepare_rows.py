@@ -21,7 +21,6 @@ from data.processes import cores, in_order
 from record import progress_bar
 
 PIECE, CHUNK = 8000, 1000  # rows of a worker's task; rows encoded at once
-SEEN = 1 << 24  # tokens of which the share of unknown ones is taken
 FEATURES = Features(
     {name: List(Value("uint32")) for name in ("tokens", "lengths", "prompts")}
     | {"keys": List(Value("uint64")), "reasons": List(Value("string"))}
@@ -130,14 +129,4 @@ def finish(writer, read, first):
         )
     corpus.report(writer.finish())
     print("dropped:", why or "nothing")
-    long = writer.dropped["too_long"] + writer.dropped["prompt_too_long"]
-    if long > 0.1 * read:
-        print(
-            f"warning: {long:,} of {read:,} rows do not fit into --length={writer.header['length']}"
-            " tokens: give more, or a --tokenizer whose tokens are longer"
-        )
-    unknown = getattr(corpus.load_tokenizer(writer.folder), "unknown", None)
-    tokens = np.load(writer.folder / "train.tokens.npy", mmap_mode="r")[:SEEN]
-    if unknown is not None and (share := np.mean(tokens == unknown)) > 0.01:
-        print(f"warning: {share:.1%} of the training text is the tokenizer's unknown token")
     print(f"written to {writer.folder}")

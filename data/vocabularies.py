@@ -72,8 +72,6 @@ class HuggingFace(Vocabulary):
         if not ids:
             raise ValueError("its vocabulary is empty")
         super().__init__(max(ids) + 1, "dream" if is_dream else "plain", content.encode())
-        unknown = getattr(self.library.model, "unk_token", None)
-        self.unknown = self.library.token_to_id(unknown) if unknown else None
 
     def encode(self, text):
         """Ids of the text, list of int."""

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
-SCRIPT = ROOT / "data" / "dream_coder" / "prepare.py"
 
 HUMANEVAL = {
     "task_id": "HumanEval/0",
@@ -193,15 +190,6 @@ def test_hub(run, monkeypatch, tmp_path):
     sets["KodCode/KodCode-V1-SFT-4o"] = [{"question": "Q", "solution": "x"}]
     with pytest.raises(ValueError, match="SFT-4o has no field '4o_solution', but question, solu"):
         run(source="", out=str(tmp_path / "second"))
-
-
-@pytest.mark.slow
-def test_command_line_from_anywhere(files, tmp_path):
-    line = [sys.executable, str(SCRIPT), "--source=opc.jsonl", "--humaneval=HumanEval.json"]
-    line += ["--mbpp=mbpp.json", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
-    done = subprocess.run([*line, "--workers=1"], cwd=files, capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert len(corpus.Examples(tmp_path / "out", "train")) > 40
 
 
 def test_what_looks_like_a_special_token_is_text(files):

@@ -3,7 +3,6 @@ Hugging Face's library itself, texts put together here."""
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from conftest import ROOT, evaluate, metrics, run_script, train
 
-from checkpoint import load
 from data import corpus, prepare_rows, sources, vocabularies
 from data.corpus import Examples, Writer, question_key
 from data.jsonl import prepare
@@ -170,14 +168,11 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
     "settings, message",
     [
         ({"prompt": "ask"}, "expected --prompt=FIELD and --response=FIELD, or --text"),
-        ({"prompt": "ask", "response": "say", "text": "text"}, "or --text=FIELD alone"),
         ({"prompt": "asks", "response": "say"}, r"has no field 'asks', but ask, say"),
         (
             {"source": "none.jsonl", "text": "text"},
             r"'none\.jsonl': no such file; expected \.jsonl",
         ),
-        ({"source": "none.csv", "text": "text"}, r"'none\.csv': no such file; expected \.jsonl or"),
-        ({"source": "", "text": "text"}, r"'': no such file; expected \.jsonl or \.parquet files"),
         ({"tokenizer": "none.json", "text": "text"}, "no such file; expected bytes, a .tiktoken"),
     ],
 )
@@ -284,53 +279,16 @@ def test_a_tokenizer_of_hugging_face(call, files, library_file):
     assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
 
 
-@pytest.fixture
-def word_file(tmp_path):
-    """A tokenizer.json of whole words, these alone."""
-    tokenizers = pytest.importorskip("tokenizers")
-
-    def make(*words):
-        known = {word: i for i, word in enumerate(words)}
-        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, "[UNK]"))
-        made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-        made.save(str(tmp_path / "words.json"))
-        return str(tmp_path / "words.json")
-
-    return make
-
-
-def test_a_tokenizer_that_is_none_is_named(word_file, tmp_path):
+def test_a_tokenizer_that_is_none_is_named(tmp_path):
+    pytest.importorskip("tokenizers")
     (tmp_path / "a.json").write_text("{}")
     (tmp_path / "b.json").write_bytes(b"\xff")
     for path, why in (
         (tmp_path / "a.json", "not a readable tokenizer.json"),
         (tmp_path / "b.json", "can't decode"),
-        (word_file(), "vocabulary is empty"),
     ):
         with pytest.raises(ValueError, match=rf"^{path}: .*{why}.*; expected bytes, a \.tiktoken"):
             vocabularies.find(path)
-
-
-def test_rows_that_do_not_fit_are_pointed_out(call, files, capsys):
-    """A row has the pair, a newline between and an end; two more pairs are longer still."""
-    source = {"source": str(files / "pairs.jsonl"), "prompt": "ask", "response": "say"}
-    call(**source)
-    assert "warning" not in capsys.readouterr().out
-    call(**source, length=30)
-    long = 2 + sum(len(row["ask"]) + len(row["say"]) + 2 > 30 for row in PAIRS)
-    said = f"warning: {long} of 306 rows do not fit into --length=30 tokens"
-    assert long > 100 and said in capsys.readouterr().out
-
-
-def test_words_that_a_tokenizer_does_not_know(word_file, call, files, capsys):
-    source = {"source": str(files / "texts.jsonl"), "text": "text"}
-    call(**source, tokenizer=word_file("[UNK]", "the", "cat", "sat", ".", ":"))
-    said = re.search(r"warning: (.*)% of the training text is", capsys.readouterr().out)
-    assert 5 < float(said[1]) < 50
-    call(**source, tokenizer=word_file("[UNK]", *re.findall(r"\w+|[.:]", " ".join(DOCUMENTS))))
-    assert "warning" not in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"the tokenizer fails on 'caf.*Missing \[UNK\] token"):
-        call(**source, tokenizer=word_file("the", "cat"))
 
 
 def test_without_the_library_it_says_what_to_install(library_file, monkeypatch):
@@ -455,17 +413,12 @@ def test_a_judge_of_ones_own(judge, capsys):
     "body, message",
     [
         ("def check(): pass", "the file has no function judge; expected exact, or a file"),
-        ("judge = 3", "the file has no function judge"),
-        ("import nothing_there", r"judge.py, line 1: ModuleNotFoundError"),
         ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
         (
             "import numpy\n" + JUDGE + "return numpy.arange(2) == 0",
             r"judge returned array\(\[ True, False\]\), expected True",
         ),
-        (JUDGE + "return 3", "judge returned 3, expected True, False or a word"),
-        (JUDGE + "return None", "judge returned None, expected True"),
-        ("def judge(prompt): pass", "TypeError: judge"),
     ],
 )
 def test_judges_that_are_none(judge, body, message):
@@ -491,15 +444,6 @@ def test_a_judged_run(pairs, packed, tmp_path):
             train(tmp_path / "other", *more, f"--eval_judge={tmp_path}/judge.py")
     printed = run_script("sample.py", f"--out_dir={tmp_path / 'run'}", "--prompt=Why?")
     assert printed.startswith("Why?")
-
-
-def test_a_run_goes_on_with_its_text(runs, pairs, packed, tmp_path):
-    shutil.copytree(runs / "pairs", tmp_path / "run")
-    flags = [*TINY, f"--data_dir={pairs}", "--init_from=resume", "--max_iters=6"]
-    train(tmp_path / "run", *flags)
-    assert load(tmp_path / "run" / "checkpoint.pt")["iteration"] == 6
-    with pytest.raises(SystemExit, match="data_dir"):
-        train(tmp_path / "run", *flags, f"--data_dir={packed}")
 
 
 def test_a_folder_with_too_little_text(tmp_path):

@@ -2,14 +2,11 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from configurator import configure
 from data import corpus, prepare_rows
 from data.corpus import Examples, question_key
 from data.tinygsm import prepare
@@ -17,7 +14,6 @@ from data.tokenizer import load, save
 from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "data" / "tinygsm"
 
 ROWS = [
     {"question": f"Ann has {i} pens and buys {i % 7}. How many?", "code": f"result = {i} + {i % 7}"}
@@ -177,45 +173,6 @@ def test_another_field_for_the_code(run, files, tmp_path):
         run(source=str(tmp_path / "*.csv"))
 
 
-@pytest.mark.parametrize(
-    "flag", ["--val=0.0", "--val=1.0", "--length=1", "--limit=0", "--workers=0"]
-)
-def test_numbers_that_cannot_be_are_named(flag, refused):
-    key, value = flag[2:].split("=")
-    assert f"{key} {value}: expected" in refused(configure, dict(vars(prepare)), [flag])
-
-
-def test_hub(run, monkeypatch, tmp_path):
-    """The same rows through the hub's library as from files; if it fails, say what to do."""
-    datasets = pytest.importorskip("datasets")
-    hub = pytest.importorskip("huggingface_hub")
-    sets = {"TinyGSM/TinyGSM": ROWS, "openai/gsm8k": TEST}
-
-    def load_dataset(path, name=None, *, split, revision=None, cache_dir=None):
-        assert (split, revision) == (("test", None) if "gsm8k" in path else ("train", "abc"))
-        return datasets.Dataset.from_list(sets[path])
-
-    class HfApi:
-        def dataset_info(self, name):
-            return hub.hf_api.DatasetInfo(id=name, sha="abc", tags=[])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(hub, "HfApi", HfApi)
-    plain = write_lines(tmp_path / "plain.jsonl", [json.dumps(row) for row in ROWS])
-    local, remote = run(source=str(plain)), run(source="", gsm8k="", out=str(tmp_path / "hub"))
-    a, b = contents(local), contents(remote)
-    headers = [json.loads(found.pop("header.json")) for found in (a, b)]
-    assert a == b
-    assert headers[1].pop("source") == headers[0].pop("source") | {
-        "rows": {"hub": "TinyGSM/TinyGSM", "revision": "abc"}
-    }
-    assert headers[0].pop("checksum") != headers[1].pop("checksum")
-    assert headers[0] == headers[1]
-    del sets["TinyGSM/TinyGSM"]
-    with pytest.raises(OSError, match="supply it with --source=FILES"):
-        run(source="", out=str(tmp_path / "none"))
-
-
 def test_published_checksum(run):
     file = ROOT.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
     if not file.exists():
@@ -225,20 +182,3 @@ def test_published_checksum(run):
     assert header["source"]["gsm8k_test"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert header["source"]["gsm8k_test"] == prepare.SHA256
     assert len((folder / "test.jsonl").read_text().splitlines()) == 1319
-
-
-@pytest.mark.slow
-def test_command_line_from_anywhere(files, tmp_path):
-    """As a command: relative paths, messages in place of tracebacks."""
-
-    def command(*flags):
-        line = [sys.executable, str(FOLDER / "prepare.py"), *flags]
-        return subprocess.run(line, cwd=files, capture_output=True, text=True, timeout=60)
-
-    flags = ["--source=tiny.jsonl", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
-    done = command(*flags, "--gsm8k=test.jsonl", "--length=64", "--workers=2")
-    assert done.returncode == 0, done.stderr
-    assert len(Examples(tmp_path / "out", "train")) > 300
-    failed = command(*flags, "--gsm8k=absent.jsonl")
-    assert failed.returncode == 1 and "absent.jsonl" in failed.stderr
-    assert "Traceback" not in failed.stderr

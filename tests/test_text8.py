@@ -91,7 +91,6 @@ def test_any_text_made_like_text8():
         (b"abC", {}, r"b'C' at byte 2, expected a to z and space alone; --normalise"),
         (b"abc" * 106, {}, r"318 characters, expected at least 320"),
         (b"abc", {"source": ""}, r"expected text8 from http"),
-        (b"abc", {"source": "nowhere"}, "nowhere: no such file"),
     ],
 )
 def test_mistakes_are_named(call, tmp_path, content, settings, message):

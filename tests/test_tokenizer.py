@@ -103,10 +103,10 @@ def test_dreams_special_ids(ranks):
     assert max(dream.encode(shown)) < 300
 
 
-@pytest.mark.parametrize("wrong", [-1, 302])
-def test_ids_outside_the_vocabulary_fail(small, wrong):
-    with pytest.raises(ValueError, match=f"id {wrong}: must be 0 to 301"):
-        small.decode([0, wrong])
+def test_ids_outside_the_vocabulary_fail(small):
+    for wrong in (-1, 302):
+        with pytest.raises(ValueError, match=f"id {wrong}: must be 0 to 301"):
+            small.decode([0, wrong])
 
 
 def test_trained_ranks_encode_as_the_textbook_does(small, ranks):
