@@ -8,17 +8,18 @@ because a truncated program never returns.
 
 A folder has header.json, the tokenizer's file and, for each split, one file per flat array:
 `<split>.tokens.npy` the ids of all examples, concatenated, without `end` after each; `.starts.npy`
-(N + 1) where each begins; `.prompts.npy` (N) the length of its prompt; `.keys.npy` (N) a hash of
-its question. The header has checksums of itself, of each array and of every other file, so that
-what is read is what was written.
+(N + 1) where each begins; `.prompts.npy` (N) the length of its prompt. The header has checksums
+(CRC-32) of itself, of each array and of every other file, so that two folders can be compared.
+
+These are no Arrow files, because to import `datasets` takes longer than to open numpy's arrays.
 """
 
 import hashlib
 import itertools
-import json
-import os
 import re
+import shutil
 import unicodedata
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -28,15 +29,17 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from engine.files import atomic_path, write_json
+from engine.files import atomic_path, remove, write_json
 
 FORMAT = 2
-COLUMNS = ("tokens", "starts", "prompts", "keys")
-LENGTHS = range(1, 1 << 16)  # that an example may have
+COLUMNS = "tokens", "starts", "prompts"
+ABOUT = "checksum", "kind", "vocab_size", "end", "mask"  # a tokenizer, in the header
+LONGEST = 65_535  # tokens of an example
 PIECE = 1 << 16  # characters of a document encoded at once
 CHARACTERS = 256  # kept per token of a row: more do not fit, and might overflow tiktoken's stack
 
 
+# -- encoding --------------------------------------------------------------------------------------
 class Encoded(NamedTuple):
     """n examples: ids, concatenated (T,); of each its length, its prompt's length, its key (n,)."""
 
@@ -52,36 +55,41 @@ class Encoded(NamedTuple):
 
 
 def encode(tokenizer, pairs, length, form=None):
-    """(question, code) strings -> Encoded, and a Counter of what was dropped and why.
+    """(question, code) strings -> Encoded examples, and for each pair "" or why it was dropped.
 
-    form(tokenizer, question, code, maximum characters of each) -> ids of prompt and answer;
-    length: maximum tokens of an example, one end included.
+    A pair may be a word that says why its row is dropped. form(tokenizer, question, code, maximum
+    characters of each) -> ids of prompt and answer; length: maximum tokens, one end included.
     """
     form = form or plain
-    ids, lengths, prompts, keys, dropped = [], [], [], [], Counter()
-    most = CHARACTERS * length
-    for question, code in pairs:
-        given, answer = form(tokenizer, question, code, most)
-        if len(given) >= length:
-            dropped["prompt_too_long"] += 1
-        elif len(given) + len(answer) >= length:
-            dropped["too_long"] += 1
-        elif not answer:  # a tokenizer may leave out what it does not know
-            dropped["empty"] += 1
-        else:
-            ids += [given, answer]
-            lengths.append(len(given) + len(answer))
-            prompts.append(len(given))
-            keys.append(question_key(question))
-    tokens = np.fromiter(itertools.chain.from_iterable(ids), np.uint32, sum(lengths))
-    lengths, prompts = np.array(lengths, np.int64), np.array(prompts, np.int64)
-    return Encoded(tokens, lengths, prompts, np.array(keys, np.uint64)), dropped
+    ids, prompts, keys, reasons = [], [], [], []
+    for pair in pairs:
+        if isinstance(pair, str):
+            reasons.append(pair)
+            continue
+        prompt, answer = form(tokenizer, *pair, CHARACTERS * length)
+        reasons.append(why_dropped(len(prompt), len(answer), length))
+        if not reasons[-1]:
+            ids.append(prompt + answer)
+            prompts.append(len(prompt))
+            keys.append(question_key(pair[0]))
+    lengths = np.array([*map(len, ids)], np.int64)
+    tokens = np.fromiter(itertools.chain.from_iterable(ids), np.uint32, lengths.sum())
+    return Encoded(tokens, lengths, np.array(prompts, int), np.array(keys, np.uint64)), reasons
+
+
+def why_dropped(prompt, answer, length):
+    """Why an example with so many tokens is dropped, "" if it fits."""
+    if prompt >= length:
+        return "prompt_too_long"
+    if prompt + answer >= length:
+        return "too_long"
+    return "" if answer else "empty"  # a tokenizer may leave out what it does not know
 
 
 def plain(tokenizer, question, code, most):
     """question, newline | code"""
-    given = tokenizer.encode(prompt_text(question)[:most])
-    return given, tokenizer.encode(code.strip("\n")[:most])
+    prompt = tokenizer.encode(prompt_text(question)[:most])
+    return prompt, tokenizer.encode(code.strip("\n")[:most])
 
 
 def chat(tokenizer, question, answer, most):
@@ -94,10 +102,10 @@ def chat(tokenizer, question, answer, most):
     def turn(text):
         return [start, *tokenizer.encode(text)]
 
-    given = [*turn("system\nYou are a helpful assistant."), end, *tokenizer.encode("\n")]
-    given += [*turn("user\n" + question.strip()[:most]), end, *tokenizer.encode("\n")]
-    given += turn("assistant\n")
-    return given, [*tokenizer.encode(answer.strip("\n")[:most]), end]
+    prompt = [*turn("system\nYou are a helpful assistant."), end, *tokenizer.encode("\n")]
+    prompt += [*turn("user\n" + question.strip()[:most]), end, *tokenizer.encode("\n")]
+    prompt += turn("assistant\n")
+    return prompt, [*tokenizer.encode(answer.strip("\n")[:most]), end]
 
 
 def document(tokenizer, text, _, most):
@@ -107,20 +115,12 @@ def document(tokenizer, text, _, most):
     return [], [*ids, tokenizer.end] if ids else []
 
 
-class Packer:
-    """Cuts a stream of tokens into full rows; `rest` (fewer than length) waits for more."""
-
-    def __init__(self, length, rest=()):
-        self.length, self.rest = length, np.array(rest, np.uint32)
-
-    def rows(self, tokens):
-        """Encoded rows of `rest` followed by tokens (T,); a row's key is a hash of its tokens."""
-        tokens = np.concatenate([self.rest, np.asarray(tokens, np.uint32)])
-        n = len(tokens) // self.length
-        tokens, self.rest = np.split(tokens, [n * self.length])
-        keys = [hash_of(row.tobytes()) for row in tokens.reshape(n, self.length)]
-        lengths, keys = np.full(n, self.length), np.array(keys, np.uint64)
-        return Encoded(tokens, lengths, np.zeros(n, np.int64), keys)
+def cut(tokens, length):
+    """Full rows of a stream of tokens (T,), Encoded, and the tokens that are left over."""
+    n = len(tokens) // length
+    zeros = np.zeros(n, np.uint64)
+    rows = Encoded(tokens[: n * length], np.full(n, length), zeros, zeros)
+    return rows, tokens[n * length :]
 
 
 def prompt_text(question):
@@ -131,14 +131,11 @@ def prompt_text(question):
 def question_key(question):
     """64-bit hash of the question's words, whatever the case, punctuation and white space."""
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
-    return hash_of((" ".join(words) or question.strip()).encode(errors="replace"))
-
-
-def hash_of(content):
-    """A 64-bit hash of the bytes."""
+    content = (" ".join(words) or question.strip()).encode(errors="replace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
+# -- reading ---------------------------------------------------------------------------------------
 class Examples:
     """The examples of a split, memory-mapped; examples[indices (n,)] -> x0 (n, L), prompt (n, L).
 
@@ -152,23 +149,10 @@ class Examples:
         if split not in self.header["splits"]:
             raise ValueError(f"{folder} has the splits {[*self.header['splits']]}, not {split!r}")
         self.length, self.end = self.header["length"], self.header["tokenizer"]["end"]
-        arrays = open_columns(Path(folder), split, self.header)
-        self.tokens, self.starts, self.prompts, self.keys = arrays
-        if complaint := self.fault():
-            raise files.damaged(Path(folder) / f"{split}.*.npy", complaint, folder)
-
-    def fault(self):
-        """Describe what no writer would have written; None if nothing is wrong."""
-        if {len(self.starts) - 1, len(self.keys)} != {len(self)}:
-            return "not as many keys and starts as prompts"
-        lengths = np.diff(self.starts)
-        if [self.starts[0], self.starts[-1]] != [0, len(self.tokens)] or (lengths < 1).any():
-            return "the examples do not follow each other"
-        if (lengths > self.length).any() or (self.prompts > lengths).any():
-            return "an example is longer than its row, or its prompt than the example"
-        if self.tokens.max(initial=0) >= self.header["tokenizer"]["vocab_size"]:
-            return "an id is outside the vocabulary"
-        return None
+        columns = self.header["splits"][split]["columns"]
+        self.tokens, self.starts, self.prompts = (
+            open_column(Path(folder), f"{split}.{name}.npy", columns[name][1]) for name in COLUMNS
+        )
 
     def __len__(self):
         return len(self.prompts)
@@ -182,26 +166,15 @@ class Examples:
         return x0, column < self.prompts[indices][:, None]
 
 
-def dtypes(vocab_size):
-    """The dtype of each column."""
-    ids = np.uint16 if vocab_size <= 1 << 16 else np.uint32
-    return dict(zip(COLUMNS, map(np.dtype, (ids, np.int64, np.uint16, np.uint64)), strict=True))
-
-
-def open_columns(folder, split, header):
-    """The arrays of a split, memory-mapped. Raises ValueError if one does not match the header."""
-    for column, dtype in dtypes(header["tokenizer"]["vocab_size"]).items():
-        path = folder / f"{split}.{column}.npy"
-        try:
-            array, rest = files.open_array(path)
-        except (ValueError, FileNotFoundError) as error:
-            raise ValueError(f"{error}: delete {folder} to make it again") from None
-        count, checksum = header["splits"][split]["columns"][column]
-        if (array.dtype, array.shape, rest) != (dtype, (count,), b""):
-            raise files.damaged(path, "its form is not that in header.json", folder)
-        if files.checksum(path, path.stat().st_size - array.nbytes) != checksum:
-            raise files.damaged(path, "its checksum is not that in header.json", folder)
-        yield np.asarray(array)
+def open_column(folder, name, checksum):
+    """The array of a file, memory-mapped. Raises ValueError if it has another checksum."""
+    try:
+        array, _ = files.open_array(folder / name)
+    except (ValueError, FileNotFoundError) as error:
+        raise ValueError(f"{error}: delete {folder} to make it again") from None
+    if zlib.crc32(array) != checksum:
+        raise files.damaged(folder / name, "its checksum is not that in header.json", folder)
+    return np.asarray(array)
 
 
 def read_header(folder):
@@ -211,58 +184,34 @@ def read_header(folder):
         raise FileNotFoundError(
             f"{folder} is not a prepared corpus (no header.json): see data/*/prepare.py"
         )
-    header = files.read_object(path, folder)
-    if header.get("format") != FORMAT:
-        found = f"has format {files.brief(header.get('format'))}, expected {FORMAT}"
-        raise ValueError(f"{path} {found}: delete {folder} to make it again")
-    if not files.is_sealed(header) or not is_sound(header):
-        raise files.damaged(path, "not what was written to it", folder)
-    return header
-
-
-def is_sound(header):
-    """Whether a header has all of its fields, with plausible numbers."""
     try:
-        about, splits = header["tokenizer"], header["splits"].values()
-        ids = about["end"], about["mask"], about["vocab_size"]
-        columns = [split["columns"][name] for split in splits for name in COLUMNS]
-        numbers = [header["length"], *ids, *(n for count, crc in columns for n in (count, crc))]
-        return (
-            all(type(number) is int and number >= 0 for number in numbers)
-            and header["length"] in LENGTHS
-            and max(ids[:2]) < about["vocab_size"] < 1 << 31
-            and isinstance(header["files"], dict)
-        )
-    except (KeyError, TypeError, AttributeError, ValueError):
-        return False
+        header = files.unseal(path.read_bytes())
+    except (ValueError, OSError) as error:
+        raise files.damaged(path, error, folder) from None
+    if header["format"] != FORMAT:
+        version = f"has format {header['format']}, expected {FORMAT}"
+        raise ValueError(f"{path} {version}: delete {folder} to make it again")
+    return header
 
 
 def kept_file(folder, name):
     """The path of another file of a corpus. Raises FileNotFoundError, ValueError if it changed."""
-    found, path = read_header(folder)["files"].get(name), Path(folder) / name
-    if found is None:
+    checksum, path = read_header(folder)["files"].get(name), Path(folder) / name
+    if checksum is None:
         raise FileNotFoundError(f"{folder} was prepared without {name}")
-    if not path.is_file() or files.checksum(path) != found:
+    if not path.is_file() or zlib.crc32(path.read_bytes()) != checksum:
         raise files.damaged(path, "not what was written to it", folder)
     return path
 
 
 def load_tokenizer(folder):
     """The tokenizer that a corpus was encoded with. Raises ValueError if its file has changed."""
-    about = read_header(folder)["tokenizer"]
-    path = kept_file(folder, vocabularies.file_of(about["kind"]))
-    encoding = vocabularies.open_kept(path, about["kind"])
-    if about_tokenizer(encoding) != about:
-        raise files.damaged(path, "not the tokenizer that header.json names", folder)
-    return encoding
+    header = read_header(folder)
+    (name,) = (name for name in header["files"] if name.startswith("tokenizer."))
+    return vocabularies.open_kept(kept_file(folder, name), header["tokenizer"]["kind"])
 
 
-def about_tokenizer(tokenizer):
-    """The header's description of a tokenizer."""
-    names = "checksum", "kind", "vocab_size", "end", "mask"
-    return {name: getattr(tokenizer, name) for name in names}
-
-
+# -- writing ---------------------------------------------------------------------------------------
 def make_once(folder, source, what, write):
     """The folder of a corpus; if it does not exist, write(folder) makes it. source: any JSON.
 
@@ -272,7 +221,10 @@ def make_once(folder, source, what, write):
         print(f"making {what}: {folder}", flush=True)
         try:
             with atomic_path(folder) as own:  # another run may be making the same
-                write(own)
+                try:
+                    write(own)
+                finally:
+                    remove(own.with_name(f"{own.name}.partial"))
         except OSError:
             if not folder.exists():  # else the other run was first
                 raise
@@ -284,102 +236,67 @@ def make_once(folder, source, what, write):
 class Writer:
     """Appends examples to a folder that appears on `finish`; until then it is `<folder>.partial`.
 
-    source: where the examples come from, any JSON. A writer that finds a partial folder of the same
-    source, tokenizer and length resumes from its latest `commit`, and has its `progress`. Raises
-    FileExistsError if the folder exists, ValueError if the partial one does not match.
+    source: where the examples come from, any JSON. `dropped` {reason: rows} goes into the header.
+    Files that are put into `partial` are kept; `cache` in it survives until `finish`, for a script
+    that is started again. Raises FileExistsError if the folder exists, ValueError for the length.
     """
 
     def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
-        self.folder = Path(folder)
+        self.folder, self.dropped = Path(folder), Counter()
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
+        self.cache = self.partial / "cache"
         if self.folder.exists():
             raise FileExistsError(
                 f"{folder} already exists: remove it to write it again, or give another --out"
             )
-        if length not in LENGTHS:
-            raise ValueError(f"length={length}: must be 1 to {LENGTHS[-1]}")
-        self.header = {"format": FORMAT, "source": source, "length": length}
-        self.header["tokenizer"] = about_tokenizer(tokenizer)
-        state = self.latest()
-        self.progress, self.dropped = state["progress"], Counter(state["dropped"])
+        if not 0 < length <= LONGEST:
+            raise ValueError(f"length={length}: must be 1 to {LONGEST}")
+        about = {name: getattr(tokenizer, name) for name in ABOUT}
+        self.header = {"format": FORMAT, "source": source, "length": length, "tokenizer": about}
         self.partial.mkdir(parents=True, exist_ok=True)
+        for path in self.partial.iterdir():
+            if path != self.cache:
+                path.unlink()
         tokenizer.write(self.partial)
-        kinds, known = dtypes(tokenizer.vocab_size), state["columns"]
-        self.splits = {s: Split(self.partial, s, kinds, known.get(s, {})) for s in splits}
+        dtypes = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32, np.int64, np.uint16
+        self.splits = {
+            split: [
+                GrowingArray(self.partial / f"{split}.{name}.npy", dtype)
+                for name, dtype in zip(COLUMNS, dtypes, strict=True)
+            ]
+            for split in splits
+        }
+        for _, starts, _ in self.splits.values():
+            starts.append([0])
 
     def add(self, split, encoded):
         """Append Encoded examples to a split."""
-        self.splits[split].append(encoded)
-
-    def commit(self, progress=None):
-        """Make what was added so far, and `dropped`, the point from which another writer resumes.
-
-        progress: any JSON, such as how much of the source has been read.
-        """
-        columns = {name: split.flush() for name, split in self.splits.items()}
-        state = {"progress": progress, "dropped": self.dropped, "columns": columns}
-        write_json(self.partial / "state.json", files.sealed({"header": self.header} | state))
+        tokens, starts, prompts = self.splits[split]
+        starts.append(tokens.count + encoded.lengths.cumsum())
+        tokens.append(encoded.tokens)
+        prompts.append(encoded.prompts)
 
     def finish(self):
         """Write header.json and make the folder appear; returns the header."""
-        splits = {name: split.summary() for name, split in self.splits.items()}
-        others = {
-            path.name: files.checksum(path)
-            for path in sorted(self.partial.iterdir())
-            if path.suffix != ".npy" and path.name != "state.json"
-        }
-        header = self.header | {"splits": splits, "dropped": dict(self.dropped), "files": others}
-        header = files.sealed(header)
+        shutil.rmtree(self.cache, ignore_errors=True)
+        others = (path for path in sorted(self.partial.iterdir()) if path.suffix != ".npy")
+        checksums = {path.name: zlib.crc32(path.read_bytes()) for path in others}
+        splits = {}
+        for split, arrays in self.splits.items():
+            columns = {
+                name: [array.count, array.finish()]
+                for name, array in zip(COLUMNS, arrays, strict=True)
+            }
+            splits[split] = {"examples": arrays[2].count, "tokens": arrays[0].count}
+            splits[split] |= {"columns": columns}
+        more = {"splits": splits, "dropped": dict(self.dropped), "files": checksums}
+        header = files.sealed(self.header | more)
         write_json(self.partial / "header.json", header)
-        os.replace(self.partial, self.folder)
-        (self.folder / "state.json").unlink(missing_ok=True)
+        self.partial.rename(self.folder)
         return header
 
-    def latest(self):
-        """What the latest commit recorded."""
-        path = self.partial / "state.json"
-        if not path.exists():
-            return {"progress": None, "dropped": {}, "columns": {}}
-        state = files.read_object(path, self.partial)
-        if not files.is_sealed(state):
-            raise files.damaged(path, "its checksum is not that of its contents", self.partial)
-        if state["header"] != json.loads(json.dumps(self.header)):
-            raise ValueError(f"{self.partial} has another source or other settings: remove it")
-        return state
 
-
-class Split:
-    """The four growing arrays of a split."""
-
-    def __init__(self, folder, name, kinds, known):
-        """kinds {column: dtype}; known {column: (count, checksum)} of what is already on disk."""
-        self.columns = {
-            column: GrowingArray(folder / f"{name}.{column}.npy", dtype, (), *known.get(column, ()))
-            for column, dtype in kinds.items()
-        }
-        if self.columns["starts"].count == 0:
-            self.columns["starts"].append(np.zeros(1, np.int64))
-
-    def append(self, encoded):
-        starts = self.columns["tokens"].count + encoded.lengths.cumsum()
-        values = encoded.tokens, starts, encoded.prompts, encoded.keys
-        for column, part in zip(self.columns.values(), values, strict=True):
-            column.append(part)
-
-    def flush(self):
-        """Flush all columns to disk; returns {column: [count, checksum]}."""
-        for column in self.columns.values():
-            column.flush()
-        return {name: [column.count, column.checksum] for name, column in self.columns.items()}
-
-    def summary(self):
-        """The header's entry for this split."""
-        columns = self.flush()
-        starts, keys = (np.load(self.columns[name].path) for name in ("starts", "keys"))
-        return {
-            "examples": columns["prompts"][0],
-            "tokens": columns["tokens"][0],
-            "longest": int(np.diff(starts).max(initial=0)),
-            "questions": len(np.unique(keys)),  # different ones
-            "columns": columns,
-        }
+def report(header):
+    """Print what a finished folder contains."""
+    for name, split in header["splits"].items():
+        print(f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens")

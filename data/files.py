@@ -4,24 +4,16 @@ Files that the project keeps have checksums (CRC-32). A JSON object has its own 
 array has one in a line of JSON after it in the same file, which numpy does not read, together with
 a description of the array. All of them are compared whenever a file is opened. A core does 1.3
 GB/s: a fraction of a second for puzzles, and it would be 8 seconds for the 10 GB of TinyGSM.
-Remembering which files were intact would be faster, but is one more thing that can be wrong.
 """
 
 import itertools
 import json
-import math
-import os
 import zlib
 from pathlib import Path
 
 import numpy as np
 
-from engine.files import progress_bar
-
-SLAB = 1 << 24  # bytes read at once
 LONGEST = 1 << 24  # bytes of a line of text
-TAIL = 1 << 26  # bytes read after an array: 15 million ratings of puzzles
-LARGE = 1 << 30  # bytes from which on a checksum shows its progress
 
 
 def regular(path):
@@ -69,19 +61,6 @@ def parse_json(text):
         raise ValueError("nested too deeply") from None
 
 
-def read_object(path, folder=None):
-    """The object in a JSON file. Raises ValueError that names it; folder: as in `damaged`."""
-    try:
-        found = parse_json(regular(path).read_bytes().decode())
-    except FileNotFoundError:
-        raise
-    except ValueError as error:
-        raise damaged(path, f"not JSON: {error}", folder) from None
-    if not isinstance(found, dict):
-        raise damaged(path, "not a JSON object", folder)
-    return found
-
-
 def sealed(data):
     """The JSON object with its checksum."""
     data = {key: value for key, value in data.items() if key != "checksum"}
@@ -89,9 +68,12 @@ def sealed(data):
     return data | {"checksum": f"{zlib.crc32(text.encode()):08x}"}
 
 
-def is_sealed(data):
-    """Whether the JSON object matches its checksum."""
-    return data == sealed(data)
+def unseal(text):
+    """The JSON object of a text, bytes, which has its checksum. Raises ValueError."""
+    data = parse_json(text.decode())
+    if not isinstance(data, dict) or data != sealed(data):
+        raise ValueError("not what was written to it")
+    return data
 
 
 # -- arrays ----------------------------------------------------------------------------------------
@@ -100,46 +82,18 @@ def open_array(path):
 
     Raises FileNotFoundError or ValueError that names the file, whatever is in it.
     """
-    with open(regular(path), "rb") as file:
-        try:
-            shape, fortran, dtype = read_npy_header(file)
-        except Exception as error:  # numpy's are of many kinds
-            reason = str(error).partition("\n")[0]
-            raise ValueError(f"{path}: not an .npy file: {reason}") from None
-        if dtype.kind not in "iuf":
-            raise ValueError(f"{path}: an array of {dtype}, expected numbers")
-        start, size = file.tell(), os.fstat(file.fileno()).st_size
-        end = start + math.prod(shape) * dtype.itemsize
-        if min(shape, default=0) < 0 or end > size:
-            raise ValueError(f"{path}: {size:,} bytes, but its header says {end:,}")
-        file.seek(end)
-        tail = file.read(TAIL)
-    if end == start:
-        return np.empty(shape, dtype), tail
-    return np.memmap(path, dtype, "r", start, shape, "F" if fortran else "C"), tail
-
-
-def read_npy_header(file):
-    """Shape, whether it is in Fortran order, dtype."""
-    version = np.lib.format.read_magic(file)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(file)
-    return np.lib.format.read_array_header_2_0(file)
-
-
-def checksum(path, start=0, end=None):
-    """CRC-32 of a file's bytes from start to end; end=None: all the rest."""
-    left = (os.path.getsize(path) if end is None else end) - start
-    found = 0
-    with open(path, "rb") as file, progress_bar(
-        total=left, unit="B", unit_scale=True, desc=f"checking {path}", show=left >= LARGE
-    ) as bar:  # fmt: skip
-        file.seek(start)
-        while left > 0 and (part := file.read(min(SLAB, left))):
-            found = zlib.crc32(part, found)
-            left -= len(part)
-            bar.update(len(part))
-    return found
+    try:
+        array = np.load(regular(path), mmap_mode="r")
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"an array of {array.dtype}, expected numbers")
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # numpy's are of many kinds
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: not a whole .npy file: {reason}") from None
+    with open(path, "rb") as file:
+        file.seek(array.offset + array.nbytes)
+        return array, file.read()
 
 
 def open_kept(path):
@@ -149,15 +103,10 @@ def open_kept(path):
     """
     array, tail = open_array(path)
     try:
-        about = parse_json(tail.decode())
-        whole = isinstance(about, dict) and is_sealed(about)
+        about = unseal(tail)
     except ValueError:
-        whole = False
-    if not whole:
-        raise ValueError(f"{path}: no checksum after its array")
-    start = os.path.getsize(path) - len(tail) - array.nbytes
+        raise ValueError(f"{path}: no checksum after its array") from None
     form = {"dtype": array.dtype.str, "shape": [*array.shape]}
-    form["array"] = checksum(path, start, start + array.nbytes)
-    if about != about | form or not array.flags.c_contiguous:
+    if not array.flags.c_contiguous or about != about | form | {"array": zlib.crc32(array)}:
         raise ValueError(f"{path}: its checksum does not match its array")
     return array, about

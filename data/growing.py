@@ -1,7 +1,6 @@
 """A .npy file that grows along its first axis: for arrays whose size is only known at the end."""
 
 import json
-import math
 import os
 import zlib
 
@@ -11,20 +10,16 @@ from data import files
 
 
 class GrowingArray:
-    """Appends items of shape `item` to a file; `count`: items so far, `checksum`: their CRC-32.
+    """Writes items of shape `item` to a new file; `count`: items so far, `checksum`: their CRC-32.
 
-    Keeps the first `count` items of an existing file. Raises ValueError if their checksum differs.
+    The file is a whole .npy file once `finish` or `seal` has been called.
     """
 
-    def __init__(self, path, dtype, item=(), count=0, checksum=0):
+    def __init__(self, path, dtype, item=()):
         self.path, self.dtype, self.item = path, np.dtype(dtype), item
-        self.count, self.checksum = count, checksum
-        path.touch()
-        self.flush()
-        end = self.start + count * math.prod(item) * self.dtype.itemsize
-        if files.checksum(path, self.start, end) != checksum:
-            raise files.damaged(path, "not what was written to it", path.parent)
-        os.truncate(path, end)
+        self.count, self.checksum = 0, 0
+        path.write_bytes(b"")
+        self.finish()
 
     def append(self, values):
         values = np.ascontiguousarray(values, self.dtype)
@@ -33,21 +28,16 @@ class GrowingArray:
         self.count += len(values)
         self.checksum = zlib.crc32(values, self.checksum)
 
-    def flush(self):
-        """Flush to disk. Numpy pads the header, so that its length is the same for every count."""
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
+    def finish(self):
+        """Write the header, which numpy pads to one length for every count; returns `checksum`."""
+        form = {"descr": self.dtype.str, "fortran_order": False, "shape": (self.count, *self.item)}
         with open(self.path, "r+b") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            self.start = file.tell()
+            np.lib.format.write_array_header_1_0(file, form)
             os.fsync(file.fileno())
-
-    @property
-    def shape(self):
-        return self.count, *self.item
+        return self.checksum
 
     def seal(self, about):
         """Finish the file: append a description of the array, with checksums of both."""
-        self.flush()
-        form = {"dtype": self.dtype.str, "shape": [*self.shape], "array": self.checksum}
+        form = {"dtype": self.dtype.str, "shape": [self.count, *self.item], "array": self.finish()}
         with open(self.path, "ab") as file:
             file.write(json.dumps(files.sealed(about | form)).encode() + b"\n")

@@ -1,181 +1,132 @@
-"""Shared by the prepare.py of text: encode rows in several processes and write them in order."""
+"""Shared by the prepare.py of text: encode the rows of a Dataset and write them in order.
+
+`datasets` maps the rows piece by piece and keeps every finished piece in the writer's cache: a
+script that is started again reads those, and encodes only the pieces it was interrupted in. The
+processes are our own: those of `Dataset.map` hang on SIGTERM, answer Ctrl-C with tracebacks, and
+cannot stop once enough examples are kept.
+"""
 
 import contextlib
 import functools
-import itertools
 import math
-from collections import Counter
-from pathlib import Path
+import sys
 
+import datasets
 import numpy as np
+from datasets import Features, List, Value
+from datasets.fingerprint import Hasher
 
-from data import corpus, files, sources, tokenizer, vocabularies
+from data import corpus, vocabularies
 from data.processes import cores, in_order
 from engine.files import progress_bar
 
-CHUNK, COMMIT = 1024, 20  # rows of a worker's task; tasks between commits
-SEEN = 1 << 24  # tokens of which the share of unknown ones is taken
-CACHE = Path(__file__).parent  # where Qwen2's ranks are kept
+PIECE, CHUNK = 8000, 1000  # rows of a worker's task; rows encoded at once
+FEATURES = Features(
+    {name: List(Value("uint32")) for name in ("tokens", "lengths", "prompts")}
+    | {"keys": List(Value("uint64")), "reasons": List(Value("string"))}
+)
 
+if not sys.stderr.isatty():
+    datasets.disable_progress_bars()  # they would fill a log file
 load_once = functools.cache(vocabularies.open_kept)  # once per worker
 
 
-def read_ranks(path, kind):
-    """The tokenizer of a file or folder, or the hub's Qwen2 if path is ""; prints which."""
-    if not path:
-        with sources.by_hand("Qwen2's ranks", "--tokenizer=PATH"):
-            path = tokenizer.download(CACHE)
-    encoding = tokenizer.load(path, kind)
-    whose = "Qwen2's" if encoding.checksum == tokenizer.QWEN2 else "not Qwen2's"
-    print(f"tokenizer: {encoding.end:,} ranks, {whose}; mask {encoding.mask}")
+def read_tokenizer(name, kind=None):
+    """The tokenizer of a name (vocabularies.find), Qwen2's ranks if it is ""; prints its size."""
+    encoding = vocabularies.find(name, kind)
+    size = f"{encoding.vocab_size:,} ids, end and mask included"
+    print(f"tokenizer: {name or 'of Qwen2'}, {size}")
     return encoding
 
 
 def encode_all(writer, rows, pair_of, form, workers=None):
-    """Results of `encode_rows`, in order, for the rows that no earlier run has committed.
-
-    pair_of is sent to the workers, so it must be a module's top-level function.
-    """
-    read = (writer.progress or (0,))[0]
-    task = functools.partial(encode_rows, writer.partial, writer.header, pair_of, form)
-    yield from in_order(task, chunks(itertools.islice(rows, read, None), CHUNK), workers or cores())
-
-
-def chunks(rows, size):
-    rows = iter(rows)
-    while chunk := list(itertools.islice(rows, size)):
-        yield chunk
-
-
-def encode_rows(folder, header, pair_of, form, rows):
-    """A worker's task: rows -> how many, corpus.Encoded, Counter of what was dropped and why.
+    """Yields Encoded examples and reasons, as corpus.encode returns them, for each chunk of rows.
 
     pair_of(folder, row) -> question and code, or a word that says why the row is dropped; folder:
-    the writer's, with the files that pair_of reads. form: as in corpus.encode.
+    the writer's, with the files that pair_of reads. It is sent to the workers, so it must be a
+    module's top-level function.
     """
-    found = [checked(pair_of(folder, row)) for row in rows]
-    pairs = [each for each in found if not isinstance(each, str)]
-    dropped = Counter(each for each in found if isinstance(each, str))
-    kind = header["tokenizer"]["kind"]
-    encoding = load_once(folder / vocabularies.file_of(kind), kind)
-    longest = math.inf if form is corpus.document else header["length"]  # documents are cut later
-    encoded, too_long = corpus.encode(encoding, pairs, longest, form)
-    first = files.brief(rows[0]) if dropped["unusable"] == len(rows) else None
-    return len(rows), encoded, dropped + too_long, first
+    task = functools.partial(encode_piece, writer.partial, writer.header, pair_of, form)
+    starts = range(0, len(rows), PIECE)
+    pieces = (rows.select(range(at, min(at + PIECE, len(rows)))) for at in starts)
+    with contextlib.closing(in_order(task, pieces, workers or cores())) as results:
+        for piece in progress_bar(results, total=len(starts), unit=f"x{PIECE} rows"):
+            for table in piece.with_format("arrow").iter(1):
+                *columns, reasons = (table[name][0].values for name in FEATURES)
+                yield corpus.Encoded(*map(np.asarray, columns)), reasons.to_pylist()
 
 
-def checked(found):
-    """What pair_of returned; of texts that are not valid UTF-8, the word for that."""
-    if isinstance(found, str) or all(map(sources.is_text, found)):
-        return found
-    return "not_utf8"
+def encode_piece(folder, header, pair_of, form, piece):
+    """A worker's task: the encoded piece, which is in the cache if an earlier run finished it."""
+    datasets.disable_progress_bars()
+    return piece.map(
+        functools.partial(encode_rows, folder, header, pair_of, form),
+        batched=True,
+        batch_size=CHUNK,
+        remove_columns=piece.column_names,
+        features=FEATURES,
+        new_fingerprint=Hasher.hash((piece._fingerprint, header)),
+    )
+
+
+def encode_rows(folder, header, pair_of, form, batch):
+    """Columns of n rows -> a single row of what corpus.encode returns for them."""
+    rows = (dict(zip(batch, row, strict=True)) for row in zip(*batch.values(), strict=True))
+    (path,) = folder.glob("tokenizer.*")
+    encoding = load_once(path, header["tokenizer"]["kind"])
+    length = math.inf if form is corpus.document else header["length"]  # documents are cut later
+    encoded, reasons = corpus.encode(encoding, [pair_of(folder, row) for row in rows], length, form)
+    return {name: [column] for name, column in zip(FEATURES, (*encoded, reasons), strict=True)}
 
 
 def usable(pair):
-    """Whether all are texts and none is blank."""
-    return all(isinstance(text, str) and text.strip() for text in pair)
+    """The pair, if both are texts and none is blank, or why it is dropped."""
+    is_usable = all(isinstance(text, str) and text.strip() for text in pair)
+    return pair if is_usable else "unusable"
 
 
-def write_rows(writer, results, val, most=math.inf, total=None):
-    """Write what `encode_all` yields until `most` examples are kept; returns how many were kept.
+def write_rows(writer, chunks, val, most=math.inf, packed=False):
+    """Write what `encode_all` yields until `most` examples are kept, make the folder appear.
 
-    A question goes to val or train by its hash, a share `val` to val. total: of the progress bar.
-    Raises ValueError if no row of the first task is usable.
+    A question or a document goes to val or train by its hash, a share `val` to val. packed:
+    documents are cut into full rows, and the tokens left over are dropped. Prints what the folder
+    contains, and what was dropped. Raises ValueError if a split is empty.
     """
-    read, kept = writer.progress or (0, 0)
-    with (
-        contextlib.closing(results),
-        progress_bar(total=total, initial=kept, unit=" examples") as bar,
-    ):
-        for number, (count, encoded, dropped, first) in enumerate(results, 1):
-            check_first(read, count, first)
-            room = np.arange(len(encoded.keys)) < most - kept
-            in_val = encoded.keys < val * 2.0**64
-            writer.add("train", encoded.select(room & ~in_val))
-            writer.add("val", encoded.select(room & in_val))
-            writer.dropped.update(dropped)
-            read, kept = read + count, kept + int(room.sum())
-            bar.update(int(room.sum()))
-            if kept == most:
-                break
-            if number % COMMIT == 0:
-                writer.commit((read, kept))
-    writer.progress = read, kept
+    rest = {"train": np.empty(0, np.uint32), "val": np.empty(0, np.uint32)}
+    read, kept, first = 0, 0, {}  # first {reason: the first row that was dropped for it}
+    for encoded, reasons in chunks:
+        room, in_val = np.arange(len(encoded.keys)) < most - kept, encoded.keys < val * 2.0**64
+        for split, rows in (("train", room & ~in_val), ("val", room & in_val)):
+            part = encoded.select(rows)
+            if packed:
+                stream = np.concatenate([rest[split], part.tokens])
+                part, rest[split] = corpus.cut(stream, writer.header["length"])
+            writer.add(split, part)
+        for number, reason in enumerate(reasons, start=read + 1):
+            if reason:
+                writer.dropped[reason] += 1
+                first.setdefault(reason, number)
+        read, kept = read + len(reasons), kept + int(room.sum())
+        if kept == most:
+            break
+    if packed:
+        writer.dropped["tokens_left_over"] = sum(map(len, rest.values()))
+    finish(writer, read, first)
     return kept
 
 
-def check_first(read, count, first):
-    """Raise ValueError if no row of the first task is usable."""
-    if read == 0 and first:
-        raise ValueError(
-            f"the first {count} rows have no text in the fields: expected text in each, but row 1 "
-            f"has {first} (see --help)"
-        )
-
-
-def write_packed(writer, results, val, total=None):
-    """Write the documents that `encode_all` yields as full rows; left-over tokens are dropped.
-
-    A document goes to val or train by its hash. total: of the progress bar, in documents.
-    Raises ValueError if no row of the first task is usable.
-    """
-    read, rest = writer.progress or (0, {"train": (), "val": ()})
-    packers = {split: corpus.Packer(writer.header["length"], ids) for split, ids in rest.items()}
-    with (
-        contextlib.closing(results),
-        progress_bar(total=total, initial=read, unit=" documents") as bar,
-    ):
-        for number, (count, encoded, dropped, first) in enumerate(results, 1):
-            check_first(read, count, first)
-            in_val = encoded.keys < val * 2.0**64
-            for split, rows in (("train", ~in_val), ("val", in_val)):
-                writer.add(split, packers[split].rows(encoded.select(rows).tokens))
-            writer.dropped.update(dropped)
-            read += count
-            bar.update(count)
-            if number % COMMIT == 0:
-                rest = {split: packer.rest.tolist() for split, packer in packers.items()}
-                writer.commit((read, rest))
-    writer.dropped["tokens_left_over"] += sum(len(packer.rest) for packer in packers.values())
-    writer.progress = read, None
-
-
-def report_too_long(writer):
-    """Print how many rows did not fit, if more than a tenth."""
-    long = writer.dropped["too_long"] + writer.dropped["prompt_too_long"]
-    if long and long > 0.1 * (rows := writer.progress[0]):
-        print(
-            f"warning: {long:,} of {rows:,} rows do not fit into --length={writer.header['length']}"
-            " tokens: give more, or a --tokenizer whose tokens are longer"
-        )
-
-
-def report_unknown(folder):
-    """Print the share of the tokenizer's unknown token in the training text, if above 1 %."""
-    unknown = getattr(corpus.load_tokenizer(folder), "unknown", None)
-    tokens = np.load(folder / "train.tokens.npy", mmap_mode="r")[:SEEN]
-    if unknown is not None and (share := np.mean(tokens == unknown)) > 0.01:
-        print(f"warning: {share:.1%} of the training text is the tokenizer's unknown token")
-
-
-def finish(writer):
-    """Make the folder appear, and print what it contains."""
-    dropped = ", ".join(f"{count:,} {why}" for why, count in writer.dropped.items()) or "nothing"
-    kept = {name: split.columns["prompts"].count for name, split in writer.splits.items()}
+def finish(writer, read, first):
+    """Make the folder appear; first {reason: the first of the `read` rows that was dropped}."""
+    why = ", ".join(
+        f"{count:,} {reason}" + (f" (first in row {first[reason]:,})" if reason in first else "")
+        for reason, count in writer.dropped.items()
+    )
+    kept = {split: starts.count - 1 for split, (_, starts, _) in writer.splits.items()}
     if 0 in kept.values():
-        rows = ", ".join(f"{count:,} to {name}" for name, count in kept.items())
         raise ValueError(
-            f"{writer.progress[0]:,} rows read, {rows}, dropped: {dropped}; expected some in each "
-            "split: change --length or --val, or give more text"
+            f"{read:,} rows read, {kept} kept, dropped: {why or 'nothing'}; expected some in each "
+            "split: name fields of text, change --length or --val, or give more text"
         )
-    header = writer.finish()
-    for name, split in header["splits"].items():
-        repeated = split["examples"] - split["questions"]
-        print(
-            f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens, the longest has "
-            f"{split['longest']}; {repeated:,} repeat a question"
-        )
-    print("dropped:", dropped)
-    report_too_long(writer)
-    report_unknown(writer.folder)
+    corpus.report(writer.finish())
+    print("dropped:", why or "nothing")
     print(f"written to {writer.folder}")

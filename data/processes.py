@@ -1,5 +1,6 @@
 """The main process of a prepare.py, and its worker processes."""
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -30,21 +31,20 @@ def cores():
 def in_order(task, items, workers):
     """Results of task(item), in order; at most two items per worker are taken ahead of the reader.
 
-    Workers are spawned, because a fork would break the threads of the hub's client. Raises
+    The items may have no end, which Executor.map and the map of `datasets` would wait for. Raises
     ChildProcessError if a worker dies: the system kills processes that take too much memory.
     """
     if workers == 1:
         yield from map(task, items)
         return
+    items = iter(items)
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=follow_parent)
-    waiting = deque()
     try:
-        for item in items:
-            waiting.append(pool.submit(task, item))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        yield from (each.result() for each in waiting)
+        waiting = deque(pool.submit(task, item) for item in itertools.islice(items, 2 * workers))
+        while waiting:
+            yield waiting.popleft().result()
+            waiting.extend(pool.submit(task, item) for item in itertools.islice(items, 1))
     except BrokenProcessPool:
         raise ChildProcessError(
             "a worker process was killed, perhaps for lack of memory; run the same command again"
@@ -54,7 +54,7 @@ def in_order(task, items, workers):
 
 
 def follow_parent():
-    """In a worker: leave Ctrl-C to the parent, and exit when the parent does, for any reason."""
+    """In a worker: leave Ctrl-C to the parent, and end when the parent does, even if killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
 

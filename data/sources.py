@@ -1,38 +1,45 @@
-"""Rows of data sets, from files or from the hub: a row is a tuple of the requested fields.
+"""Rows of data sets, from files or from the hub, read by `datasets`.
 
-`datasets` streams from the hub. Local files are read here, because it stops at the first damaged
-line of JSON, which a prepare.py counts as an unusable row, and calls its server even for a file.
+Lines of JSON are parsed here, because its reader stops at the first damaged line, which a
+prepare.py counts as an unusable row, and takes the type of a field from the first lines.
 """
 
-import contextlib
+import functools
 import glob
 import itertools
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 
 from data.files import brief, lines, parse_json, regular
 
 FIRST = 1000  # lines in which the fields of a file are looked for
-BATCH = 2048  # rows read at once from the hub
 
 
 # -- files ---------------------------------------------------------------------------------------
+def local(source, fields):
+    """What a header records of the files of a source, and read(cache, limit) -> their rows.
+
+    Raises ValueError if there are none, or if one lacks a field.
+    """
+    found = files(source)
+    for file in found:
+        require(fields, fields_of(file), file)
+    return origin(found), functools.partial(read_files, found, fields)
+
+
 def files(source):
     """The files that match comma-separated patterns. Raises ValueError for none or other kinds."""
-    found = itertools.chain.from_iterable(map(matching, source.split(",")))
-    found = list(dict.fromkeys(found))
-    if other := [str(file) for file in found if file.suffix not in (".jsonl", ".parquet")]:
-        raise ValueError(f"expected .jsonl or .parquet files, found {', '.join(other)}")
-    return found
-
-
-def matching(pattern):
-    """The file of that name, or those that the pattern matches. Raises ValueError for none."""
-    pattern = pattern.strip()
-    found = [pattern] if pattern and Path(pattern).exists() else sorted(glob.glob(pattern))
-    if not found:
-        raise ValueError(f"source {pattern!r}: no such file; expected .jsonl or .parquet files")
-    return map(Path, found)
+    found = []
+    for pattern in map(str.strip, source.split(",")):
+        matching = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern))
+        if not matching:
+            raise ValueError(f"source {pattern!r}: no such file; expected .jsonl or .parquet files")
+        found += map(Path, matching)
+    if {file.suffix for file in found} not in ({".jsonl"}, {".parquet"}):
+        names = ", ".join(map(str, found))
+        raise ValueError(f"expected .jsonl or .parquet files, all of one kind, found {names}")
+    return [*dict.fromkeys(found)]
 
 
 def origin(found):
@@ -40,49 +47,42 @@ def origin(found):
     return [{"file": file.name, "bytes": file.stat().st_size} for file in found]
 
 
-def read_file(file, fields):
-    """Rows of a .jsonl or .parquet file; a field that is absent, or in a damaged line, is None.
+def read_files(found, fields, cache, limit=None):
+    """The first rows of files of one kind: a Dataset of the fields, kept in the folder `cache`."""
+    from datasets import Dataset, Features, Value
 
-    Raises ValueError if a .parquet file is damaged or lacks a field.
-    """
-    if file.suffix == ".jsonl":
-        with open(regular(file), encoding="utf-8-sig", errors="surrogateescape") as rows:
-            rows = (parse(line) for line in rows if line.strip())
-            yield from (tuple(row.get(field) for field in fields) for row in rows)
-        return
-    require(fields, fields_of(file), file)
-    import pyarrow.parquet
+    names, cache = [str(file.resolve()) for file in found], str(cache)
+    if found[0].suffix == ".parquet":
+        rows = Dataset.from_parquet([*map(glob.escape, names)], cache_dir=cache)
+        return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
+    times = tuple(file.stat().st_mtime_ns for file in found)  # the cache is for these alone
+    kwargs = {"names": tuple(names), "times": times, "fields": tuple(fields), "limit": limit}
+    features = Features({field: Value("string") for field in fields})
+    return Dataset.from_generator(json_rows, features, cache, gen_kwargs=kwargs)
 
-    with named(file):
-        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(columns=list(fields)):
-            yield from zip(*(batch[field].to_pylist() for field in fields), strict=True)
+
+def json_rows(names, times, fields, limit):
+    """Objects in files of JSON lines; what is no text, or in a damaged line, is None."""
+    objects = itertools.chain.from_iterable(map(json_objects, names))
+    for row in itertools.islice(objects, limit):
+        yield {field: row.get(field) if is_text(row.get(field)) else None for field in fields}
+
+
+def json_objects(name):
+    with open(regular(name), encoding="utf-8-sig", errors="surrogateescape") as rows:
+        yield from (parse(line) for line in rows if line.strip())
 
 
 def fields_of(file):
     """The names of a file's fields: for JSON lines, those of the first FIRST lines."""
     if file.suffix == ".jsonl":
-        with open(regular(file), encoding="utf-8-sig", errors="replace") as rows:
-            objects = map(parse, itertools.islice(rows, FIRST))
-            return list(dict.fromkeys(itertools.chain.from_iterable(objects)))
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise ValueError(f"{file}: a .parquet file needs `pip install pyarrow`") from None
+        return [*dict.fromkeys(itertools.chain(*itertools.islice(json_objects(file), FIRST)))]
+    import pyarrow.parquet
 
-    with named(file):
+    try:
         return pyarrow.parquet.read_schema(regular(file)).names
-
-
-@contextlib.contextmanager
-def named(file):
-    """Turn pyarrow's errors for a damaged file into one line that names it."""
-    import pyarrow
-
-    try:
-        yield
     except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{file}: not a complete .parquet file: {reason}") from None
+        raise ValueError(f"{file}: not a whole .parquet file: {error}") from None
 
 
 def parse(line):
@@ -94,39 +94,51 @@ def parse(line):
     return row if isinstance(row, dict) else {}
 
 
+def is_text(value):
+    """Whether it is a string that UTF-8 can encode: JSON may have halves of characters."""
+    return isinstance(value, str) and value == value.encode(errors="replace").decode()
+
+
 def require(fields, present, where):
     """Raise ValueError that names the first missing field, and those present."""
     if missing := [field for field in fields if field not in present]:
-        raise ValueError(
-            f"{where} has no field {missing[0]!r}, but {', '.join(sorted(present)) or 'none'}"
-        )
+        known = ", ".join(sorted(present)) or "none"
+        raise ValueError(f"{where} has no field {missing[0]!r}, but {known}")
 
 
 # -- the hub -------------------------------------------------------------------------------------
 def hub(name, fields, config=None, split="train", flag="--source=FILES"):
-    """What a header records of a data set on the hub, and its rows, streamed.
+    """What a header records of a data set on the hub, and read(cache, limit) -> its rows.
 
-    Raises OSError that says how to do without the hub, ValueError if a field is missing.
+    Raises OSError that says how to do without the hub.
     """
     with by_hand(name, flag):
-        import datasets
         import huggingface_hub
 
         revision = huggingface_hub.HfApi().dataset_info(name).sha
-        names = (name,) if config is None else (name, config)
-        stream = datasets.load_dataset(*names, split=split, streaming=True, revision=revision)
-        present = stream.column_names or list(next(iter(stream)))
-    require(fields, present, name)
-    return {"hub": name, "revision": revision}, stream_rows(stream, fields, name, flag)
+    options = {"name": config, "split": split, "revision": revision}
+    read = functools.partial(read_hub, name, fields, options, flag)
+    return {"hub": name, "revision": revision}, read
 
 
-def stream_rows(stream, fields, name, flag):
-    with by_hand(name, f"{flag}, or resume later with the same command"):
-        for batch in stream.iter(batch_size=BATCH):
-            yield from zip(*(batch[field] for field in fields), strict=True)
+def read_hub(path, fields, options, flag, cache, limit=None):
+    """The first rows of a data set on the hub: a Dataset of the fields.
+
+    All of it is downloaded to the hub's own cache, where another start finds it; for a limit, only
+    what is needed is read.
+    """
+    with by_hand(path, flag):
+        from datasets import Dataset, load_dataset
+
+        if limit is None:
+            rows = load_dataset(path, cache_dir=str(cache), **options)
+        else:
+            rows = Dataset.from_list([*load_dataset(path, streaming=True, **options).take(limit)])
+    require(fields, rows.column_names, path)
+    return rows.select_columns([*fields])
 
 
-@contextlib.contextmanager
+@contextmanager
 def by_hand(name, flag):
     """Turn any error of the hub into one that says how to do without it."""
     try:
@@ -136,40 +148,24 @@ def by_hand(name, flag):
         raise OSError(message) from error
 
 
+# -- small sets ------------------------------------------------------------------------------------
 def read_small(file, kinds, name, config=None, splits=("test",)):
     """All rows of a file of JSON lines, or, if file is "", of splits of a data set on the hub.
 
     kinds {field: str, int, or list, of str}. Raises ValueError that names the line and the field
     that is missing or has another type, and ValueError if there is no row.
     """
-    rows = small_file(file, kinds) if file else small_set(name, kinds, config, splits)
     found = []
-    for where, row in rows:
-        for (field, kind), value in zip(kinds.items(), row, strict=True):
-            if not is_of(kind, value):
-                expected = (
-                    "a list of texts" if kind is list else "text" if kind is str else "a number"
-                )
-                raise ValueError(f"{where}: {field} is {brief(value)}, expected {expected}")
-        found.append(row)
+    for where, row in numbered(file) if file else small_set(name, config, splits):
+        require(kinds, row, where)
+        for field, kind in kinds.items():
+            if not is_of(kind, row[field]):
+                expected = {list: "a list of texts", str: "text", int: "a number"}[kind]
+                raise ValueError(f"{where}: {field} is {brief(row[field])}, expected {expected}")
+        found.append(tuple(row[field] for field in kinds))
     if not found:
         raise ValueError(f"{file or name} is empty: expected lines with {', '.join(kinds)}")
     return found
-
-
-def small_file(file, fields):
-    for number, line in enumerate(lines(file), start=1):
-        if line.strip():
-            row, where = parse(line), f"{file}, line {number}"
-            require(fields, row, where)
-            yield where, tuple(row[field] for field in fields)
-
-
-def small_set(name, fields, config, splits):
-    for split in splits:
-        _, rows = hub(name, tuple(fields), config, split, "a file (see --help)")
-        for number, row in enumerate(rows, start=1):
-            yield f"{name}, {split}, row {number}", row
 
 
 def is_of(kind, value):
@@ -178,9 +174,19 @@ def is_of(kind, value):
     return is_text(value) if kind is str else type(value) is kind
 
 
-def is_text(value):
-    """Whether it is a string that UTF-8 can encode: JSON may have halves of characters."""
-    return isinstance(value, str) and value == value.encode(errors="replace").decode()
+def numbered(file):
+    for number, line in enumerate(lines(file), start=1):
+        if line.strip():
+            yield f"{file}, line {number}", parse(line)
+
+
+def small_set(name, config, splits):
+    for split in splits:
+        with by_hand(name, "a file (see --help)"):
+            import datasets
+
+            rows = [*datasets.load_dataset(name, config, split=split)]
+        yield from ((f"{name}, {split}, row {at}", row) for at, row in enumerate(rows, start=1))
 
 
 def unique(names, file):

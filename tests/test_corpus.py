@@ -1,8 +1,6 @@
 """Oracle: rows made one by one with Python lists."""
 
 import json
-import random
-import zlib
 
 import numpy as np
 import pytest
@@ -41,9 +39,9 @@ def row(tokenizer, pair, length):
 def write(folder, tokenizer, pairs=PAIRS, length=LENGTH):
     writer = Writer(folder, tokenizer, length, "test")
     for at in range(0, len(pairs), 7):
-        encoded, dropped = encode(tokenizer, pairs[at : at + 7], length)
+        encoded, reasons = encode(tokenizer, pairs[at : at + 7], length)
         writer.add("val" if at % 3 == 1 else "train", encoded)
-        writer.dropped.update(dropped)
+        writer.dropped.update(filter(None, reasons))
     return writer.finish()
 
 
@@ -83,25 +81,18 @@ def test_length_that_just_fits(tokenizer):
     )
     given = len(tokenizer.encode(prompt_text(PAIRS[0][0])))
     for length, count, dropped in [
-        (needed, 1, {}),
-        (needed - 1, 0, {"too_long": 1}),
-        (given, 0, {"prompt_too_long": 1}),
+        (needed, 1, ""),
+        (needed - 1, 0, "too_long"),
+        (given, 0, "prompt_too_long"),
     ]:
-        encoded, found = encode(tokenizer, PAIRS[:1], length)
-        assert (len(encoded.lengths), dict(found)) == (count, dropped)
+        encoded, reasons = encode(tokenizer, PAIRS[:1], length)
+        assert (len(encoded.lengths), reasons) == (count, [dropped])
 
 
 def test_text_that_would_overflow_the_encoder_is_too_long(tokenizer):
     blanks = " " * 3_000_000
-    _, dropped = encode(tokenizer, [("Why?", blanks + "x"), ("Why" + blanks + "not?", "x")], 512)
-    assert dropped == {"too_long": 1, "prompt_too_long": 1}
-
-
-def test_select(tokenizer):
-    whole, _ = encode(tokenizer, PAIRS, 100)
-    odd, _ = encode(tokenizer, PAIRS[1::2], 100)
-    selected = whole.select(np.arange(len(PAIRS)) % 2 == 1)
-    assert all(np.array_equal(a, b) for a, b in zip(selected, odd, strict=True))
+    pairs = [("Why?", blanks + "x"), ("Why" + blanks + "not?", "x"), "unusable"]
+    assert encode(tokenizer, pairs, 512)[1] == ["too_long", "prompt_too_long", "unusable"]
 
 
 def test_keys_ignore_form_only():
@@ -132,8 +123,8 @@ class Letters:
 
 @pytest.mark.parametrize("form", [corpus.plain, corpus.document])
 def test_a_row_that_encodes_to_nothing_is_dropped(form):
-    encoded, dropped = encode(Letters(), [("?", "!"), ("Why?", "x")], LENGTH, form)
-    assert dropped == {"empty": 1} and encoded.lengths.tolist() == [4]
+    encoded, reasons = encode(Letters(), [("?", "!"), ("Why?", "x")], LENGTH, form)
+    assert reasons == ["empty", ""] and encoded.lengths.tolist() == [4]
 
 
 def test_wide_ids(tmp_path, tokenizer):
@@ -151,29 +142,6 @@ def test_wide_ids(tmp_path, tokenizer):
     assert dtypes == [np.uint32, np.uint16]
 
 
-def test_interrupted_writer_goes_on_from_its_commit(tmp_path, tokenizer):
-    """Whatever was written after the commit, and wherever it broke off."""
-    write(tmp_path / "whole", tokenizer)
-    rng = random.Random(0)
-    for trial in range(4):
-        folder, at, done = tmp_path / f"parts{trial}", 0, False
-        while not done:
-            writer = Writer(folder, tokenizer, LENGTH, "test")
-            at = writer.progress or 0
-            stop = at + 7 * rng.randrange(1, 5)
-            while at < min(stop, len(PAIRS)):
-                encoded, dropped = encode(tokenizer, PAIRS[at : at + 7], LENGTH)
-                writer.add("val" if at % 3 == 1 else "train", encoded)
-                writer.dropped.update(dropped)
-                at += 7
-                if rng.random() < 0.7:
-                    writer.commit(at)
-            assert not folder.exists()
-            done = at >= len(PAIRS)
-        writer.finish()
-        assert contents(folder) == contents(tmp_path / "whole")
-
-
 def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -182,20 +150,28 @@ def test_what_cannot_be_written_or_read(tmp_path, tokenizer):
     write(tmp_path / "set", tokenizer)
     with pytest.raises(FileExistsError, match="remove it"):
         Writer(tmp_path / "set", tokenizer, LENGTH, "test")
-    Writer(tmp_path / "other", tokenizer, LENGTH, "test").commit()
-    for length, source in ((LENGTH + 1, "test"), (LENGTH, "elsewhere")):
-        with pytest.raises(ValueError, match="another source or other settings"):
-            Writer(tmp_path / "other", tokenizer, length, source)
     with pytest.raises(ValueError, match="length=65536"):
         Writer(tmp_path / "new", tokenizer, 1 << 16, "test")
-    with pytest.raises(FileNotFoundError, match="not a prepared corpus"):
-        Examples(tmp_path / "other.partial", "train")
     with pytest.raises(ValueError, match=r"train.*val.*not 'test'"):
         Examples(tmp_path / "set", "test")
     header = json.loads((tmp_path / "set" / "header.json").read_text())
-    (tmp_path / "set" / "header.json").write_text(json.dumps(header | {"format": 0}))
+    (tmp_path / "set" / "header.json").write_text(json.dumps(files.sealed(header | {"format": 0})))
     with pytest.raises(ValueError, match="has format 0"):
         Examples(tmp_path / "set", "train")
+
+
+def test_a_writer_that_was_interrupted_starts_anew(tmp_path, tokenizer):
+    """What it left is not taken for finished, and goes, but for its cache."""
+    writer = Writer(tmp_path / "set", tokenizer, LENGTH, "test")
+    writer.add("train", encode(tokenizer, PAIRS, LENGTH)[0])
+    writer.cache.mkdir()
+    (writer.partial / "old.jsonl").touch()
+    with pytest.raises(FileNotFoundError, match="not a prepared corpus"):
+        Examples(tmp_path / "set.partial", "train")
+    assert Writer(tmp_path / "set", tokenizer, LENGTH, "test").cache.exists()
+    write(tmp_path / "set", tokenizer)
+    write(tmp_path / "whole", tokenizer)
+    assert contents(tmp_path / "set") == contents(tmp_path / "whole")
 
 
 def read_all(folder):
@@ -233,14 +209,15 @@ def assert_refused(folder, names):
 
 
 def test_a_damaged_file_is_refused(whole):
-    """One bit anywhere, an end that is missing, more than there was, nothing, a folder."""
+    """One bit of what it says, an end that is missing, nothing, a folder."""
     folder, originals = whole
     rng = np.random.default_rng(0)
     for name, content in originals.items():
-        places = [*rng.integers(0, len(content), 12), 0, len(content) - 1]
+        start = 128 if name.endswith(".npy") else 0  # where numpy's header ends
+        places = [*rng.integers(start, len(content), 5), len(content) - 1]
         bad = [flipped(content, at) for at in places]
         bad += [content[:at] for at in (0, 1, len(content) // 2, len(content) - 2)]
-        bad += [content + b"x", content * 2, b"PK\3\4" + content, b"\xff\xfe\0", b"[" * 10**5]
+        bad += [b"PK\3\4" + content, b"\xff\xfe\0", b"[" * 10**5]
         for damaged in bad:
             if damaged.strip() == content.strip():
                 continue  # blank space at the end of JSON
@@ -258,87 +235,13 @@ def test_a_damaged_file_is_refused(whole):
 def test_files_of_another_corpus_are_refused(whole, tmp_path, tokenizer):
     folder, originals = whole
     write(tmp_path / "other", tokenizer)
-    others = contents(tmp_path / "other")
-    assert originals.keys() - others.keys() == {"test.jsonl"}
-    for name in others.keys() - {"tokenizer.tiktoken"}:  # that is the same in both
-        (folder / name).write_bytes(others[name])
-        assert_refused(folder, [name, "tokens.npy"])
-        (folder / name).write_bytes(originals[name])
-    for one, two in (("train.starts.npy", "train.keys.npy"), ("train.prompts.npy", "val.keys.npy")):
-        (folder / one).write_bytes(originals[two])
-        assert_refused(folder, [one])
-        (folder / one).write_bytes(originals[one])
-    other = Tokenizer(train_ranks(["bb bb cc"], 258))
-    save(other.ranks, folder / "tokenizer.tiktoken")
+    for name, content in contents(tmp_path / "other").items():
+        if name not in ("header.json", "tokenizer.tiktoken"):  # whole, the same in both
+            (folder / name).write_bytes(content)
+            assert_refused(folder, [name])
+            (folder / name).write_bytes(originals[name])
+    save(train_ranks(["bb bb cc"], 258), folder / "tokenizer.tiktoken")
     assert_refused(folder, ["tokenizer.tiktoken"])
-
-
-@pytest.mark.parametrize(
-    "key, value",
-    [("length", bad) for bad in (10**9, 0, -1, "x", 37.5, None, True, [37], 1 << 16)]
-    + [("tokenizer", bad) for bad in (None, {}, "x", {"end": 290})]
-    + [("splits", bad) for bad in ([], {"train": {}, "val": {}}, "train val")]
-    + [("files", bad) for bad in (None, [], {})],
-)
-def test_values_of_a_header_that_no_writer_wrote(whole, key, value):
-    """Though its checksum is right."""
-    folder, _ = whole
-    header = json.loads((folder / "header.json").read_text()) | {key: value}
-    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
-    with pytest.raises((ValueError, FileNotFoundError), match=str(folder)):
-        read_all(folder)
-
-
-@pytest.mark.parametrize(
-    "name, value",
-    [("checksum", "0" * 64), ("end", 289), ("mask", 290), ("vocab_size", 293), ("kind", "dream")],
-)
-def test_a_header_of_another_tokenizer(whole, name, value):
-    """Though its checksum is right."""
-    folder, _ = whole
-    header = json.loads((folder / "header.json").read_text())
-    header["tokenizer"][name] = value
-    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
-    with pytest.raises(ValueError, match=r"not the tokenizer that header\.json names.*delete"):
-        corpus.load_tokenizer(folder)
-
-
-@pytest.mark.parametrize(
-    "column, change",
-    [
-        ("tokens", lambda a: a + 291), ("starts", lambda a: a + 1), ("starts", lambda a: a[::-1]),
-        ("starts", lambda a: np.where(a == a[3], a[4], a)), ("starts", lambda a: a // 2),
-        ("prompts", lambda a: a + 30), ("prompts", lambda a: a[:-1]), ("keys", lambda a: a[1:]),
-        ("keys", lambda a: a.astype(np.int64)), ("tokens", lambda a: a.astype(np.uint32)),
-        ("tokens", lambda a: a + 0j), ("tokens", lambda a: a.reshape(-1, 1)),
-    ],
-)  # fmt: skip
-def test_values_of_an_array_that_no_writer_wrote(whole, column, change):
-    """Though its checksum is right."""
-    folder, _ = whole
-    path = folder / f"train.{column}.npy"
-    array = np.ascontiguousarray(change(np.load(path)))
-    np.save(path, array)
-    header = json.loads((folder / "header.json").read_text())
-    header["splits"]["train"]["columns"][column] = [len(array), zlib.crc32(array)]
-    (folder / "header.json").write_text(json.dumps(files.sealed(header)))
-    with pytest.raises(ValueError, match=r"train\..*delete"):
-        Examples(folder, "train")
-
-
-def test_a_damaged_partial_folder_is_refused(tmp_path, tokenizer):
-    writer = Writer(tmp_path / "set", tokenizer, LENGTH, "test")
-    writer.add("train", encode(tokenizer, PAIRS, LENGTH)[0])
-    writer.commit(7)
-    for name, content in contents(writer.partial).items():
-        if name == "tokenizer.tiktoken" or "val" in name:  # written anew; nothing in it yet
-            continue
-        for damaged in (content[:-9], flipped(content, len(content) - 20), b""):
-            (writer.partial / name).write_bytes(damaged)
-            with pytest.raises(ValueError, match=f"{name} is damaged .*: delete {writer.partial}"):
-                Writer(tmp_path / "set", tokenizer, LENGTH, "test")
-        (writer.partial / name).write_bytes(content)
-    assert Writer(tmp_path / "set", tokenizer, LENGTH, "test").progress == 7
 
 
 def test_empty_split(tmp_path, tokenizer):

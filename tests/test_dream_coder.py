@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
-SCRIPT = ROOT / "data" / "dream_coder" / "prepare.py"
 
 HUMANEVAL = {
     "task_id": "HumanEval/0",
@@ -106,8 +103,8 @@ def run(monkeypatch, files, tmp_path):
         prepare.main()
         return Path(prepare.out)
 
+    monkeypatch.setattr(prepare_rows, "PIECE", 48)
     monkeypatch.setattr(prepare_rows, "CHUNK", 16)
-    monkeypatch.setattr(prepare_rows, "COMMIT", 3)
     return run
 
 
@@ -158,26 +155,6 @@ def test_mix_is_seeded_and_stops_at_the_limit(run, tmp_path):
     assert min(kinds) > 2  # all of them, from the start
 
 
-def test_interrupted_at_any_point_gives_the_same_bytes(run, monkeypatch, tmp_path):
-    whole = contents(run(out=str(tmp_path / "whole"), limit=150))
-    add, calls = corpus.Writer.add, []
-
-    def interrupted(writer, split, encoded):
-        calls.append(writer.progress)
-        if len(calls) in (9, 20):
-            raise KeyboardInterrupt
-        add(writer, split, encoded)
-
-    monkeypatch.setattr(corpus.Writer, "add", interrupted)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run(limit=150)
-    with pytest.raises(ValueError, match="other settings: remove it"):
-        run(limit=151)
-    assert contents(run(limit=150)) == whole
-    assert [1] != calls[9] != calls[0] is None  # it went on, not from the start
-
-
 def test_files_of_ones_own(run, tmp_path):
     own = write_lines(tmp_path / "own.jsonl", [{"task": f"T{i}", "program": "x"} for i in range(9)])
     folder = run(source=str(own), question="task", answer="program")
@@ -194,9 +171,9 @@ def test_hub(run, monkeypatch, tmp_path):
     sets = {prepare.SETS[kind].name: rows for kind, rows in ROWS.items()}
     asked = []
 
-    def load_dataset(name, *config, split, streaming, revision):
-        asked.append((name, *config, split))
-        return datasets.Dataset.from_list(sets[name]).to_iterable_dataset()
+    def load_dataset(path, name, split, revision, cache_dir):
+        asked.append((path, name, split))
+        return datasets.Dataset.from_list(sets[path])
 
     class HfApi:
         def dataset_info(self, name):
@@ -207,20 +184,12 @@ def test_hub(run, monkeypatch, tmp_path):
     assert sorted(both(run(source=""))) == sorted(TEMPLATE.format(*pair) for pair in expected(ROWS))
     assert asked == [
         ("OpenCoder-LLM/opc-sft-stage2", "educational_instruct", "train"),
-        ("KodCode/KodCode-V1-SFT-4o", "train"),
-        ("nvidia/OpenCodeInstruct", "train"),
+        ("KodCode/KodCode-V1-SFT-4o", None, "train"),
+        ("nvidia/OpenCodeInstruct", None, "train"),
     ]
     sets["KodCode/KodCode-V1-SFT-4o"] = [{"question": "Q", "solution": "x"}]
     with pytest.raises(ValueError, match="SFT-4o has no field '4o_solution', but question, solu"):
         run(source="", out=str(tmp_path / "second"))
-
-
-def test_command_line_from_anywhere(files, tmp_path):
-    line = [sys.executable, str(SCRIPT), "--source=opc.jsonl", "--humaneval=HumanEval.json"]
-    line += ["--mbpp=mbpp.json", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
-    done = subprocess.run([*line, "--workers=2"], cwd=files, capture_output=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert len(corpus.Examples(tmp_path / "out", "train")) > 40
 
 
 def test_what_looks_like_a_special_token_is_text(files):

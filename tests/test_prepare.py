@@ -2,22 +2,18 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from configurator import configure
-from data import prepare_rows
-from data.corpus import Examples, Writer, question_key
+from data import corpus, prepare_rows
+from data.corpus import Examples, question_key
 from data.tinygsm import prepare
 from data.tokenizer import load, save
 from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
-FOLDER = ROOT / "data" / "tinygsm"
 
 ROWS = [
     {"question": f"Ann has {i} pens and buys {i % 7}. How many?", "code": f"result = {i} + {i % 7}"}
@@ -68,8 +64,8 @@ def run(monkeypatch, files, tmp_path):
         prepare.main()
         return Path(prepare.out)
 
+    monkeypatch.setattr(prepare_rows, "PIECE", 96)
     monkeypatch.setattr(prepare_rows, "CHUNK", 32)
-    monkeypatch.setattr(prepare_rows, "COMMIT", 3)
     return run
 
 
@@ -95,45 +91,48 @@ def test_every_row_is_where_it_belongs(run, capsys):
     assert 20 < len(expected["val"]) < 70
     header = json.loads((folder / "header.json").read_text())
     assert header["dropped"] == {"unusable": len(UNUSABLE), "gsm8k_test": 4, "too_long": 1}
-    assert sum(split["questions"] for split in header["splits"].values()) == 398
     test = [json.loads(line) for line in (folder / "test.jsonl").read_text().splitlines()]
     assert [problem["answer"] for problem in test] == ["1", "6", "1,000"]
     assert [problem["question"] for problem in test] == [row["question"] for row in TEST]
     printed = capsys.readouterr().out
-    assert "not GSM8K's test set as published" in printed and "4 gsm8k_test" in printed
+    assert "not GSM8K's test set as published" in printed
+    assert "4 gsm8k_test (first in row 4)" in printed
 
 
-def test_interrupted_at_any_point_gives_the_same_bytes(run, monkeypatch, tmp_path):
+def test_interrupted_it_goes_on_and_gives_the_same_bytes(run, monkeypatch, tmp_path):
+    """Pieces that were finished are not encoded again; other settings are not mixed with them."""
     whole = contents(run(out=str(tmp_path / "whole")))
-    commit, add = Writer.commit, Writer.add
-    resumed = []
+    encode, calls = corpus.encode, []
 
-    def interrupted_commit(writer, progress):
-        commit(writer, progress)
-        raise KeyboardInterrupt
-
-    def interrupted_add(writer, split, encoded):  # after a commit: with rows that must go again
-        add(writer, split, encoded)
-        resumed.append(writer.progress[0])
-        if len(resumed) == 5:
+    def interrupted(tokenizer, pairs, *args):
+        calls.append(len(pairs))
+        if len(calls) in (5, 10):  # in the second piece of three chunks
             raise KeyboardInterrupt
+        return encode(tokenizer, pairs, *args)
 
-    with pytest.raises(KeyboardInterrupt):
-        monkeypatch.setattr(Writer, "commit", interrupted_commit)
-        run()
-    with pytest.raises(KeyboardInterrupt):
-        monkeypatch.setattr(Writer, "commit", commit)
-        monkeypatch.setattr(Writer, "add", interrupted_add)
-        run()
-    assert resumed == [96] * 5 and not (tmp_path / "out").exists()
-    monkeypatch.setattr(Writer, "add", add)
-    with pytest.raises(ValueError, match="other settings: remove it"):
-        run(val=0.2)
+    monkeypatch.setattr(corpus, "encode", interrupted)
+    for settings in ({"length": 20}, {}):
+        with pytest.raises(KeyboardInterrupt):
+            run(**settings)
+    assert not (tmp_path / "out").exists()
     assert contents(run()) == whole
+    assert len(calls) == 10 + 14 - 3  # chunks of 440 rows
     with pytest.raises(FileExistsError, match="remove it"):
         run()
 
 
+def test_a_source_that_changed_is_read_again(run, monkeypatch, tmp_path):
+    """Though it has as many bytes as the one that was read before the interruption."""
+    source = write_lines(tmp_path / "a.jsonl", [json.dumps(row) for row in ROWS])
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(prepare, "write_rows", lambda *args: [*args[1]] and 1 / 0)
+        run(source=str(source))
+    source.write_text(source.read_text().replace("Ann", "Bob"))
+    found = texts(run(source=str(source)), "train")
+    assert found and all(text.startswith("Bob") for text in found)
+
+
+@pytest.mark.slow
 def test_several_workers_parquet_and_limit(run, tmp_path, files):
     import pyarrow
     import pyarrow.parquet
@@ -162,7 +161,7 @@ def test_another_field_for_the_code(run, files, tmp_path):
     folder = run(source=str(source), code="answer", val=0.3, gsm8k=str(test))
     found = texts(folder, "train") + texts(folder, "val")
     assert sorted(found) == sorted(f"{row['question']}\n{row['answer']}" for row in TEST)
-    with pytest.raises(ValueError, match="first 3 rows have no text in the fields"):
+    with pytest.raises(ValueError, match="no field 'code', but answer, question"):
         run(source=str(source), out=str(tmp_path / "second"))
     with pytest.raises(
         ValueError, match=r"rows\.jsonl, line 1 has no field 'answer', but code, qu"
@@ -174,46 +173,6 @@ def test_another_field_for_the_code(run, files, tmp_path):
         run(source=str(tmp_path / "*.csv"))
 
 
-@pytest.mark.parametrize(
-    "flag", ["--val=0.0", "--val=1.0", "--length=1", "--limit=0", "--workers=0"]
-)
-def test_numbers_that_cannot_be_are_named(flag, refused):
-    key, value = flag[2:].split("=")
-    assert f"{key} {value}: expected" in refused(configure, dict(vars(prepare)), [flag])
-
-
-def test_hub(run, monkeypatch, tmp_path):
-    """The same rows through the hub's library as from files; if it fails, say what to do."""
-    datasets = pytest.importorskip("datasets")
-    hub = pytest.importorskip("huggingface_hub")
-    sets = {"TinyGSM/TinyGSM": ROWS, "openai/gsm8k": TEST}
-
-    def load_dataset(name, *config, split, streaming=False, revision=None):
-        assert split == ("test" if name == "openai/gsm8k" else "train")
-        assert streaming and revision == "abc"
-        return datasets.Dataset.from_list(sets[name]).to_iterable_dataset()
-
-    class HfApi:
-        def dataset_info(self, name):
-            return hub.hf_api.DatasetInfo(id=name, sha="abc", tags=[])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(hub, "HfApi", HfApi)
-    plain = write_lines(tmp_path / "plain.jsonl", [json.dumps(row) for row in ROWS])
-    local, remote = run(source=str(plain)), run(source="", gsm8k="", out=str(tmp_path / "hub"))
-    a, b = contents(local), contents(remote)
-    headers = [json.loads(found.pop("header.json")) for found in (a, b)]
-    assert a == b
-    assert headers[1].pop("source") == headers[0].pop("source") | {
-        "rows": {"hub": "TinyGSM/TinyGSM", "revision": "abc"}
-    }
-    assert headers[0].pop("checksum") != headers[1].pop("checksum")
-    assert headers[0] == headers[1]
-    del sets["TinyGSM/TinyGSM"]
-    with pytest.raises(OSError, match="supply it with --source=FILES"):
-        run(source="", out=str(tmp_path / "none"))
-
-
 def test_published_checksum(run):
     file = ROOT.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
     if not file.exists():
@@ -223,19 +182,3 @@ def test_published_checksum(run):
     assert header["source"]["gsm8k_test"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert header["source"]["gsm8k_test"] == prepare.SHA256
     assert len((folder / "test.jsonl").read_text().splitlines()) == 1319
-
-
-def test_command_line_from_anywhere(files, tmp_path):
-    """As a command: relative paths, messages in place of tracebacks."""
-
-    def command(*flags):
-        line = [sys.executable, str(FOLDER / "prepare.py"), *flags]
-        return subprocess.run(line, cwd=files, capture_output=True, text=True, timeout=60)
-
-    flags = ["--source=tiny.jsonl", "--tokenizer=r.tiktoken", f"--out={tmp_path / 'out'}"]
-    done = command(*flags, "--gsm8k=test.jsonl", "--length=64", "--workers=2")
-    assert done.returncode == 0, done.stderr
-    assert len(Examples(tmp_path / "out", "train")) > 300
-    failed = command(*flags, "--gsm8k=absent.jsonl")
-    assert failed.returncode == 1 and "absent.jsonl" in failed.stderr
-    assert "Traceback" not in failed.stderr

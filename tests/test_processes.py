@@ -60,31 +60,21 @@ def test_a_worker_that_is_killed_ends_the_work():
         list(in_order(killed, range(100), 2))
 
 
-def test_an_idle_worker_that_is_killed_ends_the_work():
-    results = in_order(slow_square, itertools.count(8), 2)
-    _, worker = next(results)
-    time.sleep(1)  # until those that are taken ahead are done
-    os.kill(worker, signal.SIGKILL)
-    with pytest.raises(ChildProcessError, match="run the same command again"):
-        for _ in results:
-            time.sleep(0.1)
-
-
-@pytest.mark.parametrize("at_work", [True, False])
-def test_workers_end_with_a_parent_that_is_killed(tmp_path, at_work):
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
     """They hold its output open: it ends when the last of them does."""
     script = tmp_path / "parent.py"
     script.write_text(PARENT)
     command, env = [sys.executable, script], os.environ | {"PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as p:
         assert p.stdout.read(2) == b"xx"
-        time.sleep(0 if at_work else 1)
         p.kill()
         assert p.communicate(timeout=20) == (b"", None)
 
 
 def test_an_error_after_ctrl_c_is_one_line():
     """A compiler that Ctrl-C killed; without Ctrl-C, an error stays what it is."""
+    import backend  # not at the top: each worker above would import it, too
+
     stop = threading.Event()
     with pytest.raises(ValueError, match="cc1plus"), backend.stop_as_message(stop, str):
         raise ValueError("cc1plus\n" * 1000)
@@ -97,6 +87,8 @@ def test_an_error_after_ctrl_c_is_one_line():
 
 def test_processes_ask_each_other_about_ten_times_a_second(monkeypatch):
     """Three of them with updates of 1/80 s: the first time after one, then after every eight."""
+    import backend
+
     clock, asked, stop = [0.0], [], threading.Event()
 
     def total(values):

@@ -87,10 +87,14 @@ def test_ids_beyond_the_tokenizer_show_as_the_mask(task):
 
 
 def test_splits_share_no_question(task):
-    train_keys = set(task.train.keys.tolist())
-    held_out = [*task.validation.keys.tolist()]
-    held_out += [corpus.question_key(problem.question) for problem in task.test.problems]
-    assert len(train_keys) > 250 and not train_keys & set(held_out)
+    def keys(examples):
+        rows, prompts = examples[np.arange(len(examples))]
+        given = (row[prompt] for row, prompt in zip(rows, prompts, strict=True))
+        return {corpus.question_key(task.encoding.decode(ids)) for ids in given}
+
+    held_out = {corpus.question_key(problem.question) for problem in task.test.problems}
+    train = keys(task.train)
+    assert len(train) > 250 and not train & (held_out | keys(task.validation))
 
 
 def test_problems_of_gsm8k_and_others_are_read(tmp_path):

@@ -9,7 +9,8 @@ Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. 
 conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
 end`, then end of text up to `length`. Writes a folder that corpus.py reads, with HumanEval's
 problems for evaluation while training (`--dataset=instructions`). After an interruption the same
-command resumes, and ends with the same bytes. A row goes to train or val by a hash of its question.
+command goes on from what is in the cache, and ends with the same bytes. A row goes to train or val
+by a hash of its question.
 Rows are dropped, and counted in header.json, if they are unusable, failed their tests, are not
 Python, do not fit, or overlap with a problem of HumanEval or MBPP (overlap.py).
 """
@@ -18,7 +19,6 @@ import ast
 import functools
 import itertools
 import json
-import random
 import re
 import sys
 import warnings
@@ -26,13 +26,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import corpus, sources
 from data.dream_coder import overlap
-from data.prepare_rows import encode_all, finish, read_ranks, usable, write_rows
+from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
 from engine.files import write_json, write_lines
 
@@ -44,7 +46,7 @@ limit = 700_000  # examples to keep, held-out ones included
 seed = 1  # of the mix
 humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
 mbpp = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
-tokenizer = ""  # file or folder of ranks (tokenizer.py); "" = the hub's Qwen2, as Dream's
+tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, as Dream's
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # folder; "" = `tokens` beside this script
 length = 640  # tokens of an example, with at least one end of text
@@ -127,28 +129,29 @@ PAIRS = {kind: each.pair for kind, each in SETS.items()} | {"own": first_two}
 def main():
     if bool(question) != bool(answer):
         raise ValueError(f"{question=}, {answer=}: expected both or neither")
-    encoding = read_ranks(tokenizer, "dream")
+    encoding = read_tokenizer(tokenizer, "dream")
     problems, tests = benchmarks()
-    origin, sets = local_sets() if source else hub_sets()
+    origin, reads = local_sets() if source else hub_sets()
     about = {"rows": origin, "limit": limit, "seed": seed, "val": val, "benchmarks": len(tests)}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     write_lines(writer.partial / "humaneval.jsonl", problems)
     write_json(writer.partial / "benchmarks.json", tests)
-    results = encode_all(writer, mixed(sets), pair_of, corpus.chat, workers)
-    kept = write_rows(writer, results, val, limit, total=limit)
+    rows = mixed({kind: read(writer.cache) for kind, read in reads.items()})
+    kept = write_rows(writer, encode_all(writer, rows, pair_of, corpus.chat, workers), val, limit)
     if kept < limit:
         print(f"there are only {kept:,} examples; {limit:,} were asked for")
-    finish(writer)
 
 
 def pair_of(folder, row):
-    """Instruction and program of a row (set, fields), or why it is dropped."""
-    kind, values = row
-    pair = PAIRS[kind](*values)
+    """Instruction and program of a row of `mixed`, or why it is dropped."""
+    names = [name for name, value in row.items() if value is not None]
+    if not names:
+        return "unusable"
+    kind = names[0].partition("/")[0]
+    pair = PAIRS[kind](*(row[name] for name in row if name.startswith(f"{kind}/")))
+    pair = pair if isinstance(pair, str) else usable(pair)
     if isinstance(pair, str):
         return pair
-    if not usable(pair):
-        return "unusable"
     return "benchmark" if any(map(index_once(folder).overlaps, pair)) else pair
 
 
@@ -171,19 +174,21 @@ def benchmarks():
 
 
 def hub_sets():
-    """What the header records of the data sets on the hub, and {set: its rows}."""
+    """What the header records of the data sets on the hub, and {set: a function that reads it}."""
     found = {kind: sources.hub(each.name, each.fields, each.config) for kind, each in SETS.items()}
-    return [about for about, _ in found.values()], {kind: rows for kind, (_, rows) in found.items()}
+    return [about for about, _ in found.values()], {kind: read for kind, (_, read) in found.items()}
 
 
 def local_sets():
     """As hub_sets, from local files; a file's field names tell which data set it is of."""
-    files, sets = sources.files(source), {}
-    for file in files:
-        kind, fields = recognised(file)
-        rows = sources.read_file(file, fields)
-        sets[kind] = itertools.chain(sets.get(kind, ()), rows)
-    return sources.origin(files), sets
+    found, groups = sources.files(source), {}
+    for file in found:
+        groups.setdefault(recognised(file), []).append(file)
+    reads = {
+        kind: functools.partial(sources.read_files, group, fields)
+        for (kind, fields), group in groups.items()
+    }
+    return sources.origin(found), reads
 
 
 def recognised(file):
@@ -203,15 +208,23 @@ def recognised(file):
 
 
 def mixed(sets):
-    """Yields (set, fields) of all rows; the set of each is drawn at random, by weight and seed."""
-    choice, rows = random.Random(seed), {kind: iter(each) for kind, each in sets.items()}
-    weights = {kind: SETS[kind].weight if kind in SETS else 1 for kind in rows}
-    while rows:
-        (kind,) = choice.choices([*rows], [weights[kind] for kind in rows])
-        try:
-            yield kind, next(rows[kind])
-        except StopIteration:
-            del rows[kind]
+    """All rows of the sets {name: Dataset}; the set of each is drawn at random, by weight and seed.
+
+    Field i of a set is in the column `<name>/<i>`, which is None in the rows of other sets.
+    """
+    import datasets
+
+    renamed = [
+        rows.rename_columns({name: f"{kind}/{i}" for i, name in enumerate(rows.column_names)})
+        for kind, rows in sets.items()
+    ]
+    weights = np.array([SETS[kind].weight if kind in SETS else 1 for kind in sets])
+    return datasets.interleave_datasets(
+        renamed,
+        weights / weights.sum(),
+        seed,
+        stopping_strategy="all_exhausted_without_replacement",
+    )
 
 
 if __name__ == "__main__":

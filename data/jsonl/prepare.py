@@ -10,10 +10,10 @@ With --prompt and --response an example is `prompt, newline | response, end, end
 `length`, and what does not fit is dropped. With --text there is no prompt: documents are joined
 with an end between them and cut into rows of `length` tokens. A row goes to train or val by a hash
 of its prompt, or of the document, so that none is in both. What was dropped and why is printed and
-kept in header.json. After an interruption the same command resumes, and ends with the same bytes.
+kept in header.json. After an interruption the same command goes on from what is in the cache
+(prepare_rows.py), and ends with the same bytes.
 """
 
-import itertools
 import re
 import sys
 from pathlib import Path
@@ -22,8 +22,8 @@ if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
-from data import corpus, sources, vocabularies
-from data.prepare_rows import encode_all, finish, usable, write_packed, write_rows
+from data import corpus, sources
+from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
 
 # -- what to read --------------------------------------------------------------------------------
@@ -58,18 +58,13 @@ FILES = ".jsonl", ".parquet", ".json", ".txt", ".gz", ".csv", ".tsv"  # no names
 
 def main():
     fields = asked_for()
-    encoding = vocabularies.find(tokenizer)
-    origin, rows = read_source(fields)
+    encoding = read_tokenizer(tokenizer)
+    origin, read = find_source(fields)
     about = {"rows": origin, "fields": fields, "limit": limit, "val": val, "packed": bool(text)}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
-    print(f"tokenizer: {tokenizer}, {encoding.vocab_size:,} ids, end and mask included")
     form = corpus.document if text else corpus.plain
-    results = encode_all(writer, itertools.islice(rows, limit), pair_of, form, workers)
-    if text:
-        write_packed(writer, results, val, total=limit)
-    else:
-        write_rows(writer, results, val, total=limit)
-    finish(writer)
+    rows = read(writer.cache, limit)
+    write_rows(writer, encode_all(writer, rows, pair_of, form, workers), val, packed=bool(text))
 
 
 def asked_for():
@@ -82,26 +77,21 @@ def asked_for():
     return [text] if text else [prompt, response]
 
 
-def read_source(fields):
-    """What the header records of the source, and its rows. Raises ValueError or the hub's OSError.
+def find_source(fields):
+    """What the header records of the source, and a function that reads its rows.
 
     A name in the hub's form that is not a file's is looked up on the hub.
     """
     is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(FILES)
     if is_name and not Path(source).exists():
         return sources.hub(source, fields, config or None, split)
-    files = sources.files(source)
-    for file in files:
-        sources.require(fields, sources.fields_of(file), file)
-    rows = (sources.read_file(file, fields) for file in files)
-    return sources.origin(files), itertools.chain.from_iterable(rows)
+    return sources.local(source, fields)
 
 
 def pair_of(folder, row):
     """Prompt and response, or the text and ""; or why the row is dropped."""
-    if not usable(row):
-        return "unusable"
-    return (*row, "") if len(row) == 1 else row
+    pair = usable([*row.values()])
+    return pair if isinstance(pair, str) or len(pair) == 2 else (*pair, "")
 
 
 if __name__ == "__main__":

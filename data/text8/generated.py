@@ -7,10 +7,9 @@ problem, but the sentences come from the same templates.
 import hashlib
 from pathlib import Path
 
-from data import corpus, vocabularies
+from data import corpus
 from data.text8 import prepare
 from data.wordproblems import generate, templates
-from engine.files import remove
 
 FOLDER = Path(__file__).resolve().parent  # where the texts are kept
 CODE = generate.__file__, templates.__file__, prepare.__file__  # what they depend on
@@ -26,20 +25,19 @@ def make_once(count, length):
     code = b"".join(Path(file).read_bytes() for file in CODE)
     source = {"text_of_problems": count, "packed": True, "code": hashlib.sha256(code).hexdigest()}
     folder = FOLDER / f"{count}-{length}-{source['code'][:12]}"
+    what = f"text of {count:,} word problems"
     return corpus.make_once(
-        folder, source, f"text of {count:,} word problems", lambda own: write(own, source, length)
+        folder, source, what, lambda own: prepare.write(own, source, length, texts(count))
     )
 
 
-def write(folder, source, length):
-    encoding = vocabularies.Characters.of(prepare.LETTERS)
-    writer = corpus.Writer(folder, encoding, length, source, SPLITS)
-    try:
-        for split, kind in SPLITS.items():
-            count = source["text_of_problems"] if split == "train" else HELD_OUT
-            problems = generate.make_problems(count, kind)
-            content = " ".join(problem.question for problem in problems).encode()
-            prepare.add(writer, split, encoding, prepare.like_text8(content))
-        writer.finish()
-    finally:
-        remove(writer.partial)  # after a failure: named after this process, it cannot be resumed
+def texts(count):
+    """The text of each split, like text8, bytes."""
+    problems = {
+        split: generate.make_problems(count if split == "train" else HELD_OUT, kind)
+        for split, kind in SPLITS.items()
+    }
+    return {
+        split: prepare.like_text8(" ".join(problem.question for problem in each).encode())
+        for split, each in problems.items()
+    }

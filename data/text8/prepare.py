@@ -5,9 +5,8 @@
     python data/text8/prepare.py --source=BOOK.txt --normalise   any text, made like text8
 
 text8 is 10^8 characters of Wikipedia, a to z and space alone. Of the file, 90 % are to train on,
-then 5 % to validate and 5 % to test, as the literature splits it (90M, 5M, 5M); each is cut into
-rows of `length` characters, and what is left over of a part is dropped. Writes a folder as
-corpus.py reads it, which config/text8.py trains on.
+then 5 % to validate and 5 % to test, as the literature splits it; each is cut into rows of `length`
+characters. Writes a folder as corpus.py reads it, which config/text8.py trains on.
 """
 
 import hashlib
@@ -15,8 +14,9 @@ import re
 import sys
 import urllib.request
 import zipfile
-from http.client import HTTPException
 from pathlib import Path
+
+import numpy as np
 
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -24,7 +24,6 @@ if not __package__:  # run as a script
 from configurator import configure
 from data import corpus, vocabularies
 from data.files import regular
-from data.prepare_rows import finish
 from data.processes import start
 from engine.files import atomic_path, progress_bar
 
@@ -41,40 +40,40 @@ HERE = Path(__file__).resolve().parent
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
 URL, MD5 = "https://mattmahoney.net/dc/text8.zip", "3bea1919949baf155f99411df5fada7e"  # of text8
 DIGITS = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"
-SHARES = {"train": (0, 90), "val": (90, 95), "test": (95, 100)}  # per cent of the file
-SLAB = 1 << 20  # characters that are encoded at once
+SHARES = 90, 95, 100  # per cent of the file where train, val and test end
+ROWS = 4096  # encoded at once
 
 
 def main():
-    content = read(source)
-    content = like_text8(content) if normalise else content
+    content = like_text8(read(source)) if normalise else read(source)
     if wrong := re.search(rb"[^a-z ]", content):
         raise ValueError(
             f"{source}: {wrong[0]!r} at byte {wrong.start():,}, expected a to z and space alone; "
             "--normalise makes any text like that"
         )
     if len(content) < (least := 20 * length):  # of which 5 % are a row
-        raise ValueError(
-            f"{source}: {len(content):,} characters, expected at least {least:,} for a row each in "
-            f"val and test: give more text, or a smaller --length than {length}"
-        )
+        raise ValueError(f"{source}: {len(content):,} characters, expected at least {least:,}")
     checksum = hashlib.md5(content).hexdigest()
     print(f"{len(content):,} characters, {'' if checksum == MD5 else 'not '}text8 as published")
     about = {"text8": checksum == MD5, "md5": checksum, "packed": True}
+    ends = [len(content) * share // 100 for share in SHARES]
+    parts = (content[begin:end] for begin, end in zip([0, *ends], ends, strict=False))
+    texts = dict(zip(("train", "val", "test"), parts, strict=True))
+    corpus.report(write(out or HERE / "tokens", about, length, texts))
+
+
+def write(folder, source, length, texts):
+    """Write the folder of texts {split: bytes}; what is left over of each is dropped."""
     encoding = vocabularies.Characters.of(LETTERS)
-    writer = corpus.Writer(out or HERE / "tokens", encoding, length, about, SHARES)
-    for name, (begin, end) in SHARES.items():
-        begin, end = (len(content) * share // 100 for share in (begin, end))
-        add(writer, name, encoding, content[begin:end])
-    finish(writer)
-
-
-def add(writer, split, encoding, content):
-    """Append the rows of a part, and count what is left over."""
-    packer = corpus.Packer(writer.header["length"])
-    for at in progress_bar(range(0, len(content), SLAB), split, unit="M"):
-        writer.add(split, packer.rows(encoding.encode(content[at : at + SLAB].decode("ascii"))))
-    writer.dropped["tokens_left_over"] += len(packer.rest)
+    writer = corpus.Writer(folder, encoding, length, source, texts)
+    slab = length * ROWS
+    for split, text in texts.items():
+        for at in progress_bar(range(0, len(text), slab), split):
+            tokens = np.array(encoding.encode(text[at : at + slab].decode("ascii")), np.uint32)
+            rows, rest = corpus.cut(tokens, length)
+            writer.add(split, rows)
+        writer.dropped["tokens_left_over"] += len(rest)
+    return writer.finish()
 
 
 def like_text8(content):
@@ -88,38 +87,22 @@ def like_text8(content):
 def read(source):
     """The bytes of the file. Raises OSError or ValueError."""
     if not source:
-        raise ValueError(
-            f"source is empty: expected text8 or text8.zip (from {URL}), another file of text, or "
-            "--source=download"
-        )
+        raise ValueError(f"source is empty: expected text8 from {URL}, or --source=download")
     path = download(HERE / "text8.zip") if source == "download" else regular(source)
     if path.suffix != ".zip":
         return path.read_bytes()
     try:
         with zipfile.ZipFile(path) as archive:
-            (name,) = archive.namelist()
-            return archive.read(name)
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+            return archive.read(archive.namelist()[0])
+    except (zipfile.BadZipFile, IndexError, EOFError) as error:
         raise ValueError(f"{path}: expected a .zip of one file: {error}") from None
 
 
 def download(path):
-    """The path, once the file is there. Raises OSError that says how to supply it by hand."""
-    if path.exists():
-        return path
-    try:
+    """The path, once the file is there."""
+    if not path.exists():
         with urllib.request.urlopen(URL, timeout=60) as answer, atomic_path(path) as partial:
-            size = int(answer.headers.get("Content-Length", 0)) or None
-            with (
-                open(partial, "wb") as file,
-                progress_bar(total=size, unit="B", unit_scale=True) as bar,
-            ):
-                while block := answer.read(SLAB):
-                    bar.update(file.write(block))
-    except (OSError, HTTPException) as error:
-        raise OSError(
-            f"cannot download {URL} ({error}): supply text8 or text8.zip with --source=FILE"
-        ) from None
+            partial.write_bytes(answer.read())
     return path
 
 

@@ -5,14 +5,14 @@
     python data/tinygsm/prepare.py --source=train.jsonl --code=answer    GSM8K's own solutions
 
 Writes a folder that corpus.py reads, with test.jsonl (question, answer as it stands after `####`).
-After an interruption the same command resumes, and ends with the same bytes. A row goes to train or
-val by a hash of its question, so no question is in both. Dropped, and counted in header.json, are
-unusable rows, rows that do not fit, and every question that is in GSM8K's test set.
+After an interruption the same command goes on from what is in the cache (prepare_rows.py), and ends
+with the same bytes. A row goes to train or val by a hash of its question, so no question is in
+both. Dropped, and counted in header.json, are unusable rows, rows that do not fit, and every
+question that is in GSM8K's test set.
 """
 
 import functools
 import hashlib
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ if not __package__:  # run as a script
 
 from configurator import configure
 from data import corpus, sources
-from data.prepare_rows import encode_all, finish, read_ranks, usable, write_rows
+from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
 from engine.files import read_lines, write_lines
 
@@ -31,7 +31,7 @@ source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hu
 code = "code"  # field of the solution; the question's is `question`
 limit: int | None = None  # rows to read; None = all
 gsm8k = ""  # GSM8K's test.jsonl; "" = the hub's openai/gsm8k
-tokenizer = ""  # file or folder of ranks (tokenizer.py); "" = the hub's Qwen2
+tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # folder; "" = `tokens` beside this script
 length = 512  # tokens of an example, with at least one end of text
@@ -47,28 +47,20 @@ LIMITS = """
 """
 
 HERE = Path(__file__).resolve().parent
-TINYGSM, ROWS = "TinyGSM/TinyGSM", 11_800_000  # about
+TINYGSM = "TinyGSM/TinyGSM"
 GSM8K, SHA256 = "openai/gsm8k", "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"
 
 
 def main():
-    encoding = read_ranks(tokenizer, "plain")
-    problems, checksum = read_gsm8k()
     fields = "question", code
-    origin, rows = local_rows(fields) if source else sources.hub(TINYGSM, fields)
+    encoding = read_tokenizer(tokenizer)
+    problems, checksum = read_gsm8k()
+    origin, read = sources.local(source, fields) if source else sources.hub(TINYGSM, fields)
     about = {"rows": origin, "code": code, "limit": limit, "val": val, "gsm8k_test": checksum}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     write_lines(writer.partial / "test.jsonl", problems)
-    results = encode_all(writer, itertools.islice(rows, limit), pair_of, corpus.plain, workers)
-    write_rows(writer, results, val, total=limit or (None if source else ROWS))
-    finish(writer)
-
-
-def local_rows(fields):
-    """What the header records of the files, and their rows (question, code)."""
-    files = sources.files(source)
-    rows = (sources.read_file(file, fields) for file in files)
-    return sources.origin(files), itertools.chain.from_iterable(rows)
+    rows = read(writer.cache, limit)
+    write_rows(writer, encode_all(writer, rows, pair_of, corpus.plain, workers), val)
 
 
 def read_gsm8k():
@@ -90,15 +82,16 @@ def number(answer):
 
 
 def pair_of(folder, row):
-    """The row (question, code), or why it is dropped."""
-    if not usable(row):
-        return "unusable"
-    return "gsm8k_test" if corpus.question_key(row[0]) in keys_once(folder / "test.jsonl") else row
+    """Question and code, or why the row is dropped."""
+    pair = usable([*row.values()])
+    if not isinstance(pair, str) and corpus.question_key(pair[0]) in test_keys(folder):
+        return "gsm8k_test"
+    return pair
 
 
 @functools.cache
-def keys_once(path):
-    return {corpus.question_key(row["question"]) for row in read_lines(path)}
+def test_keys(folder):
+    return {corpus.question_key(row["question"]) for row in read_lines(folder / "test.jsonl")}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from configurator import configure
 from data import corpus, tokenizer
 from data.processes import start
 from data.wordproblems.generate import make_problems
-from engine.files import progress_bar, remove, write_lines
+from engine.files import progress_bar, write_lines
 
 count = 200_000  # problems to train on
 templates: list[str] = []  # names of those to use (templates.py); [] = all
@@ -58,24 +58,22 @@ def make_once(count, templates, length):
 def write_corpus(folder, source, length):
     encoding = tokenizer.load(HERE / "vocabulary.tiktoken")
     writer = corpus.Writer(folder, encoding, length, source)
-    try:
-        add_problems(writer, encoding, source["wordproblems"], source["templates"], length)
-        writer.finish()
-    finally:
-        remove(writer.partial)  # after a failure: named after this process, it cannot be resumed
+    add_problems(writer, encoding, source["wordproblems"], source["templates"], length)
+    writer.finish()
 
 
 def add_problems(writer, encoding, count, templates, length):
     for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
         pairs = [problem[:2] for problem in make_problems(n, kind, only=templates)]
         for at in progress_bar(range(0, n, 1000), kind, unit="k"):
-            encoded, dropped = corpus.encode(encoding, pairs[at : at + 1000], length)
+            encoded, reasons = corpus.encode(encoding, pairs[at : at + 1000], length)
             writer.add(split, encoded)
-            writer.dropped += dropped
+            writer.dropped.update(filter(None, reasons))
     for kind in ("test", "transfer"):
         problems = make_problems(HELD_OUT, kind, only=templates)
-        fitting = [each for each in problems if not corpus.encode(encoding, [each[:2]], length)[1]]
-        write_lines(writer.partial / f"{kind}.jsonl", [each._asdict() for each in fitting])
+        _, reasons = corpus.encode(encoding, [problem[:2] for problem in problems], length)
+        fitting = [p._asdict() for p, reason in zip(problems, reasons, strict=True) if not reason]
+        write_lines(writer.partial / f"{kind}.jsonl", fitting)
 
 
 if __name__ == "__main__":
