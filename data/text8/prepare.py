@@ -99,10 +99,13 @@ def read(source):
 
 
 def download(path):
-    """The path, once the file is there."""
+    """The path, once the file is there. Raises OSError that says how to supply it by hand."""
     if not path.exists():
-        with urllib.request.urlopen(URL, timeout=60) as answer, atomic_path(path) as partial:
-            partial.write_bytes(answer.read())
+        try:
+            with urllib.request.urlopen(URL, timeout=60) as answer, atomic_path(path) as partial:
+                partial.write_bytes(answer.read())
+        except OSError as error:
+            raise OSError(f"cannot download {URL} ({error}): supply it with --source=FILE") from None
     return path
 
 
