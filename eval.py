@@ -210,13 +210,13 @@ def solve(saved, test, indices, sampler, rank):
 
 
 # -- while training --------------------------------------------------------------------------------
-def evaluate(task, model, block, samplers, most, size, rank, world):
+def evaluate(task, model, block, samplers, most, size, place):
     """Accuracy by policy, and validation loss, on held-out examples split over the processes.
 
     most: the most examples that the loss uses; size: rows per batch. It has its own random state,
     the same at every call, and leaves that of training unchanged.
     """
-    device = model.lm_head.weight.device
+    (world, rank), device = place[:2], model.lm_head.weight.device
     mine, strata = np.arange(rank, len(task.test), world), task.test.strata
     judged, samplers = [], samplers if task.test.judged else []
     with torch.random.fork_rng([device] if device.type == "cuda" else []):

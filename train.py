@@ -4,11 +4,10 @@
     torchrun --nproc_per_node=8 train.py config/sudoku.py
     python train.py config/sudoku_mini.py --init_from=resume      resume where it stopped
     python train.py config/sudoku_mini.py --init_from=continue --lr=5e-4       with changes
-    python train.py config/gsm_tiny.py --init_from=out/gsm_tiny_ar_1/checkpoint.pt
 
-Writes metrics.jsonl and checkpoint.pt to out_dir; a resumed run ends with the same weights as an
-uninterrupted one. Read it from the top: settings, `main`, `Run`, the loop, the parts. A data set's
-own settings are in its file in tasks/; how a run is kept alive is in engine/.
+Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the same weights as an uninterrupted
+one. Read it from the top: settings, `main`, `Run`, the loop, the parts. Settings of a data set are
+in its file in tasks/; what keeps a run alive is in engine/.
 """
 
 import contextlib
@@ -35,7 +34,9 @@ from sample import Sampler, generate
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
-init_from = "scratch"  # scratch, resume, continue; FILE.pt, hf:FOLDER, hf:NAME; continue:hf:NAME
+init_from = (
+    "scratch"  # scratch, resume, continue; RUN/checkpoint.pt; hf:FOLDER or NAME; continue:...
+)
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
 dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
@@ -55,7 +56,6 @@ block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide th
 dim = 128  # 1..: width; a head has dim / heads, an even number
 layers = 4  # 1..
 heads = 8  # 1..
-kv_heads: int | None = None  # 1..: fewer than heads = grouped-query attention; None = as many
 mlp = 384  # 1..: inner width
 theta = 10000.0  # 1..: base of the rotary frequencies
 tied = False  # output head = embedding
@@ -86,32 +86,26 @@ track = ""  # also send the lines of metrics.jsonl to tensorboard, trackio or wa
 checkpoint_interval = 500  # 1..
 keep_every = 0  # 0..: also save averaged weights every so many updates, in out_dir/weights; 0 = off
 shard = False  # split weights and moments over the processes: for models larger than one device
-patience = 600  # 1..: seconds that processes wait for each other before they consider one lost
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the hardware supports it
-deterministic = False  # bit-identical repeated runs on CUDA, at a cost; always so on a CPU
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
-
-SEED_STRIDE = 1_000_003  # per iteration, added to the seeds of a run that continues with changes
-COLLAPSE = """chains end at their first visit: confidence is above tau {} nearly everywhere.
-The model sees only fully masked rows and may forget everything else (results/when.md): see
---random_share, --tau=None"""
 
 
 def main(config):
     with contextlib.ExitStack() as until_the_end:
         with errors_as_messages():
             check()
-            place = processes.start(device, patience, deterministic, shard)
+            place = processes.start(device, shard)
             folder = Path(out_dir or f"out/{name}_{method}_{seed}")
             if place.rank == 0:
                 until_the_end.enter_context(files.Lock(folder))
-            run = Run(config, folder, place)
+            tracker = None
             if track and place.rank == 0:
                 from examples.track import Tracker
 
-                run.log.follow(until_the_end.enter_context(Tracker(track, folder)))
+                tracker = until_the_end.enter_context(Tracker(track, folder))
+            run = Run(config, folder, place, tracker)
         result = train(run)
         run.log.close()
     if place.rank == 0:
@@ -123,17 +117,14 @@ def main(config):
 
 
 class Run:
-    """What a run is made of; everything before its first iteration.
+    """What a run is made of. Raises ValueError for settings that do not fit data or checkpoint."""
 
-    Raises ValueError for settings that do not fit the data, the model or a checkpoint.
-    """
-
-    def __init__(self, config, folder, place):
+    def __init__(self, config, folder, place, tracker):
         world, rank, device, shards = self.place = place
         saved, changes, origin = checkpoint.find(folder, config, place)
-        self.start = saved["iteration"] if saved else 0
+        self.start, config = saved["iteration"] if saved else 0, config | {"init_from": origin}
         matmuls = machine.precision(device, dtype)
-        stride = SEED_STRIDE * self.start if changes else 0
+        stride = 1_000_003 * self.start if changes else 0  # such a run draws anew
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
             len(self.task.test)  # so that a broken judge is reported before training
@@ -142,12 +133,10 @@ class Run:
                 origin, self.task, saved, model_args(self.task), (lora_rank, lora_alpha, matmuls),
                 "cpu" if shards else device,
             )  # fmt: skip
-        self.model.model.gradient_checkpointing = gradient_checkpointing
-        self.averaged = make_average(self.model, place)
-        self.optimizer = Muon(
-            self.model, self.model.model.layers, muon, matmuls, betas=betas,
-            weight_decay=weight_decay,
-        )  # fmt: skip
+        body = self.model.model
+        body.gradient_checkpointing = gradient_checkpointing
+        self.averaged, adamw = make_average(self.model, place), dict(weight_decay=weight_decay)
+        self.optimizer = Muon(self.model, body.layers, muon, matmuls, betas=betas, **adamw)
         train, mask = self.task.train, self.model.mask_token
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
         self.queue, before = queue.ExampleQueue(train, rows, device, seed, rank, world), None
@@ -158,16 +147,16 @@ class Run:
         self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
         if before:
             self.chains.adopt(before)  # the chains of other processes
-        about = {"config": config | {"init_from": origin}, "model_args": args}
-        about |= {"data": queue.fingerprint(train), "device": device.type}
-        shared = {"model": weights, "optimizer": self.optimizer}
-        shared |= {"ema": self.averaged} if ema else {}
-        own = {"queue": self.queue, "generator": generator, "stream": self.chains}
+        data = queue.fingerprint(train)
+        about = dict(config=config, model_args=args, device=device.type, data=data)
+        shared = dict(model=weights, optimizer=self.optimizer)
+        shared |= dict(ema=self.averaged) if ema else {}
+        own = dict(queue=self.queue, generator=generator, stream=self.chains)
         self.saver = saver.Saver(folder, about, shared, own, rank)
         torch.manual_seed(seed + rank + stride)
-        self.saver.begin(values_at(0), keep_every, saved, changes)
+        self.saver.begin(block_at(0), keep_every, saved, changes)
         self.log = log.Log(folder if rank == 0 else None, config, self.start, max_iters, changes,
-                       int(self.queue.taken))  # fmt: skip
+                       int(self.queue.taken), tracker)  # fmt: skip
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
 
@@ -175,8 +164,8 @@ class Run:
 # -- the loop --------------------------------------------------------------------------------------
 def train(run):
     """From the run's first iteration to max_iters; returns the last evaluation."""
-    result = run.log.last_evaluation()
-    if processes.any_process(not result and evaluates_at(run.start)):
+    result = processes.gather(run.log.last_evaluation)[0]  # as the first process has read it
+    if not result and evaluates_at(run.start):
         result = report(run, run.start)  # the run was killed during this evaluation
     with processes.StopSign() as stop:
         for iteration in range(run.start, max_iters):
@@ -210,20 +199,21 @@ def update(run, iteration):
     run.optimizer.step()
     run.optimizer.zero_grad()
     if ema:
-        update_average(run.averaged, run.model, decay_at(iteration))
+        update_average(run.averaged, run.model, iteration)
     return torch.stack(losses).mean(), sharding.whole(norm), torch.cat(hidden)
 
 
 @torch.no_grad()
-def update_average(averaged, model, decay):
-    """Move the averaged weights towards the model's."""
+def update_average(averaged, model, n):
+    """Move the averaged weights towards the model's: faster at first, to forget the first ones."""
+    decay = min(ema, (1 + n) / (10 + n))
     for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
         average.lerp_(weight, 1 - decay)
 
 
 def keep_record(run, done, stopping):
     """Write the lines and files that are due; before an evaluation, where a run may be killed."""
-    last = stopping or done == max_iters
+    last, block = stopping or done == max_iters, block_at(done - 1)
     saves = last or evaluates_at(done) or done % checkpoint_interval == 0
     logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
     if logs or keeps or saves:
@@ -233,39 +223,39 @@ def keep_record(run, done, stopping):
         line = run.log.report_training(done, values, run.place.world, run.queue.taken)
         warn_of_collapse(line)
     if keeps:
-        run.saver.save_weights(values_at(done))
+        run.saver.save_weights(done, block)
     if saves:
-        run.saver.save(values_at(done), last)
+        run.saver.save(done, block, last)
 
 
 def warn_of_collapse(line):
     """If chains end at once, by a line of metrics.jsonl. Python shows the same warning once."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
     if at_once and tau is not None and method not in ("mdm", "ar"):
-        warnings.warn(COLLAPSE.format(tau), stacklevel=1)
+        message = (
+            "chains end at their first visit: confidence is above tau nearly everywhere, and the"
+        )
+        message += (
+            " model may forget all but fully masked rows; see results/when.md, --random_share"
+        )
+        warnings.warn(message, stacklevel=1)
 
 
 def report(run, done):
-    """Evaluate the averaged weights after `done` updates, on all processes; record and return it."""
+    """Evaluate the averaged weights after `done` updates, on all processes; the result."""
     begin, block = time.perf_counter(), block_at(done - 1)
     with run.casts, sharding.unsharded(run.averaged):
-        result = evaluate(
-            run.task, run.averaged, block, samplers(), test_examples, eval_batch_size,
-            run.place.rank, run.place.world,
-        )  # fmt: skip
-        if not math.isfinite(result["val_loss"]):
-            raise SystemExit(f"the validation loss is {result['val_loss']} at iteration {done}")
+        result = evaluate(run.task, run.averaged, block, samplers(), test_examples, eval_batch_size,
+                          run.place)  # fmt: skip
         run.log.report_evaluation(done, result, time.perf_counter() - begin)
         if watch and run.place.rank == 0:
             from studies.watch import watch_example
 
             run.log.bar.clear()
-            print(f"iteration {done}")
-            watch_example(run.task, run.averaged, samplers()[0], block, generate)
+            watch_example(run.task, run.averaged, samplers()[0], block, generate, done)
     return result
 
 
-# -- settings --------------------------------------------------------------------------------------
 def check():
     """Raise ValueError for invalid settings before anything is loaded or generated."""
     tasks.get(dataset)
@@ -296,11 +286,6 @@ def evaluates_at(iteration):
     return iteration > 0 and (iteration % eval_interval == 0 or iteration == max_iters)
 
 
-def values_at(done):
-    """What a checkpoint says of the run after `done` updates."""
-    return {"iteration": done, "block": block_at(done - 1)}
-
-
 def block_at(iteration):
     """The size of blocks filled in one after the other; 0 = the whole row at once."""
     if method == "ar":
@@ -316,17 +301,11 @@ def lr_at(iteration):
     return min_lr + (lr - min_lr) * 0.5 * (1 + math.cos(math.pi * share))
 
 
-def decay_at(iteration):
-    """Decay of the averaged weights: smaller at first, to forget the initial ones soon."""
-    return min(ema, (1 + iteration) / (10 + iteration))
-
-
-# -- the parts of a run ----------------------------------------------------------------------------
 def model_args(task):
     """Arguments of model.Transformer for a run that starts from scratch."""
     return dict(
         vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
-        layers=layers, heads=heads, kv_heads=kv_heads, mlp=mlp, theta=theta, tied=tied,
+        layers=layers, heads=heads, mlp=mlp, theta=theta, tied=tied,
         causal=method == "ar", shifted=method == "ar",
     )  # fmt: skip
 
@@ -334,8 +313,8 @@ def model_args(task):
 def make_average(model, place):
     """The averaged weights, for evaluation; shards them, and the model's, if asked.
 
-    They require gradients, although none are computed: autocast caches the casts of such weights
-    only. Without EMA it is a shallow copy, the same weights: the model may be compiled, this not.
+    They require gradients, as autocast caches casts of such weights only. Without EMA a shallow
+    copy, of the same weights: the model may be compiled, this not.
     """
     averaged = copy.deepcopy(model) if ema else model if place.shards else copy.copy(model)
     for part in dict.fromkeys((model, averaged)) if place.shards else ():
@@ -348,8 +327,7 @@ def make_objective(model, place):
     objective = objective_for(model)(model, policies.get(policy), papl)
     if not place.shards and machine.compiles(place.device, compile, max_iters):
         objective.compile()
-    alone = place.world == 1 or place.shards
-    return objective if alone else processes.distributed(objective)
+    return processes.distributed(objective, place)
 
 
 def make_streams(queue, mask_token, generator, passes):

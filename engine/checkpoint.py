@@ -1,12 +1,11 @@
 """Checkpoints: the complete state of a run in one file, which a kill never leaves half-written.
 
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`, what
-the run's parts call their state (`model`, `ema`, `optimizer`), and an entry per process in `ranks`
-(its chains, its place in the data, its random states: 5 MB for 1,024 chains of 512 tokens).
+the run's parts call their state (`model`, `ema`, `optimizer`), and in `ranks`, per process, its
+chains, its place in the data and its random states: 5 MB for 1,024 chains of 512 tokens.
 
-`torch.load(weights_only=True)` reads it, so opening one never runs code. But a stranger's
-configuration decides which files sample.py and eval.py then read (`data_file`, `data_dir`, a
-pretrained model in `init_from`) and how much data they generate (`train_examples`).
+`torch.load(weights_only=True)` reads it, so opening one never runs code. But a stranger's settings
+decide which files sample.py and eval.py then read, and how much data they generate.
 """
 
 import itertools
@@ -19,13 +18,12 @@ from engine.files import atomic_path
 
 # Settings that may differ when a run is resumed (as may all settings of evaluation).
 MAY_CHANGE = (
-    "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "patience",
-    "track", "watch",
+    "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",
+    "watch",
 )  # fmt: skip
-# Settings that must stay the same even with --init_from=continue: the data order, and the shape of
-# weights and optimizer state. (That the data is the same is checked on the data itself.)
+# Settings that must stay the same even with --init_from=continue: data order, shape of weights.
 MUST_KEEP = (
-    "seed", "dataset", "dim", "layers", "heads", "kv_heads", "mlp", "theta", "tied", "muon",
+    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "muon",
     "lora_rank", "lora_alpha",
 )  # fmt: skip
 

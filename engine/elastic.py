@@ -1,8 +1,7 @@
 """Continuing a run with other processes, batch sizes or buffers: nothing is lost, nothing twice.
 
 What was in use when the run stopped comes first again: the examples in rows (those of the chains),
-then those that a slower process had not reached, then the rest of the sequence (queue.py). A new
-process takes its share of them in order: its row n is row `rank + n * world` of the old ones.
+then those that a slower process had not reached, then the rest of the sequence (queue.py).
 """
 
 import numpy as np
@@ -17,8 +16,7 @@ def redistribute(states, world, size, seed):
     states: [{"queue": its state_dict, "stream": its state_dict}]. Tensors of a stream that begin
     with (buffer, B) belong to rows, and `number` is the example in each row; a stream without
     `number` holds none. size, seed: of the data, and of its order. queue is the state_dict of the
-    new queue; rows are the old ones of the examples that it gives first, {name: (n, ...)}. A pure
-    function: it changes nothing.
+    new queue; rows are the old ones of the examples that it gives first, {name: (n, ...)}.
     """
     streams, queues = ([state[name] for state in states] for name in ("stream", "queue"))
     rows = rows_of(streams)

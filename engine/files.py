@@ -35,8 +35,7 @@ class Lock:
             wait = "wait until it ends, or give another out_dir"
             raise ValueError(f"{self.folder} is in use by {holder}: {wait}") from None
         except OSError as error:
-            why = error.strerror or error
-            raise OSError(f"cannot write {self.folder}: {why}; give another out_dir") from None
+            raise OSError(f"cannot write {self.folder}: {error}; give another out_dir") from None
         return self
 
     def __exit__(self, *_):
@@ -50,10 +49,9 @@ class Lock:
 def atomic_path(path):
     """A temporary path for a file or a folder, which becomes `path` once the body has written it.
 
-    A kill at any moment leaves the old `path` or the new one, never half of it: the data reaches
-    the disk before the rename. The temporary name is this process's own, so several may write the
-    same file; a failing body leaves nothing behind. Raises OSError if `path` is a folder that is
-    not empty.
+    A kill at any moment leaves the old `path` or the new one: the data reaches the disk before the
+    rename. Each process has its own temporary name, and a failing body leaves nothing behind.
+    Raises OSError if `path` is a folder that is not empty.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +69,6 @@ def atomic_path(path):
 
 
 def remove(path):
-    """Delete a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
@@ -87,7 +84,6 @@ def write_json(path, data):
 
 
 def write_lines(path, rows):
-    """Write rows as JSON lines."""
     write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 

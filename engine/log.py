@@ -5,13 +5,11 @@
      "seconds", "examples_per_second"}
     {"type": "eval", "iter", "accuracy": {policy: share}, "strata", "val_loss", "examples"}
 
-`iter` counts finished updates, `epoch` the passes over the data started so far (a run continued
-with a smaller buffer returns examples, so it may fall). grad_norm is taken before clipping;
-accuracy and val_loss use the averaged weights. `seconds` counts training since iteration 0, without
-evaluations. strata: {policy: {stratum: share}}, for a task that has them. What the first process
-has trained on since the previous line: `visits`, how many updates an example stayed in training, on
-average (null if none left); `hidden`, the mean share of a row's non-prompt positions that are
-hidden; `tenths`, the number of rows with 0 to 10 % hidden, 10 to 20 %, ...
+`iter` counts finished updates, `epoch` the passes over the data started so far. grad_norm is taken
+before clipping; accuracy and val_loss use the averaged weights; `seconds` counts training since
+iteration 0, without evaluations. Of what the first process has trained on since the previous line:
+`visits`, how many updates an example stayed in training, on average (null if none left); `hidden`,
+the mean share of a row's non-prompt positions that are hidden; `tenths`, rows by that share.
 """
 
 import json
@@ -29,30 +27,27 @@ class Log:
     """Reports on the first process; on the others `folder` is None, and nothing is written.
 
     A run resumed at iteration `start` first drops later lines. changes: the settings changed at the
-    resume, {name: (before, now)}. taken: examples that this process has used up. If the file cannot
-    be written, lines wait for the next attempt. Raises ValueError for a damaged one.
+    resume, {name: (before, now)}. taken: examples that this process has used up. tracker(line) is
+    told each line, too. If the file cannot be written, lines wait for the next attempt. Raises
+    ValueError for a damaged one.
     """
 
-    def __init__(self, folder, config, start, total, changes, taken=0):
-        self.path, self.start = folder and Path(folder, "metrics.jsonl"), start
+    def __init__(self, folder, config, start, total, changes, taken=0, tracker=None):
+        self.path, self.tracker = folder and Path(folder, "metrics.jsonl"), tracker
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
-        self.listeners = []  # functions of a line
         self.bar = progress_bar(
             total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
         )
         rows = read_metrics(self.path) if folder and start else []
         kept = [row for row in rows if row.get("iter", 0) <= start]
         self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
-        self.at_start = [row for row in kept if row["type"] == "eval" and row["iter"] == start]
+        evaluations = [row for row in kept if row["type"] == "eval" and row["iter"] == start]
+        self.last_evaluation = evaluations[-1] if evaluations else None  # at `start`
         self.waiting = [json.dumps(row) + "\n" for row in kept]
-        self.first = {"type": "config", "config": config} | origin()
-        self.write(self.first | ({"changes": changes} if changes else {}))
+        changed = {"changes": changes} if changes else {}
+        self.write({"type": "config", "config": config} | changed | origin())
         self.since = time.perf_counter()
-
-    def last_evaluation(self):
-        """The evaluation at `start`, if there was one."""
-        return self.at_start[-1] if self.at_start else None
 
     def add(self, loss, norm, hidden):
         """Record one update, on the device for now: loss and gradient norm, both ().
@@ -123,13 +118,8 @@ class Log:
             if not self.failed:
                 say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")
             self.failed = True
-        for tell in self.listeners:
-            tell(line)
-
-    def follow(self, tell):
-        """From now on, also tell(line); the first is the configuration."""
-        self.listeners.append(tell)
-        tell(self.first)
+        if self.tracker:
+            self.tracker(line)
 
     def close(self):
         """Raises SystemExit if lines are still unwritten at the end of a run."""

@@ -1,7 +1,6 @@
 """The machine: device, number format and compiler, chosen automatically."""
 
 import importlib.util
-import os
 import shutil
 import sysconfig
 from pathlib import Path
@@ -9,12 +8,11 @@ from pathlib import Path
 import torch
 
 
-def open_device(name="", deterministic=False, index=0):
+def open_device(name="", index=0):
     """The device of that name, "" = the best there is, ready for use; index: of a CUDA device.
 
-    deterministic: repeated computations give identical bits (otherwise a compiled step on several
-    threads sums the embedding's gradient in arrival order); always so on a CPU, where it costs
-    nothing. Raises ValueError for a device that is not available.
+    On a CPU repeated computations give identical bits (otherwise a compiled step on several threads
+    sums the embedding's gradient in arrival order). Raises ValueError for one that is not there.
     """
     try:
         device = torch.device(name or best_device())
@@ -26,8 +24,7 @@ def open_device(name="", deterministic=False, index=0):
         raise ValueError(f"device {name}: {error}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    if device.type == "cpu" or deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by PyTorch on CUDA
+    if device.type == "cpu":
         torch.use_deterministic_algorithms(True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # only helps debugging
     return device

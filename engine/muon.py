@@ -3,9 +3,8 @@
     W <- (1 - lr * decay) W - lr * 0.2 sqrt(max(n, m)) U V^T,   U S V^T = Nesterov momentum (n, m)
 
 (K. Jordan et al., "Muon", 2024; the scale is that of arXiv 2502.16982, so learning rate and weight
-decay can be AdamW's). torch.optim.Muon does the same for one matrix at a time and in bfloat16,
-which processors without it emulate: four times the cost of a training step in config/gsm_mini.py.
-Embedding and head are AdamW's.
+decay can be AdamW's). torch.optim.Muon does one matrix at a time, in bfloat16, which processors
+without it emulate: four times the cost of a training step in config/gsm_mini.py.
 """
 
 import torch
@@ -17,9 +16,8 @@ STEPS = 5
 class Muon(torch.optim.AdamW):
     """AdamW, or Muon for the matrices of `layers` if orthogonal; no weight decay on vectors.
 
-    model: of which parameters that require a gradient are trained. precision: the dtype of the
-    matrix products in `orthogonalise`. The rate is one tensor of all groups: float64 on a CPU gives
-    the same results as a plain number.
+    precision: of the matrix products in `orthogonalise`. The rate is one tensor of all groups:
+    float64 on a CPU gives the same results as a plain number.
     """
 
     def __init__(self, model, layers, orthogonal=False, precision=torch.float32, **adamw):
@@ -71,9 +69,7 @@ def orthogonalise(g, precision=torch.float32):
     """Approximately U V^T, for the singular value decomposition U S V^T of g (k, n, m) float32.
 
     By a Newton-Schulz iteration. Singular values, as shares of the root of their sum of squares,
-    end in 0.68 to 1.14 if they are at least 0.01, and in 0.68 to 1.21 if at least 0.002; smaller
-    ones grow by a factor of at most 485, so the smallest of a square matrix may end near 0. In
-    bfloat16 the entries of the result differ by at most 0.01.
+    end in 0.68 to 1.21 if they are at least 0.002; smaller ones grow by a factor of at most 485.
     """
     a, b, c = COEFFICIENTS
     tall = g.shape[-2] > g.shape[-1]

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from engine.machine import open_device
 
+PATIENCE = datetime.timedelta(minutes=10)  # without a word from a process, it counts as lost
 PREPARATION = datetime.timedelta(hours=3)  # the first process may have much data to generate
 PATIENT = []  # the process group with the long timeout, once it exists
 
@@ -27,24 +28,15 @@ class Place(NamedTuple):
     shards: bool  # whether models are split over the processes (shard.py)
 
 
-def start(device="", patience=600, deterministic=False, shard=False):
-    """The Place of this process; joins the process group under torchrun.
-
-    patience: seconds that processes wait for each other before they consider one lost.
-    Raises ValueError for a device that is not available.
-    """
-    world, rank = processes(), int(os.environ.get("RANK", "0"))
-    device = open_device(device, deterministic, local_rank())
+def start(device="", shard=False):
+    """The Place of this process; joins the process group under torchrun. Raises ValueError."""
+    world, rank = (int(os.environ.get(*pair)) for pair in (("WORLD_SIZE", "1"), ("RANK", "0")))
+    device = open_device(device, local_rank())
     if world > 1:
         transport = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(transport, timeout=datetime.timedelta(seconds=patience))
+        dist.init_process_group(transport, timeout=PATIENCE)
         PATIENT[:] = [dist.new_group(backend="gloo", timeout=PREPARATION)]
     return Place(world, rank, device, shard and world > 1)
-
-
-def processes():
-    """How many processes torchrun started, on all machines; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def local_rank():
@@ -53,7 +45,6 @@ def local_rank():
 
 
 def leave():
-    """Leave the process group, at the end of a run."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
@@ -68,9 +59,14 @@ def main_process_first():
         dist.barrier(*PATIENT)
 
 
-def distributed(module):
-    """The module under DDP, which averages gradients; its buffers (rotary tables) never change."""
-    args = None, None, 0, False  # the fourth: no broadcast of buffers; its name changes with torch
+def distributed(module, place):
+    """The module, under DDP if several processes hold all of it: DDP averages the gradients.
+
+    Its buffers (rotary tables) never change, so they are not broadcast.
+    """
+    if place.world == 1 or place.shards:
+        return module
+    args = None, None, 0, False  # the fourth: broadcast of buffers, whose name changes with torch
     return DistributedDataParallel(module, *args, gradient_as_bucket_view=True)
 
 

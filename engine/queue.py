@@ -2,9 +2,8 @@
 
 Examples come in an endless sequence of shuffled epochs. Of W processes, process r takes examples
 r, r + W, r + 2W, ... of that sequence, so together they use every example exactly once per epoch,
-whatever the size of the data set and however fast each process uses up its share. A different
-number of processes can continue from there (elastic.py): examples that the earlier processes
-skipped come first, in `ahead`, and the sequence continues from `base`.
+however fast each process uses up its share. Another number of processes can continue from there
+(elastic.py): skipped examples come first, in `ahead`, and the sequence continues from `base`.
 
 `take` runs on the device: rows that want an example find it by a running count. The host refills
 the ring behind that count, and reads it only when it cannot be sure that enough is left.
@@ -12,8 +11,7 @@ the ring behind that count, and reads it only when it cannot be sure that enough
     slot:   0 ... known ......... taken ......... filled ... size
             used | maybe used    | still to come | free       (all modulo `size`)
 
-The order is a function of (seed, epoch), computed where it is needed, so it takes no memory and
-the whole state is the count, `ahead` and `base`. Not here: reading the data (tasks/, data/).
+The order is a function of (seed, epoch), computed where it is needed: it takes no memory.
 """
 
 import zlib
@@ -105,8 +103,8 @@ def examples_at(place, ahead, base, size, seed):
 def shuffled(index, size, key):
     """index (n,) under a random permutation of 0..size - 1; key: whole numbers.
 
-    The permutation takes no memory: it is a Feistel network on two equal halves of the bits, and
-    results outside 0..size - 1 go through it again until they are inside.
+    A Feistel network on two equal halves of the bits; results outside 0..size - 1 go through it
+    again until they are inside.
     """
     half = np.uint64(((size - 1).bit_length() + 1) // 2 or 1)
     low = (np.uint64(1) << half) - np.uint64(1)

@@ -14,7 +14,7 @@ from engine.log import origin
 class Results:
     """The results in a run's folder under the same conditions {name: value}.
 
-    Every process reads them, only the first writes. Raises ValueError for a damaged file.
+    Only the first process writes. Raises ValueError for a damaged file.
     """
 
     def __init__(self, folder, conditions, rank):
@@ -26,7 +26,7 @@ class Results:
             write_lines(folder / "eval.jsonl", self.all)  # drops a line that a kill cut off
 
     def share(self, gather):
-        """Take over what the first process has read; gather: its state -> those of all."""
+        """Take over what the first process has read; gather: as in processes.py."""
         state = gather({"rows": self.rows, "records": self.all})[0]
         self.rows, self.all = state["rows"], state["records"]
 

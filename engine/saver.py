@@ -1,9 +1,8 @@
 """Saving and restoring a run: what goes into a checkpoint, and what if it cannot be written.
 
 A part is any object with state_dict and load_state_dict, or a torch.Generator. Shared parts are the
-same on every process (weights, averages, optimizer) and saved once; own parts (chains, the place in
-the data) are saved for each process. Not here: the file (checkpoint.py), continuing with other
-processes (elastic.py).
+same on every process (weights, averages, optimizer) and saved once, own parts (chains, the place in
+the data) for each process. Not here: the file (checkpoint.py), other processes (elastic.py).
 """
 
 import time
@@ -32,7 +31,7 @@ class Saver:
         self.shared, self.own, self.rank = shared, own, rank
         self.saved, self.unsaved = 0, False
 
-    def begin(self, values, keep_every, saved, changes):
+    def begin(self, block, keep_every, saved, changes):
         """Restore a run, or write the first checkpoint of a new one; an earlier run moves aside."""
         if saved:
             self.restore(saved, changes)
@@ -40,43 +39,33 @@ class Saver:
         if self.rank == 0 and self.path.exists():
             print(f"moved the earlier run in {self.folder} to {archive(self.folder)}")
         if keep_every:
-            self.save_weights(values)
-        self.save(values)
+            self.save_weights(0, block)
+        self.save(0, block)
         if self.unsaved:
             raise OSError("the first checkpoint could not be written: give another out_dir")
 
-    def save(self, values, last=False):
-        """Write checkpoint.pt; values: {iteration, ...}. If that fails, the run continues.
+    def save(self, iteration, block, last=False):
+        """Write checkpoint.pt. If that fails, the run continues.
 
         Raises SystemExit if it was the last one, and no room is made for it in half a minute.
         """
-        state, begin = self.collect(values), time.monotonic()
+        state, begin = self.collect(iteration, block), time.monotonic()
         if self.rank == 0:
             self.write(state)
         while last and self.unsaved and time.monotonic() < begin + PATIENCE:
             time.sleep(1)
             self.write(state)
         if last and self.unsaved:
-            lost = f"the weights of iteration {values['iteration']} are lost"
-            raise SystemExit(f"{lost}; {self.resume_hint()}")
+            raise SystemExit(f"the weights of iteration {iteration} are lost; {self.resume_hint()}")
 
-    def collect(self, values):
-        """Everything that checkpoint.pt holds, on the first process; all of them must call this."""
+    def collect(self, iteration, block):
+        """Everything that checkpoint.pt holds; all processes must call this."""
         own = {name: state_of(part) for name, part in self.own.items()}
         ranks = gather(own | {"random": random_states()})
-        state = {name: self.whole(state_of(part)) for name, part in self.shared.items()}
-        return state | self.about | values | {"ranks": ranks}
-
-    def whole(self, state):
-        """The state with sharded tensors gathered: to the CPU of the first process."""
-
-        def gathered(value):
-            if not hasattr(value, "full_tensor"):
-                return value
-            value = sharding.whole(value)
-            return value.cpu() if self.rank == 0 else None
-
-        return tree_map(gathered, state)
+        state = {
+            name: tree_map(sharding.whole, state_of(part)) for name, part in self.shared.items()
+        }
+        return state | self.about | {"iteration": iteration, "block": block, "ranks": ranks}
 
     def write(self, state):
         """Write checkpoint.pt, or say, once, why that failed."""
@@ -108,13 +97,17 @@ class Saver:
         there = self.path.exists()
         return f"{self.path} of iteration {self.saved} is intact" if there else f"no {self.path}"
 
-    def save_weights(self, values):
+    def save_weights(self, iteration, block):
         """Write weights/<iteration>.pt: the averaged weights alone."""
         part = self.shared.get("ema", self.shared["model"])
-        state = {"ema": self.whole(part.state_dict())} | self.about | values
+        state = {
+            "ema": tree_map(sharding.whole, part.state_dict()),
+            "iteration": iteration,
+            "block": block,
+        }
         if self.rank == 0:
             try:
-                save(state, self.folder / "weights" / f"{values['iteration']:06d}.pt")
+                save(state | self.about, self.folder / "weights" / f"{iteration:06d}.pt")
             except OSError as error:
                 say(f"{error}; the run continues without these weights")
 
@@ -145,24 +138,16 @@ def state_of(part):
 
 
 def set_state(part, state):
-    """Load a saved state, cut up as the part is; of an optimizer the moments alone."""
+    """Load a saved state, cut up as the part is; of an optimizer the moments, not the settings."""
     if isinstance(part, torch.Generator):
         part.set_state(state.cpu())
     elif isinstance(part, torch.optim.Optimizer):
-        load_moments(part, state)
+        parameters = [p for group in part.param_groups for p in group["params"]]
+        moments = {
+            n: {name: sharding.like(value, parameters[n]) for name, value in values.items()}
+            for n, values in state["state"].items()
+        }
+        part.load_state_dict(part.state_dict() | {"state": moments})
     else:
         own = part.state_dict() if isinstance(part, torch.nn.Module) else {}
         part.load_state_dict({key: sharding.like(state[key], own.get(key)) for key in state})
-
-
-def load_moments(optimizer, state):
-    """Learning rate and the like stay those of this run."""
-    own = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    moments = {
-        i: {name: sharding.like(value, parameters[i]) for name, value in values.items()}
-        for i, values in state["state"].items()
-    }
-    optimizer.load_state_dict(state | {"state": moments})
-    for group, settings in zip(optimizer.param_groups, own, strict=True):
-        group.update(settings)

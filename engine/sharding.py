@@ -1,7 +1,6 @@
 """Models too large for one device: FSDP2 splits weights, gradients and moments over the processes.
 
-Every part is whole on a device only while it computes. A checkpoint holds whole tensors, so a run
-can continue with other processes, or without sharding.
+A checkpoint holds whole tensors, so a run can continue with other processes, or without sharding.
 """
 
 import contextlib
@@ -11,8 +10,6 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import distribute_tensor
 
-from engine.processes import processes
-
 
 def split_up(model, layers, device):
     """Shard a model of token ids in place; layers: its parts that are gathered one by one.
@@ -20,7 +17,7 @@ def split_up(model, layers, device):
     The rest stays whole until the end of the backward pass. Every backward pass averages the
     gradients. Buffers are not sharded.
     """
-    mesh = init_device_mesh(device.type, (processes(),))
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for part in (*layers, model):
         fully_shard(part, mesh=mesh)
         # Sum, then divide: gloo may compute a sum for an average (pytorch/pytorch, issue 162338).
@@ -46,8 +43,8 @@ def unsharded(model):
 
 
 def whole(tensor):
-    """The tensor, gathered from all processes if it is sharded; then all of them must call this."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    """The tensor, gathered on the CPU if it is sharded; then all processes must call this."""
+    return tensor.full_tensor().cpu() if hasattr(tensor, "full_tensor") else tensor
 
 
 def like(tensor, other):

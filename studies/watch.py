@@ -138,8 +138,9 @@ def first_problem(task, where):
     return x, hidden, Screen(task, task.test, x, hidden)
 
 
-def watch_example(task, model, sampler, block, generate, delay=0.1):
+def watch_example(task, model, sampler, block, generate, iteration, delay=0.1):
     """Fill in the first held-out problem by sample.generate; random states stay as they were."""
+    print(f"iteration {iteration}")
     where = next(model.parameters()).device
     x, hidden, screen = first_problem(task, where)  # (L,) each
     with torch.random.fork_rng([where] if where.type == "cuda" else []):
