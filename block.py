@@ -6,14 +6,12 @@ so they come and go together, although with tau their chains differ in length. A
 `stages` visits, the most that a chain can take; a block that ends earlier keeps its last state
 until then, so it always has something to predict. Blocks that are wholly prompt take no part.
 
-The number of visits must be fixed, and so must the number of chains. If an example left when its
-slowest block ended, then the later blocks, which see the clean tokens of earlier ones, would
-influence how often those are trained on. If a block that ended restarted, its own tokens would
-influence how often it is trained on fully masked. Either way a state's frequency would depend on
-what it hides, and the minimiser would change (Proposition 2 needs p(z | x0) to be the same for all
-x0 that agree with z). Whether a state is the last of its chain depends only on what is visible. If
-a single block takes part, no other block sees its tokens, so the example leaves when that block
-ends, as in puma.py.
+Why the number of visits is fixed: if an example left when its slowest block ended, the later
+blocks, which see the clean tokens of earlier ones, would influence how often those are trained on;
+if a block that ended restarted, its own tokens would influence how often it is trained on fully
+masked. Either way a state's frequency would depend on what it hides, and the minimiser would change
+(Proposition 2). If a single block takes part, no other block sees its tokens, so the example leaves
+when that block ends, as in puma.py.
 
 At the end of the file is the cache with which finished blocks are sampled (sample.by_blocks).
 Not here: attention between blocks (model.py).
@@ -68,13 +66,11 @@ class BlockMasking(RandomMasking):
 class BlockUnmasking(ProgressiveUnmasking):
     """Chains in blocks: PUMA's stream for block diffusion.
 
-    block_schedule: (iteration, size) pairs; sizes divide the length. A chain has
-    round(size / K) stages, at least 2, or 1 in blocks of one token. Other arguments as in
-    puma.ProgressiveUnmasking.
+    block_schedule: (iteration, size) pairs; sizes divide the length. A chain has round(size / K)
+    stages, at least 2, or 1 in blocks of one token. Other arguments: puma.ProgressiveUnmasking.
 
-    A row has two clocks. `stage` (buffer, B, blocks) is that of each block's chain, and tau can
-    make it skip. `age` (buffer, B) counts the visits of the example and never skips: it decides
-    when the example leaves.
+    A row has two clocks: `stage` (buffer, B, blocks) of each block's chain, which tau can advance
+    by several, and `age` (buffer, B), the visits of the example, which decides when it leaves.
     """
 
     STATE = (*ProgressiveUnmasking.STATE, "age")
@@ -154,10 +150,7 @@ class BlockUnmasking(ProgressiveUnmasking):
 
 
 def streams(method, schedule, args, chains):
-    """Random masks in blocks, and what follows them; args, chains: as puma.py's classes have them.
-
-    Without a schedule, for `ar`, masks are those of whole rows.
-    """
+    """Random masks, and what follows them; args, chains: as puma.py's classes have them."""
     masks = BlockMasking(*args, schedule) if schedule else RandomMasking(*args)
     if method == "ar":
         return masks, NextToken(*args)
@@ -168,10 +161,9 @@ def streams(method, schedule, args, chains):
 class Cache:
     """Keys and values of the `start` finished tokens of B rows: whole blocks of `block` tokens.
 
-    The tokens of a block see their own block and the finished ones before it, never a later one. So
-    keys and values of a finished block never change, and the states (B, block, dim) of the current
-    block equal, up to rounding, those of a pass over the whole sequence. A causal model is the case
-    of blocks of one token.
+    A block never sees a later one, so keys and values of a finished block never change: the states
+    (B, block, dim) of the current block equal, up to rounding, those of a pass over the whole
+    sequence. A causal model is the case of blocks of one token.
     Keys and values of all layers take 2 * layers * B * length * kv_heads * head width numbers.
     """
 

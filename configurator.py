@@ -9,9 +9,9 @@ Python, run in order; `from config.sudoku import *` builds one on another. The l
 
 A value has the type of its default or annotation, and lies in the range that begins the comment
 (`1..` has no upper end; of a list or tuple each element does). An int is accepted as a float, 0 and
-1 as a bool, a list as a tuple and vice versa; strings are taken literally; `--key` alone sets a
-bool to True; floats are finite. Unknown keys and wrong values fail, in files too. The fields of a
-NamedTuple can be settings as well: `configure(globals(), fields=Sampler)`.
+1 as a bool, a list as a tuple; strings are taken literally; `--key` alone is True; floats are
+finite. Unknown keys and wrong values fail, in files too. The fields of a NamedTuple can be settings
+as well: `configure(globals(), fields=Sampler)`.
 """
 
 import ast
@@ -58,10 +58,7 @@ class Text(str):
 # -- messages --------------------------------------------------------------------------------------
 @contextlib.contextmanager
 def errors_as_messages(interrupted="interrupted"):
-    """For set-up: errors from wrong settings or files end the program in one line.
-
-    interrupted: what Ctrl-C shows.
-    """
+    """Errors from wrong settings or files end the program in one line; so does Ctrl-C."""
     try:
         yield
     except KeyboardInterrupt:
@@ -114,15 +111,6 @@ def configure(settings, argv=None, fields=None, lists=False):
         raise SystemExit(2) from None
     settings.update({name: values[name] for name in own})
     return values
-
-
-def check_saved(script, values, fields=None):
-    """Raise ValueError if saved values {name: value} are missing or not valid for the script."""
-    keys = read_keys((Path(__file__).parent / script).read_text(encoding="utf-8"))
-    for name, key in (keys | (read_fields(fields) if fields else {})).items():
-        if name not in values:
-            raise ValueError(f"the configuration in the checkpoint lacks {name}")
-        checked(f"the saved {name}", key, values[name])
 
 
 def read_fields(fields, lists=False):
@@ -276,10 +264,8 @@ def converted(value, kinds):
 def expected(key):
     """What a key takes, in words."""
     names = [kind.__name__.replace("NoneType", "None") for kind in key.kinds]
-    words = " or ".join(names)
-    if key.elements and key.kinds[0] in (list, tuple):
-        count = f" {len(key.default)}" if isinstance(key.default, tuple) else ""
-        words += f" of{count} {' or '.join(kind.__name__ for kind in key.elements)}"
+    of = f" of {' or '.join(kind.__name__ for kind in key.elements)}" if key.elements else ""
     ends = [f"{end:g}" for end in key.range() if math.isfinite(end)]
     limits = f" from {' to '.join(ends)}" if ends else ""
-    return f"{'an' if names[0] == 'int' else 'a'} {words}{limits} (like {key.default!r})"
+    article = "an" if names[0] == "int" else "a"
+    return f"{article} {' or '.join(names)}{of}{limits} (like {key.default!r})"

@@ -6,17 +6,15 @@
     python eval.py --out_dir=out/gsm_mini_puma_1 --problems=transfer  another set of the task's
     python eval.py --out_dir=... --file=QUESTIONS.jsonl               problems in a file
     python eval.py --out_dir=... --reference                          judge the reference solutions
-    python eval.py --out_dir=out/text8_puma_1 --nelbo --problems=test   another split (own text)
     python eval.py --out_dir=out/own_text_puma_1 --problems=exact     own text; or a judge.py
     python eval.py config/humaneval.py --out_dir=... --samples=20     programs with tests, pass@k
     torchrun --nproc_per_node=8 eval.py --out_dir=...                 problems split over processes
 
 Uses the run's averaged weights. Writes out_dir/eval.json, a row per sampler; eval.md, the rows of
-the latest problems as a table; eval.jsonl, a record per problem. Rows and records share an `id`, a
-checksum of all settings: a repeated command evaluates only what is missing. After an interruption
-it continues with the next sampler, or, for programs with tests, the next batch. --nelbo writes
-nelbo.json, with standard errors: the bound per example, per token (all but the prompt), and per
-token without padding; for text without prompts also bits per character (ends of text not counted).
+the latest problems as a table; eval.jsonl, a record per problem. A repeated command evaluates only
+what is missing under the same settings. --nelbo writes nelbo.json, with standard errors: the bound
+per example, per token (all but the prompt), and per token without padding; for text without prompts
+also bits per character (ends of text not counted).
 """
 
 import contextlib
@@ -31,13 +29,13 @@ import torch
 
 import tasks
 from configurator import configure, errors_as_messages
-from engine import checkpoint, processes
+from engine import processes
 from engine.files import Lock, progress_bar, write_json
 from engine.log import origin
 from engine.machine import autocast
 from engine.results import Results
 from losses import hidden_states, masked_nll, row_mean
-from pretrained.runs import load_task, open_run
+from pretrained.runs import checksum, load_task, open_run
 from puma import random_masks
 from sample import Sampler, generate
 
@@ -68,7 +66,9 @@ def main(settings):
         place = processes.start(device)
         if reference:
             if place.rank == 0:
-                judge_references()
+                from tasks.problem_sets import judge_references
+
+                print(judge_references(out_dir, problems, file, examples, form()))
         else:
             longest = length if problems in CODE else 0
             saved = open_run(Path(out_dir) / "checkpoint.pt", place.device, longest)
@@ -84,16 +84,7 @@ def main(settings):
 
 
 def form():
-    """How programs with tests are asked for and run."""
     return samples, new_tokens, length, seconds
-
-
-def checksum(model):
-    """CRC-32 of the weights."""
-    crc = 0
-    for weight in model.state_dict().values():
-        crc = zlib.crc32(weight.cpu().contiguous().view(torch.uint8).numpy(), crc)
-    return crc
 
 
 def open_results(conditions, place):
@@ -108,17 +99,15 @@ def open_results(conditions, place):
     return results
 
 
-def grid(policies, reveals, taus, tau_entropies, *rest):
-    """A Sampler for every combination of values; each argument is one value or a list of them.
+def grid(*fields):
+    """A Sampler for every combination of values; each field is one value or a list of them.
 
-    The two thresholds exclude each other: combinations with both are dropped if others remain.
-    Raises ValueError for an invalid sampler or an empty grid.
+    Combinations with both thresholds are dropped if others remain. Raises ValueError if none is
+    left, or one is invalid.
     """
-    values = policies, reveals, taus, tau_entropies, *rest
-    lists = [value if isinstance(value, list | tuple) else [value] for value in values]
+    lists = [field if isinstance(field, list | tuple) else [field] for field in fields]
     samplers = [*map(Sampler._make, itertools.product(*lists))]
-    if None in (*lists[2], *lists[3]):
-        samplers = [s for s in samplers if None in (s.tau, s.tau_entropy)]
+    samplers = [s for s in samplers if None in (s.tau, s.tau_entropy)] or samplers
     if not samplers:
         raise ValueError("an empty grid: each list needs a value; --tau=[None] means no threshold")
     for sampler in samplers:
@@ -132,19 +121,6 @@ def in_use(samplers, model):
         order = dict(policy="left_to_right", reveal=1, tau=None, tau_entropy=None)
         samplers = [sampler._replace(**order) for sampler in samplers]
     return [*dict.fromkeys(samplers)]
-
-
-def judge_references():
-    """Judge the reference solutions; print the failures and a summary."""
-    from tasks import problem_sets
-
-    path = Path(out_dir) / "checkpoint.pt"
-    config = checkpoint.load(path)["config"] if path.exists() else None
-    test = problem_sets.with_references(config, problems, file, form())
-    records = test.judge_references(examples)
-    for failed in (row for row in records if row["kind"] != "correct"):
-        print(tasks.printable(test.verdict(failed)))
-    print(tasks.summary_text(test.summary(records)))
 
 
 # -- accuracy --------------------------------------------------------------------------------------
@@ -167,10 +143,7 @@ def measure_samplers(saved, samplers, conditions, place):
 
 
 def solve_missing(saved, test, sampler, results, rank, world):
-    """Add records of the problems that have none yet; return the cost over all processes.
-
-    Costs are None if an earlier call made some of the records: their cost is unknown.
-    """
+    """Add records of the problems that have none yet; the cost over all processes, if it is all."""
     begin, passes = time.perf_counter(), 0
     done = {row["index"] for row in results.records(sampler)}
     count = min(examples or len(test), len(test))
@@ -213,8 +186,7 @@ def solve(saved, test, indices, sampler, rank):
 def evaluate(task, model, block, samplers, most, size, place):
     """Accuracy by policy, and validation loss, on held-out examples split over the processes.
 
-    most: the most examples that the loss uses; size: rows per batch. It has its own random state,
-    the same at every call, and leaves that of training unchanged.
+    most: examples for the loss; size: rows per batch. Random states stay as they were.
     """
     (world, rank), device = place[:2], model.lm_head.weight.device
     mine, strata = np.arange(rank, len(task.test), world), task.test.strata
@@ -241,7 +213,6 @@ def evaluate(task, model, block, samplers, most, size, place):
 
 
 def count(records, strata):
-    """The number of records: in all, and in each stratum."""
     return [len(records), *(sum(each["stratum"] == name for each in records) for name in strata)]
 
 
@@ -293,10 +264,7 @@ def measure_nelbo(saved, conditions, place):
 
 
 def units(nats, tokens, task, data):
-    """The units of the bound: [(key, numerators (N,), denominators (N,))].
-
-    nats, tokens (N, 2) as from likelihood.nelbo, for the first N examples of the data.
-    """
+    """[(unit, numerators (N,), denominators (N,))]; nats, tokens (N, 2): see likelihood.nelbo."""
     values = [
         ("per_example", nats[:, 0], torch.ones_like(tokens[:, 0])),
         ("per_token", nats[:, 0], tokens[:, 0]),

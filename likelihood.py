@@ -9,7 +9,6 @@ weight integral of t^(h-1) (1-t)^(L_eff-h) dt = 1 / (h comb(L_eff, h)), so that 
 
 with h uniformly random positions hidden: no t is drawn and no mask is empty. Most of the remaining
 variance comes from h, so the counts are stratified over all examples and masks together.
-Not here: models with blocks and causal models, which eval.py refuses.
 """
 
 import numpy as np
@@ -27,7 +26,7 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
     examples[indices] -> x0, prompt (n, L) as numpy arrays; padding(x0) -> bool (n, L).
     Column 0 counts all tokens but the prompt; its nats are the bound. Column 1 omits predictions of
     padding; contexts still show padding, and so the length: it is not a bound.
-    The masks depend on the seed alone, not on device, processes or batch_size.
+    The masks depend on the seed alone.
     """
     generator = torch.Generator().manual_seed(seed)
     step = batch_size * world
@@ -57,8 +56,8 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
 def stratified(effective, masks, generator):
     """Hidden tokens of each of `masks` masks per row, effective (N,) = L_eff -> (N, masks).
 
-    1..L_eff is divided into `masks` equal parts, and column j draws from part j, so a row's counts
-    together are uniform. Part j is divided into N again: each row draws from another of these.
+    Column j draws from the j-th of `masks` equal parts of 1..L_eff, so a row's counts together are
+    uniform. Part j is divided into N again: each row draws from another of these.
     """
     N = len(effective)
     part = torch.rand(N, masks, generator=generator).argsort(0)  # a permutation in each column

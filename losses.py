@@ -7,14 +7,13 @@ mean over hidden positions. For random masks, the count of hidden tokens is draw
 as with t ~ U(0, 1), i.i.d. masks and weight 1/t, and the variance is lower.
 
 In block diffusion each block is such a row: the loss is the mean over its hidden positions, then
-over the blocks that have any. A sum over blocks would differ by a factor, their number, which is
-the same for all rows without prompts. The mean keeps the gradient's scale independent of the block
-size, so learning rate and clipping carry over; with blocks of one token it is the next-token loss.
+over the blocks that have any. The mean, not the sum of the paper, keeps the gradient's scale
+independent of the block size; with blocks of one token it is the next-token loss.
 
 Loss (), score (B, L) and confidence (B, L) come from one pass over the logits, so the chain needs
-no forward pass of its own. With a small vocabulary that pass covers all positions (`Objective`):
-static shapes are worth more than the logits saved. With a large one it covers the hidden positions
-only, a chunk at a time, and computes the gradient on the way (`ChunkedObjective`).
+no forward pass of its own: over all positions with a small vocabulary (`Objective`: static shapes
+are worth more than the logits saved), else over the hidden ones, a chunk at a time, with the
+gradient computed on the way (`ChunkedObjective`).
 """
 
 import torch
@@ -47,10 +46,7 @@ def score_all(model, x, x0, policy, block=0):
 
 
 def row_shares(hidden, dtype, block=0):
-    """The weight of each position in `row_mean`: hidden (B, L) -> (B, L), summing to 1.
-
-    A row with nothing hidden has weight 0; only a variant (studies/ablations.py) has such rows.
-    """
+    """The weight of each position in `row_mean`: hidden (B, L) -> (B, L), summing to 1."""
     blocks = hidden.unflatten(1, (-1, block or hidden.shape[1]))  # (B, blocks, block)
     count = blocks.sum(2, keepdim=True).clamp(min=1)
     taking_part = blocks.any(2).sum(1)[:, None, None].clamp(min=1)
@@ -84,9 +80,9 @@ class Objective(nn.Module):
     def __init__(self, model, policy=policies.top_k, papl=0.0):
         super().__init__()
         if not hasattr(model, self.needs):
+            kind = type(model).__name__
             raise ValueError(
-                f"{type(model).__name__} has no {self.needs}: {type(self).__name__} takes a model "
-                "like model.Transformer; wrap others for Objective: model.Logits(yours, mask_token)"
+                f"{kind} has no {self.needs}: wrap it as model.Logits(yours, mask_token)"
             )
         self.model, self.policy, self.weigh = model, policies.get(policy), None
         if papl:

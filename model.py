@@ -7,9 +7,8 @@
 The two calls are separate because a large output head should only be evaluated where it is needed.
 `Logits` gives any function x -> logits these two calls, so losses and sampler accept other models.
 Row i of h always scores token i: a model trained to predict the next token (`shifted`) is aligned
-in here, so losses, policies, chains and samplers need not know. The mask token has probability
-zero everywhere. Modules have the names of Hugging Face's Qwen2 (arXiv 2407.10671), so that its
-checkpoints load without renaming. Not here: loss (losses.py), sampling (sample.py, cache.py).
+in here, so nothing else need know. The mask token has probability zero everywhere. Modules have the
+names of Hugging Face's Qwen2 (arXiv 2407.10671), so that its checkpoints load without renaming.
 """
 
 import functools
@@ -95,9 +94,7 @@ class Transformer(nn.Module):
         """The state (B, 1, dim) that scores token 0 of a shifted model: it has no predecessor.
 
         With bidirectional attention, its own position stands in (as in Dream). In a causal model
-        that would reveal the token to its own score: zeros instead make all tokens equally likely.
-        This matters only if no prompt comes first, as in a Sudoku whose first cell is blank: there
-        it is exact, because digits are interchangeable.
+        that would reveal the token: zeros make all tokens equally likely.
         """
         return torch.zeros_like(h[:, :1]) if self.causal else h[:, :1]
 
@@ -112,13 +109,11 @@ class Logits(nn.Module):
         loss, score, confidence = Objective(model)(x, x0, hidden)
         tokens, revealed_at, passes = generate(model.eval(), x, hidden, Sampler())
 
-    function: any callable, (B, L) token ids -> logits (B, L, V), where row i scores token i; also a
-    Hugging Face model, whose output has them as `.logits`. It must see both sides of a token. V
-    counts the mask token, whose logit is ignored: its probability is zero. If the function is a
-    module, its parameters are also this one's, and train() and eval() reach it.
-
-    All of (B, L, V) is held. For a large vocabulary, losses.ChunkedObjective holds less; its model
-    needs a forward pass to (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
+    function: any callable, also a Hugging Face model: (B, L) token ids -> logits (B, L, V), where
+    row i scores token i and sees both sides of it. V counts the mask token, whose logit is ignored.
+    If the function is a module, its parameters are also this one's. All of (B, L, V) is held: for a
+    large vocabulary losses.ChunkedObjective holds less; its model needs a forward pass to
+    (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
     """
 
     causal = False

@@ -7,8 +7,7 @@ A policy turns a model's predictions into a `score`, larger = revealed sooner (p
 It scores each position on its own, so it may be given any part of a batch. `log_probs` are the
 model's own (untempered), `confidence` is the probability of the predicted token: the likeliest one,
 or the one that was sampled. A policy never sees a hidden token of x0, so the minimiser of the loss
-is unchanged (paper, Proposition 2). No function here loops over rows or waits for the device.
-Not here: how many tokens are revealed (puma.step, sample.choose).
+is unchanged (Proposition 2). Not here: how many tokens are revealed (puma.step, sample.choose).
 """
 
 import math
@@ -55,10 +54,9 @@ POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_righ
 
 
 def get(name, key="policy"):
-    """The policy of that name; `semi_ar_32` is semi-autoregressive with blocks of 32.
+    """The policy of that name, or a function of your own; `semi_ar_32`: blocks of 32.
 
-    You can also pass your own policy, as a function. Raises ValueError for an unknown name; `key`
-    is the setting that the message mentions.
+    Raises ValueError for an unknown name; `key` is the setting that the message mentions.
     """
     if callable(name):
         return name
@@ -96,10 +94,9 @@ def check_tau(tau):
 
 
 def threshold(tau, tau_entropy):
-    """A sampler's threshold as (policy, tau): reveal the positions that policy scores above tau.
+    """A sampler's threshold as (policy, tau): reveal what that policy scores above tau; None = off.
 
-    tau is a lower bound on the probability of the predicted token, tau_entropy an upper bound on
-    the entropy (nats). Without either, tau is None. Raises ValueError for both, or a bad value.
+    tau_entropy is an upper bound on the entropy (nats). Raises ValueError for both, or a bad value.
     """
     if None not in (tau, tau_entropy):
         raise ValueError(f"{tau=} and {tau_entropy=}: give one of them")

@@ -53,10 +53,7 @@ def step(hidden, stage, effective, score, confidence, r, stages, tau):
 
 
 def tokens_at(share, effective):
-    """A share < 1 of L_eff as a number of tokens, (B,): rounded, but never all of them.
-
-    A state without a hidden token would leave nothing to predict.
-    """
+    """A share < 1 of L_eff in tokens, (B,): rounded, but never all, or nothing were to predict."""
     return (share * effective).round().long().clamp(max=effective - 1)
 
 
@@ -68,7 +65,7 @@ def stage_of(revealed, effective, stages):
 def stages_of(length, K):
     """The number of stages of a chain of `length` tokens that reveals K of them per stage.
 
-    At least two, or every context would be fully masked; a single token has only one context.
+    At least two, or every context would be fully masked; a single token has one context.
     """
     return max(2, round(length / K)) if length > 1 else 1
 
@@ -101,14 +98,13 @@ class RandomMasking:
     def advance(self, score, confidence):
         """Random masks do not depend on the model."""
 
+    def adopt(self, rows):
+        """The examples of other processes' chains come again, from the queue."""
+
     def state_dict(self):
         return {}
 
-    def load_state_dict(self, state):
-        """Nothing is kept between batches."""
-
-    def adopt(self, rows):
-        """The examples of another run's chains come again, from the queue."""
+    load_state_dict = adopt  # nothing is kept between batches
 
 
 class ProgressiveUnmasking:
@@ -237,10 +233,7 @@ def check_schedule(pairs, name="k_schedule"):
 
 # -- random masks ----------------------------------------------------------------------------------
 def random_masks(prompt, generator, block=0):
-    """Hides a uniform count in 1..L_eff of random positions in each row; hidden (B, L) bool.
-
-    block: if not 0, the size of blocks that each count as a row.
-    """
+    """Hides 1..L_eff (uniform) random positions of each row, or block; hidden (B, L) bool."""
     rows = prompt.reshape(-1, block or prompt.shape[1])
     effective, share = (~rows).sum(1), uniform(len(rows), generator)
     count = 1 + (share * effective).long().clamp(max=effective - 1)

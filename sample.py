@@ -4,7 +4,6 @@
     python sample.py --prompt=1......23....4.5.....2...5.12..3..5. --watch
     python sample.py --out_dir=out/gsm_mini_puma_1 --prompt="Ann has 3 pens ..."
     python sample.py --out_dir=out/addition_puma_1 --prompt=95+5
-    python sample.py --out_dir=out/text_mini_puma_1 --temperature=1    text without a prompt
     python sample.py --policy=entropy --reveal=1 --temperature=0.5     any sampler
 
 `generate` (x, hidden (N, L) -> tokens (N, L)) also serves evaluation and studies; a `Sampler` holds
@@ -44,24 +43,17 @@ class Sampler(NamedTuple):
 
     policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
     reveal: int = 2  # 1..: tokens revealed per step
-    tau: float | None = (
-        None  # 0..1: reveal all with confidence above this, else `reveal`; None = off
-    )
+    tau: float | None = None  # 0..1: reveal all with confidence above it, else `reveal`; None = off
     tau_entropy: float | None = None  # 0..: the same, where the entropy is below this (nats)
-    temperature: float = 0.0  # 0..100: at least 0.001, or 0 = the likeliest token
+    temperature: float = 0.0  # 0..100: 0 = the likeliest token
     top_p: float = 1.0  # 0..1: sample from the likeliest tokens with this total probability
 
     def check(self):
         """Raise ValueError, naming the field, for a value out of its range."""
         policies.get(self.policy)
         policies.threshold(self.tau, self.tau_entropy)
-        for name, good in {
-            "reveal": self.reveal >= 1,
-            "temperature": self.temperature == 0 or 0.001 <= self.temperature <= 100,
-            "top_p": 0 < self.top_p <= 1,
-        }.items():
-            if not good:
-                raise ValueError(f"{name} {getattr(self, name)}: out of its range (see --help)")
+        if self.reveal < 1 or self.temperature < 0 or not 0 < self.top_p <= 1:
+            raise ValueError(f"{self!r}: expected reveal >= 1, temperature >= 0, 0 < top_p <= 1")
 
     def __str__(self):
         words = f"{self.reveal} per step"
@@ -84,14 +76,11 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
     positions with confidence above tau, or the `reveal` best in a row without any. temperature > 0
     first samples a token for every position; `confidence` is then the model's untempered
     probability of the sampled token (paper, table 1), and the entropy does not depend on it.
-
-    block: the size of blocks filled in one after the other; 0 = the whole row at once. A causal
-    model's blocks are single tokens: policy, reveal and tau have nothing to choose from.
-    Blocks need the cache of a Transformer; the policy semi_ar_<size> works with any model.
+    block: the size of blocks filled in one after the other; 0 = the whole row. Needs a Transformer;
+    a causal model's blocks are single tokens. progress: show a bar of revealed tokens.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
-    the number of forward passes. progress: show a bar of revealed tokens.
-    Raises ValueError for a sampler with values out of range, and for an unsuitable model.
+    the number of forward passes. Raises ValueError for a bad sampler or an unsuitable model.
     """
     sampler.check()
     check_model(model, block)
@@ -106,23 +95,18 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
 
 def check_model(model, block):
     """Raise ValueError unless `generate` can take the model."""
+    kind = type(model).__name__
     if not hasattr(model, "mask_token"):
-        raise ValueError(
-            f"{type(model).__name__} has no mask_token: expected a model like model.Transformer, "
-            "or another one wrapped in model.Logits(yours, mask_token)"
-        )
+        raise ValueError(f"{kind} has no mask_token: wrap it as model.Logits(yours, mask_token)")
     if block and not hasattr(model, "model"):
-        raise ValueError(
-            f"block {block}: expected 0, or a Transformer; {type(model).__name__} has no cache"
-        )
+        raise ValueError(f"block {block}: expected 0, or a Transformer; {kind} has no cache")
 
 
 def whole_rows(model, x, hidden, sampler, batch_size, bar):
     """Fill in x, hidden (N, L) in place, `batch_size` rows at a time.
 
     A waiting row takes the place of a finished one immediately. When none waits, finished rows stay
-    until a quarter of the places is idle: the model then sees few shapes, each of which costs a GPU
-    time to plan for. The host waits for the device once per step, for three counts.
+    until a quarter of the places is idle: the model then sees few shapes.
     """
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
@@ -130,17 +114,16 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
     taken, passes = len(rows), 0
     while True:
         now = hidden[rows]  # (B, L)
-        counts = now.any(1).sum(), now.sum(), hidden.sum()
-        working, left, total = torch.stack(counts).tolist()
+        working, total = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
         bar.update(bar.total - total - bar.n)
-        if not left:
+        if not working:
             return revealed_at, passes
         size = places(working, len(rows))
         if size < len(rows):
             rows = rows[now.any(1).int().argsort(descending=True, stable=True)[:size]]
             now = hidden[rows]
         tokens = x[rows]  # (B, L)
-        x[rows], chosen = reveal_step(model, sampler, model(tokens), tokens, now, left)
+        x[rows], chosen = reveal_step(model, sampler, model(tokens), tokens, now)
         passes += 1
         age[rows] += 1
         revealed_at[rows] = torch.where(chosen, age[rows, None], revealed_at[rows])
@@ -185,7 +168,7 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
             left = sum(counts[block])
             while left:
                 h = cache.states(tokens)
-                tokens, chosen = reveal_step(model, sampler, h, tokens, now, left, start)
+                tokens, chosen = reveal_step(model, sampler, h, tokens, now, start)
                 age += chosen.any(1, keepdim=True)
                 at, now = torch.where(chosen, age, at), now & ~chosen
                 before, left = left, now.sum().item()  # only here the host waits for the device
@@ -197,24 +180,17 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     return revealed_at, passes
 
 
-def reveal_step(model, sampler, h, x, hidden, left, start=0):
+def reveal_step(model, sampler, h, x, hidden, start=0):
     """One step on positions start .. start + n: x with new tokens, and where they are, (B, n) each.
 
-    h (B, n, dim) are the states that score x (B, n); hidden (B, n), of which `left` are True.
+    h (B, n, dim) are the states that score x (B, n); hidden (B, n).
     """
     measure, tau = policies.threshold(sampler.tau, sampler.tau_entropy)
-    where = indices(hidden, left)  # (left,) each
+    where = hidden.nonzero(as_tuple=True)  # rows, columns
     flat = predict(model, h[where], where[1] + start, sampler, measure)
     token, confidence, score = (f.new_zeros(x.shape).index_put_(where, f) for f in flat)  # (B, n)
     chosen = choose(score, confidence, hidden, sampler.reveal, tau)
     return torch.where(chosen, token, x), chosen
-
-
-def indices(hidden, count):
-    """hidden.nonzero(as_tuple=True), hidden (B, n) with `count` True: without a host wait."""
-    number = torch.arange(1, count + 1, device=hidden.device)
-    flat = torch.searchsorted(hidden.flatten().cumsum(0), number)
-    return flat // hidden.shape[1], flat % hidden.shape[1]
 
 
 def predict(model, h, position, sampler, measure):
@@ -269,11 +245,11 @@ def main(sampler):
     with errors_as_messages():
         sampler.check()
         where = processes.start(device).device
-        casts = autocast(where, dtype)
         saved = open_run(Path(out_dir) / "checkpoint.pt", where)
         task = load_task(saved.config)
         test = task.prompts([prompt]) if prompt else task.test
-        x, hidden = tasks.problems_on(where, test, [0])
+        x, hidden = tasks.problems_on(where, test, [0])  # (1, L) each
+        casts = autocast(where, dtype)
     if watch:
         from studies.watch import Screen
 
@@ -284,12 +260,12 @@ def main(sampler):
         tokens, revealed_at, passes = generate(saved.model, x, hidden, sampler, saved.block)
         if watch:
             screen.play(saved.model, tokens[0], revealed_at[0], saved.block, delay)
-    tokens = tokens.cpu().numpy()
+    tokens, steps = tokens.cpu().numpy(), revealed_at.max().item()
     if not watch:
         print(tasks.printable(test.show(tokens[0])))
     if verdict := test.verdict(test.judge(tokens, [0])[0]):
         print(tasks.printable(verdict))
-    rate = hidden.sum().item() / max(1, revealed_at.max().item())
+    rate = hidden.sum().item() / max(1, steps)
     print(f"{rate:.2f} tokens per step, {passes} forward passes ({sampler})")
 
 

@@ -5,9 +5,8 @@
     python train.py config/sudoku_mini.py --init_from=resume      resume where it stopped
     python train.py config/sudoku_mini.py --init_from=continue --lr=5e-4       with changes
 
-Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the same weights as an uninterrupted
-one. Read it from the top: settings, `main`, `Run`, the loop, the parts. Settings of a data set are
-in its file in tasks/; what keeps a run alive is in engine/.
+Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the same weights as one in one go.
+Settings of a data set are in its file in tasks/; what keeps a run alive is in engine/.
 """
 
 import contextlib

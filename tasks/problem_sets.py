@@ -3,8 +3,11 @@
 humaneval and mbpp are sets for any run that was trained on text: programs with tests.
 """
 
+from pathlib import Path
+
+from engine import checkpoint
 from pretrained.runs import load_task
-from tasks import codeeval, gsm8k, text
+from tasks import codeeval, gsm8k, printable, summary_text, text
 
 CODE = "humaneval", "mbpp"
 
@@ -43,3 +46,13 @@ def with_references(config, name, file, form):
     if file and config is None:  # word problems: their programs need no trained run
         return text.Questions(gsm8k.read_problems(file), None, length)
     return of_task(config, name, file)
+
+
+def judge_references(out_dir, name, file, most, form):
+    """Judge the first `most` reference solutions; the failures and a summary, as text."""
+    path = Path(out_dir) / "checkpoint.pt"
+    config = checkpoint.load(path)["config"] if path.exists() else None
+    test = with_references(config, name, file, form)
+    records = test.judge_references(most)
+    failed = [test.verdict(record) for record in records if record["kind"] != "correct"]
+    return "\n".join([*map(printable, failed), summary_text(test.summary(records))])
