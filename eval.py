@@ -34,9 +34,7 @@ from engine.files import Lock, progress_bar, write_json
 from engine.log import origin
 from engine.machine import autocast
 from engine.results import Results
-from losses import hidden_states, masked_nll, row_mean
 from pretrained.runs import checksum, load_task, open_run
-from puma import random_masks
 from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
@@ -164,10 +162,7 @@ def solve_missing(saved, test, sampler, results, rank, world):
 
 
 def solve(saved, test, indices, sampler, rank):
-    """A record of each problem at `indices` (n,), and the number of forward passes.
-
-    Each batch has its own random state, so an interruption does not change what is sampled.
-    """
+    """A record of each problem at `indices` (n,), and the forward passes. Each batch has a seed."""
     x, hidden = tasks.problems_on(saved.model.lm_head.weight.device, test, indices)
     torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
     tokens, revealed_at, passes = generate(
@@ -180,62 +175,6 @@ def solve(saved, test, indices, sampler, rank):
         for i, (count, steps), verdict in zip(indices, cost, judged, strict=True)
     ]
     return records, passes
-
-
-# -- while training --------------------------------------------------------------------------------
-def evaluate(task, model, block, samplers, most, size, place):
-    """Accuracy by policy, and validation loss, on held-out examples split over the processes.
-
-    most: examples for the loss; size: rows per batch. Random states stay as they were.
-    """
-    (world, rank), device = place[:2], model.lm_head.weight.device
-    mine, strata = np.arange(rank, len(task.test), world), task.test.strata
-    judged, samplers = [], samplers if task.test.judged else []
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        counts = []
-        for sampler in samplers:
-            torch.manual_seed(rank)
-            x, hidden = tasks.problems_on(device, task.test, mine)
-            tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
-            judged = task.test.judge(tokens.cpu().numpy(), mine)
-            counts += count([each for each in judged if each["kind"] == "correct"], strata)
-        loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
-    loss, rows, *counts = processes.all_reduce_sum([loss, rows, *count(judged, strata), *counts])
-    width = 1 + len(strata)
-    sizes, *solved = (counts[i : i + width] for i in range(0, len(counts), width))
-    accuracy, by_stratum = {}, {}
-    for sampler, found in zip(samplers, solved, strict=True):
-        share, *rest = (part / max(size, 1) for part, size in zip(found, sizes, strict=True))
-        accuracy[sampler.policy] = share
-        by_stratum[sampler.policy] = dict(zip(strata, rest, strict=True))
-    result = {"accuracy": accuracy} | ({"strata": by_stratum} if strata else {})
-    return result | {"val_loss": loss / rows, "examples": int(sizes[0])}
-
-
-def count(records, strata):
-    return [len(records), *(sum(each["stratum"] == name for each in records) for name in strata)]
-
-
-@torch.no_grad()
-def validation_loss(examples, model, block, most, size, rank, world):
-    """The baseline's loss summed over this process's share of `most` rows, and their number.
-
-    The masks are the same for both methods and any number of processes. With blocks it is the loss
-    in blocks, for a causal model the next-token loss: these are not comparable.
-    """
-    device = model.lm_head.weight.device
-    x0, prompt = (torch.as_tensor(part) for part in examples[np.arange(min(len(examples), most))])
-    x0, prompt = x0.long().to(device), prompt.to(device)
-    hidden = random_masks(prompt, torch.Generator(device).manual_seed(0), block)
-    x = x0 if model.causal else x0.masked_fill(hidden, model.mask_token)
-    x, x0, hidden = (part[rank::world] for part in (x, x0, hidden))
-    total = 0.0
-    for row in range(0, len(x0), size):
-        rows = slice(row, row + size)
-        h = hidden_states(model, x[rows], x0[rows], block)
-        nll = masked_nll(model, h, x0[rows], hidden[rows])
-        total += row_mean(nll, hidden[rows], block).item() * len(nll)
-    return total, len(x0)
 
 
 # -- likelihood ------------------------------------------------------------------------------------

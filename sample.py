@@ -14,6 +14,7 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 import policies
@@ -23,7 +24,7 @@ from engine import processes
 from engine.files import progress_bar
 from engine.head import chunks
 from engine.machine import autocast
-from pretrained.runs import load_task, open_run
+from losses import validation_loss
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -148,8 +149,7 @@ def places(working, size):
 def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     """Fill in x, hidden (N, L) in place, block by block from the left; finished blocks are cached.
 
-    The rows of a batch start each block together, so that one cache serves them all. `passes`
-    also counts the passes that fill the cache.
+    The rows of a batch start each block together. `passes` also counts those that fill the cache.
     """
     from block import Cache
 
@@ -241,7 +241,43 @@ def choose(score, confidence, hidden, count, tau):
     return torch.where(confident.any(1, keepdim=True), confident, best)
 
 
+# -- while training --------------------------------------------------------------------------------
+def evaluate(task, model, block, samplers, most, size, place):
+    """Accuracy by policy, and validation loss, on held-out examples split over the processes.
+
+    most: examples for the loss; size: rows per batch. Random states stay as they were.
+    """
+    (world, rank), device = place[:2], model.lm_head.weight.device
+    mine, strata = np.arange(rank, len(task.test), world), task.test.strata
+    judged, samplers = [], samplers if task.test.judged else []
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        counts = []
+        for sampler in samplers:
+            torch.manual_seed(rank)
+            x, hidden = tasks.problems_on(device, task.test, mine)
+            tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
+            judged = task.test.judge(tokens.cpu().numpy(), mine)
+            counts += count([each for each in judged if each["kind"] == "correct"], strata)
+        loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
+    loss, rows, *counts = processes.all_reduce_sum([loss, rows, *count(judged, strata), *counts])
+    width = 1 + len(strata)
+    sizes, *solved = (counts[i : i + width] for i in range(0, len(counts), width))
+    accuracy, by_stratum = {}, {}
+    for sampler, found in zip(samplers, solved, strict=True):
+        share, *rest = (part / max(size, 1) for part, size in zip(found, sizes, strict=True))
+        accuracy[sampler.policy] = share
+        by_stratum[sampler.policy] = dict(zip(strata, rest, strict=True))
+    result = {"accuracy": accuracy} | ({"strata": by_stratum} if strata else {})
+    return result | {"val_loss": loss / rows, "examples": int(sizes[0])}
+
+
+def count(records, strata):
+    return [len(records), *(sum(each["stratum"] == name for each in records) for name in strata)]
+
+
 def main(sampler):
+    from pretrained.runs import load_task, open_run
+
     with errors_as_messages():
         sampler.check()
         where = processes.start(device).device

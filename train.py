@@ -23,11 +23,10 @@ import tasks
 from configurator import configure, errors_as_messages
 from engine import checkpoint, elastic, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon
-from eval import evaluate
 from losses import objective_for
 from pretrained.start import make_model
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
-from sample import Sampler, generate
+from sample import Sampler, evaluate, generate
 
 # -- run -------------------------------------------------------------------------------------
 name = "default"

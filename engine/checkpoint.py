@@ -64,9 +64,8 @@ def load(path):
         raise ValueError(
             f"{path} is damaged or not a checkpoint ({reason}): use a copy, or start a new run"
         ) from None
-    for name, kind in dict(iteration=int, config=dict, model_args=dict).items():
-        if not isinstance(state, dict) or type(state.get(name)) is not kind:
-            raise ValueError(f"{path} is not a checkpoint of this program: it has no {name}")
+    if not isinstance(state, dict) or not {"iteration", "config", "model_args"} <= state.keys():
+        raise ValueError(f"{path} is not a checkpoint of this program")
     return state
 
 
@@ -79,10 +78,7 @@ def load_whole(path):
 
 
 def archive(folder):
-    """Move a run, with its measurements, into a new folder inside its own, and return that.
-
-    The new folder is a run's folder too: every script takes it as out_dir.
-    """
+    """Move a run, with its measurements, into a new folder inside its own; returns that."""
     names = (folder / f"before.{number}" for number in itertools.count(1))
     kept = next(path for path in names if not path.exists())
     kept.mkdir()
@@ -96,8 +92,8 @@ def find(folder, config, place):
     """What a run begins from, as `init_from` asks: (saved, changes, origin).
 
     saved: its checkpoint, None for a new run; changes: {setting: (was, now)} if it continues with
-    any; origin: what its weights once started from. Raises ValueError for changes that a resumed
-    run cannot have, FileNotFoundError without a checkpoint to resume.
+    any; origin: what its weights once started from. Raises ValueError for changes that it cannot
+    have, FileNotFoundError without a checkpoint to resume.
     """
     word, _, start = config["init_from"].partition(":")
     path, anywhere = folder / "checkpoint.pt", word == "continue"

@@ -1,7 +1,4 @@
-"""Files of a run: written whole or not at all, one run per folder, read with a message.
-
-Not here: what is in them (log.py, results.py, checkpoint.py).
-"""
+"""Files of a run: written whole or not at all, one run per folder, read with a message."""
 
 import contextlib
 import json

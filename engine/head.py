@@ -27,8 +27,7 @@ class HeadLoss(torch.autograd.Function):
         grad_h = torch.empty_like(h)
         grad_weight = weight.new_empty(head.shape) if ctx.needs_input_grad[1] else None
         parts, results = chunks(len(h), len(weight), h.device), []
-        # Reused by each chunk; columns past the vocabulary are zero and stay so.
-        room = h.new_empty(parts[0].stop, len(head), dtype=dtype)
+        room = h.new_empty(parts[0].stop, len(head), dtype=dtype)  # reused by each chunk
         for part in parts:
             n, target = part.stop - part.start, x0[part]
             logits = torch.mm(inputs[part], head.T, out=room[:n])  # (n, V)

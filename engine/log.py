@@ -26,10 +26,9 @@ from engine.files import progress_bar, read_lines, say
 class Log:
     """Reports on the first process; on the others `folder` is None, and nothing is written.
 
-    A run resumed at iteration `start` first drops later lines. changes: the settings changed at the
-    resume, {name: (before, now)}. taken: examples that this process has used up. tracker(line) is
-    told each line, too. If the file cannot be written, lines wait for the next attempt. Raises
-    ValueError for a damaged one.
+    A run resumed at iteration `start` first drops later lines. changes: of settings at the resume,
+    {name: (before, now)}. taken: examples used up so far. tracker(line) is told each line, too. If
+    the file cannot be written, lines wait for the next attempt. Raises ValueError if it is damaged.
     """
 
     def __init__(self, folder, config, start, total, changes, taken=0, tracker=None):
@@ -50,10 +49,7 @@ class Log:
         self.since = time.perf_counter()
 
     def add(self, loss, norm, hidden):
-        """Record one update, on the device for now: loss and gradient norm, both ().
-
-        hidden (rows,): the share of each row's non-prompt positions that was hidden.
-        """
+        """Record one update: loss (), gradient norm (), share hidden of each row (rows,)."""
         self.updates.append((loss, norm, hidden))
         self.bar.update()
 
@@ -69,7 +65,7 @@ class Log:
     def report_training(self, iteration, values, world, taken):
         """Report the mean loss since the last report, what was trained on, examples per second.
 
-        world: processes; taken (): the examples that this one has used up. Returns the line.
+        taken (): the examples that this process has used up. Returns the line.
         """
         import torch  # not at the top: plotting does without it
 

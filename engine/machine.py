@@ -47,9 +47,8 @@ def precision(device, dtype=""):
 def autocast(device, dtype="", keep=True):
     """Autocast of matrix products to `precision`.
 
-    keep: a weight that requires a gradient is cast once and its cast is kept until the block ends,
-    even if no gradients are computed, so weights must not change inside the block. Otherwise, and
-    for other weights always, each use casts again.
+    keep: casts of weights that require a gradient are kept until the block ends, so weights must
+    not change inside it. Otherwise, and for other weights, each use casts again.
     """
     enabled = precision(device, dtype) is torch.bfloat16
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled, cache_enabled=keep)
@@ -72,7 +71,6 @@ def compiles(device, wish, iterations):
 
 
 def random_states():
-    """Of torch's own generators, for a checkpoint."""
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
     return {"cpu": torch.get_rng_state(), "cuda": cuda}
 

@@ -60,13 +60,10 @@ def main_process_first():
 
 
 def distributed(module, place):
-    """The module, under DDP if several processes hold all of it: DDP averages the gradients.
-
-    Its buffers (rotary tables) never change, so they are not broadcast.
-    """
+    """The module; under DDP, which averages gradients, if several processes hold all of it."""
     if place.world == 1 or place.shards:
         return module
-    args = None, None, 0, False  # the fourth: broadcast of buffers, whose name changes with torch
+    args = None, None, 0, False  # the last: do not broadcast buffers, as rotary tables never change
     return DistributedDataParallel(module, *args, gradient_as_bucket_view=True)
 
 
@@ -124,7 +121,7 @@ class StopSign:
         return any_process(self.asked.is_set())
 
     def __exit__(self, kind, error, trace):
-        """Ctrl-C also reaches a compiler's processes, whose failure torch reports at length."""
+        # Ctrl-C also reaches a compiler's processes, whose failure torch reports at length.
         if self.asked.is_set() and isinstance(error, Exception):
             raise SystemExit(f"stopped in an update ({kind.__name__})") from None
 

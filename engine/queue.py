@@ -25,8 +25,8 @@ ROUNDS = 8  # of the Feistel network that shuffles; more than enough for any siz
 class ExampleQueue:
     """data[indices (n,)] -> x0 (n, L) integer, prompt (n, L) bool, as numpy arrays; len(data).
 
-    rows: the most examples that one `take` can ask for. Raises ValueError for an empty data set, or
-    an example that is all prompt.
+    rows: the most that one `take` can ask for. Raises ValueError for empty data, or an example that
+    is all prompt.
     """
 
     def __init__(self, data, rows, device="cpu", seed=0, rank=0, world=1):
@@ -84,10 +84,9 @@ class ExampleQueue:
         x0, prompt = self.data[number]
         if (full := prompt.all(1)).any():
             raise ValueError(f"example {number[full][0]}: the prompt leaves no position to predict")
-        slot = to_device(count % self.size, self.x0)
-        self.number.index_copy_(0, slot, to_device(number, self.number))
-        self.x0.index_copy_(0, slot, to_device(x0, self.x0))
-        self.prompt.index_copy_(0, slot, to_device(prompt, self.prompt))
+        slot = torch.from_numpy(count % self.size).to(self.x0.device)
+        for ring, part in (self.number, number), (self.x0, x0), (self.prompt, prompt):
+            ring.index_copy_(0, slot, torch.as_tensor(part).to(ring))
         self.filled += n
 
 
@@ -144,9 +143,3 @@ def fingerprint(data):
     x0, prompt = data[np.arange(min(256, len(data)))]
     parts = np.asarray(x0, np.int64).tobytes(), np.asarray(prompt, bool).tobytes()
     return [len(data), zlib.crc32(b"".join(parts))]
-
-
-def to_device(array, like):
-    """A copy with the dtype and device of `like`; to CUDA from pinned memory, without waiting."""
-    tensor = torch.as_tensor(array).to(like.dtype)
-    return tensor.pin_memory().to(like.device, non_blocking=True) if like.is_cuda else tensor

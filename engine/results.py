@@ -1,7 +1,4 @@
-"""Results of eval.py: a row per sampler in eval.json (and eval.md), a record per problem in .jsonl.
-
-Not here: which problems, and whether an answer is right (tasks/).
-"""
+"""Results of eval.py: a row per sampler in eval.json, a record per problem in eval.jsonl."""
 
 import json
 import math
@@ -82,8 +79,8 @@ def scores(row):
     """[(name, score, interval)] of a summary: accuracy, or pass@k for each k."""
     if "accuracy" in row:
         return [("solved", row["accuracy"], row["interval"])]
-    names = [name for name in row if name.startswith("pass@")]
-    return [(name, row[name]["score"], row[name]["interval"]) for name in names]
+    kinds = [name for name in row if name.startswith("pass@")]
+    return [(name, row[name]["score"], row[name]["interval"]) for name in kinds]
 
 
 def table(head, rows):

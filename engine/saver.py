@@ -93,7 +93,6 @@ class Saver:
             raise SystemExit(f"{fault}; {self.resume_hint()}: {remedy}")
 
     def resume_hint(self):
-        """Which checkpoint there is when a run ends early."""
         there = self.path.exists()
         return f"{self.path} of iteration {self.saved} is intact" if there else f"no {self.path}"
 

@@ -14,8 +14,7 @@ from torch.distributed.tensor import distribute_tensor
 def split_up(model, layers, device):
     """Shard a model of token ids in place; layers: its parts that are gathered one by one.
 
-    The rest stays whole until the end of the backward pass. Every backward pass averages the
-    gradients. Buffers are not sharded.
+    The rest stays whole until the end of the backward pass, which averages the gradients.
     """
     mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
     for part in (*layers, model):
