@@ -243,7 +243,7 @@ def checked(where, key, value):
 
 
 def parse(text):
-    """The literal that the text spells, otherwise the text itself."""
+    """The literal that a text spells, otherwise the text itself."""
     try:
         return WORDS[text] if text in WORDS else ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # or nested too deep

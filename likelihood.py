@@ -46,8 +46,8 @@ def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1)
             if len(rows := batch[own]):
                 nll = hidden_nll(model, x0[own].long(), hidden[own])
                 content = torch.from_numpy(~padding(x0[own].numpy()))
-                found = torch.stack([nll.sum(1), (nll * content).sum(1)], 1)  # (n, 2)
-                nats[rows] += found * (tokens[rows, :1] / column[rows, None] / masks)
+                sums = torch.stack([nll.sum(1), (nll * content).sum(1)], 1)  # (n, 2)
+                nats[rows] += sums * (tokens[rows, :1] / column[rows, None] / masks)
             bar.update(len(batch))
     bar.close()
     return sum(processes.gather(nats)), tokens

@@ -26,8 +26,7 @@ class Transformer(nn.Module):
     """vocab_size counts the mask token; length is the longest sequence; mlp is the inner width.
 
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
-    shifted: the output at position i - 1 scores token i (required of a causal model, which would
-    otherwise see the token that it scores).
+    shifted: the output at position i - 1 scores token i, as it must in a causal model.
     """
 
     def __init__(
@@ -72,8 +71,7 @@ class Transformer(nn.Module):
     def blockwise(self, x, x0, block):
         """All blocks in one pass over [x ; x0], both (B, L) -> (B, L, dim).
 
-        Row i sees x in its own block and x0 before it. If the model is shifted, the clean token
-        before a block scores the block's first token: with blocks of one, as in a causal model.
+        Row i sees x in its own block and x0 before it.
         """
         if x0 is None:
             raise ValueError("with blocks the model also needs x0, the clean tokens before a block")
@@ -259,8 +257,7 @@ def masked(visible, layer, q, k, v):
 def attend(q, k, v, causal=False, visible=None):
     """q (B, heads, n, width); k, v (B, kv_heads, m, width); visible (n, m) bool, None = all.
 
-    At short lengths on a CPU: plain products, which a compiler fuses. In float32 the fused kernel
-    is as fast if compiled, and faster if not (results/speed.md).
+    At short lengths on a CPU: plain products, which a compiler fuses (results/speed.md).
     """
     if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = (t.repeat_interleave(groups, 1) for t in (k, v))

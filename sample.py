@@ -7,7 +7,7 @@
     python sample.py --policy=entropy --reveal=1 --temperature=0.5     any sampler
 
 `generate` (x, hidden (N, L) -> tokens (N, L)) also serves evaluation and studies; a `Sampler` holds
-its settings. Not here: the policies (policies.py), many problems and their accuracy (eval.py).
+its settings. Not here: the policies (policies.py), results of a finished run (eval.py).
 """
 
 import functools
@@ -249,30 +249,30 @@ def evaluate(task, model, block, samplers, most, size, place):
     """
     (world, rank), device = place[:2], model.lm_head.weight.device
     mine, strata = np.arange(rank, len(task.test), world), task.test.strata
-    judged, samplers = [], samplers if task.test.judged else []
+    samplers, records, counts = samplers if task.test.judged else [], [], []
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        counts = []
         for sampler in samplers:
             torch.manual_seed(rank)
             x, hidden = tasks.problems_on(device, task.test, mine)
             tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
-            judged = task.test.judge(tokens.cpu().numpy(), mine)
-            counts += count([each for each in judged if each["kind"] == "correct"], strata)
+            records = task.test.judge(tokens.cpu().numpy(), mine)
+            counts += count([row for row in records if row["kind"] == "correct"], strata)
         loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
-    loss, rows, *counts = processes.all_reduce_sum([loss, rows, *count(judged, strata), *counts])
-    width = 1 + len(strata)
+    loss, rows, *counts = processes.all_reduce_sum([loss, rows, *count(records, strata), *counts])
+    width = 1 + len(strata)  # numbers of a sampler: in all, and in each stratum
     sizes, *solved = (counts[i : i + width] for i in range(0, len(counts), width))
-    accuracy, by_stratum = {}, {}
-    for sampler, found in zip(samplers, solved, strict=True):
-        share, *rest = (part / max(size, 1) for part, size in zip(found, sizes, strict=True))
-        accuracy[sampler.policy] = share
-        by_stratum[sampler.policy] = dict(zip(strata, rest, strict=True))
-    result = {"accuracy": accuracy} | ({"strata": by_stratum} if strata else {})
+    shares = {
+        sampler.policy: [n / max(size, 1) for n, size in zip(row, sizes, strict=True)]
+        for sampler, row in zip(samplers, solved, strict=True)
+    }
+    by_stratum = {name: dict(zip(strata, row[1:], strict=True)) for name, row in shares.items()}
+    result = {"accuracy": {name: row[0] for name, row in shares.items()}}
+    result |= {"strata": by_stratum} if strata else {}
     return result | {"val_loss": loss / rows, "examples": int(sizes[0])}
 
 
 def count(records, strata):
-    return [len(records), *(sum(each["stratum"] == name for each in records) for name in strata)]
+    return [len(records), *(sum(row["stratum"] == name for row in records) for name in strata)]
 
 
 def main(sampler):
