@@ -11,14 +11,13 @@ from conftest import train
 
 pytest.importorskip("lm_eval", reason="needs lm_eval")  # takes seconds: only where it is there
 
-from checkpoint import Configuration
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
-from eval import load_data
 from examples.harness import Puma
 from likelihood import hidden_nll
+from pretrained.runs import load_task
 from sample import generate
 from tasks import problems_on
 from tasks.text import answer_text
@@ -78,7 +77,7 @@ def test_the_harness_runs_tasks_of_both_kinds(puma, tmp_path):
 
 def test_answers_are_those_of_the_sampler_cut(puma):
     """The same prompt by the task and by the harness."""
-    task = load_data(Configuration(puma.saved.config))
+    task = load_task(puma.saved.config)
     x, hidden = problems_on(torch.device("cpu"), task.test, [0])
     row = generate(puma.saved.model, x, hidden, puma.sampler)[0][0]
     whole = answer_text(puma.encoding, row[hidden[0]].tolist())

@@ -27,6 +27,8 @@ from exact import MASK, NOTHING, ONE, hidden, instances, normalised
 from minimizer import all_steps, coefficients, grid_loss, iid_loss, per_hidden, shifts
 from shipped import Buffer, Lookup, log_table, losses, puma
 
+from studies import papl as papl_loss
+
 
 # -- the shipped loss and masks --------------------------------------------------------------------
 def subsets(L):
@@ -202,8 +204,8 @@ def papl_row(worlds, varies=weights_vary):
     return "PAPL: moves if and only if w varies", found, moved == [varies(*s) for s in states]
 
 
-def shipped_papl(worlds, alpha=3, weigh=papl.weights):
-    """papl.weights at f = posterior, for every state and every x0 that agrees."""
+def shipped_papl(worlds, alpha=3, weigh=papl_loss.weights):
+    """studies.papl.weights at f = posterior, for every state and every x0 that agrees."""
     checked, equal = 0, True
     for data, z in ((d, z) for d in worlds for z in d.mass if hidden(z)):
         f = data.posterior[z]
@@ -211,10 +213,11 @@ def shipped_papl(worlds, alpha=3, weigh=papl.weights):
             exactly = {i: float(1 + alpha * w) for i, w in papl_weights(f, x0).items()}
             nll = [[-log(f[i][x0[i]]) if i in f else 0 for i in range(data.L)]]
             is_hidden = torch.tensor([[i in f for i in range(data.L)]])
-            found = weigh(torch.tensor(nll, dtype=torch.float64), is_hidden, alpha)[0].tolist()
-            equal &= all(isclose(found[i], w, rel_tol=1e-12) for i, w in exactly.items())
+            nll = torch.tensor(nll, dtype=torch.float64)
+            shipped = weigh(nll, is_hidden, alpha=alpha)[0].tolist()
+            equal &= all(isclose(shipped[i], w, rel_tol=1e-12) for i, w in exactly.items())
             checked += 1
-    return "papl.weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
+    return "studies.papl.weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
 
 
 # -- the whole -------------------------------------------------------------------------------------
@@ -242,8 +245,8 @@ def worlds_of(args):
     return instances(random.Random(args.seed), args.worlds, 2, args.L)
 
 
-def over_all_positions(nll, is_hidden, alpha):
-    return papl.weights(nll, torch.ones_like(is_hidden), alpha)
+def over_all_positions(nll, is_hidden, alpha=1.0):
+    return papl_loss.weights(nll, torch.ones_like(is_hidden), alpha=alpha)
 
 
 def normalised_per_x0(args):
