@@ -195,7 +195,8 @@ class ProgressiveUnmasking:
         self.stage[turn] = stage.masked_fill(row if stage.dim() > 1 else ended, 0)
 
     def state_dict(self):
-        return {name: getattr(self, name) for name in (*self.STATE, "turn", "stages")}
+        state = {name: getattr(self, name).clone() for name in self.STATE}
+        return state | {"turn": self.turn, "stages": self.stages}
 
     def load_state_dict(self, state):
         for name in self.STATE:
@@ -218,7 +219,7 @@ def value_at(schedule, iteration):
 def check_schedule(pairs, name="k_schedule"):
     """The (iteration, value) pairs; a whole number means this value throughout. Or ValueError."""
     try:
-        pairs = [(0, pairs)] if isinstance(pairs, int) else pairs
+        pairs = [(0, pairs)] if type(pairs) is int else pairs
         starts, values = zip(*((index(start), index(value)) for start, value in pairs), strict=True)
         good = starts[0] == 0 and [*starts] == sorted({*starts}) and min(values) > 0
     except (TypeError, ValueError):

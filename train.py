@@ -102,7 +102,7 @@ def main(config):
             if track and place.rank == 0:
                 from examples.track import Tracker
 
-                tracker = until_the_end.enter_context(Tracker(track, folder))
+                tracker = until_the_end.enter_context(contextlib.closing(Tracker(track, folder)))
             run = Run(config, folder, place, tracker)
         result = train(run)
         run.log.close()

@@ -84,7 +84,7 @@ class Log:
         return line
 
     def report_evaluation(self, iteration, result, seconds):
-        """Report a result of eval.evaluate; its seconds do not count as training."""
+        """A result of sample.evaluate; its seconds do not count as training."""
         self.write({"type": "eval", "iter": iteration} | result)
         accuracy = [f"{share:.3f}" for share in result["accuracy"].values()]  # own text may lack it
         new = {"val_loss": f"{result['val_loss']:.3f}"}
@@ -118,7 +118,6 @@ class Log:
             self.tracker(line)
 
     def close(self):
-        """Raises SystemExit if lines are still unwritten at the end of a run."""
         self.bar.close()
         if self.waiting:
             raise SystemExit(f"{self.path} could not be written: the run's record is lost")

@@ -9,26 +9,20 @@ from engine.log import origin
 
 
 class Results:
-    """The results in a run's folder under the same conditions {name: value}.
-
-    Only the first process writes. Raises ValueError for a damaged file.
-    """
+    """Of a run under the same conditions {name: value}. Raises ValueError for a damaged file."""
 
     def __init__(self, folder, conditions, rank):
         self.folder, self.conditions, self.rank = folder, conditions, rank
-        path = folder / "eval.json"
-        self.rows = {row["id"]: row for row in read_json(path)} if path.exists() else {}
+        self.rows = {row["id"]: row for row in read_rows(folder / "eval.json")}
         self.all = read_lines(folder / "eval.jsonl")
         if rank == 0 and self.all:
             write_lines(folder / "eval.jsonl", self.all)  # drops a line that a kill cut off
 
-    def share(self, gather):
-        """Take over what the first process has read; gather: as in processes.py."""
+    def share(self, gather):  # what the first process has read
         state = gather({"rows": self.rows, "records": self.all})[0]
         self.rows, self.all = state["rows"], state["records"]
 
     def key(self, sampler):
-        """The checksum of all settings that a result depends on."""
         text = json.dumps(self.conditions | sampler._asdict(), sort_keys=True)
         return f"{zlib.crc32(text.encode()):08x}"
 
@@ -73,6 +67,14 @@ class Results:
             lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *parts, *cost])
         cost = ["tokens per step", "forward passes", "seconds"]
         return table(["sampler", "solved [95 %]", *strata, *cost], lines)
+
+
+def read_rows(path):
+    """Of eval.json. Raises ValueError if it is damaged."""
+    rows = read_json(path) if path.exists() else []
+    if not all(isinstance(row, dict) and {"id", "sampler", "kinds"} <= row.keys() for row in rows):
+        raise ValueError(f"{path} is damaged, move it away")
+    return rows
 
 
 def scores(row):

@@ -31,10 +31,7 @@ class Tracker:
     def __call__(self, line):
         self.lines.put(line)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self.lines.put(None)
         self.thread.join(PATIENCE)
 

@@ -59,8 +59,7 @@ def lines(out_dir, kind):
 
 def evaluation(out_dir):
     """A table of eval.json's rows; without them the last evaluation while training, if any."""
-    path = Path(out_dir, "eval.json")
-    if rows := files.read_json(path) if path.exists() else []:
+    if rows := results.read_rows(Path(out_dir, "eval.json")):
         head = ["sampler", "iteration", "score", "95 %", "examples"]
         return results.table(head, [
             [f"{row['sampler']}, {name}", str(row.get("iteration", "")), f"{score:.1%}",

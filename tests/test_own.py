@@ -87,7 +87,7 @@ def test_k_as_a_number_is_that_k_throughout():
     ]
     assert [chains.stages_at(10**6) for chains in made] == [6, 6]
     assert made[0].hidden.equal(made[1].hidden)
-    for wrong in 0, -1, 10**10, 4.0, True:
+    for wrong in 0, -1, 4.0, True:
         with pytest.raises(ValueError, match="k_schedule"):
             ProgressiveUnmasking(make_queue(), MASK, torch.Generator(), wrong)
 
@@ -102,7 +102,7 @@ def test_k_is_tokens_per_stage_of_a_full_row(effective):
         for n, count in zip(stage, hidden.sum(1).tolist(), strict=True):
             revealed[n].append(effective - count)
         chains.advance(torch.rand(16, 24), torch.zeros(16, 24))
-    assert chains.known == 24 // K
+    assert chains.stages == 24 // K
     means = [sum(counts) / len(counts) for counts in revealed]
     for n in range(1, 5):  # the last stage is cut off before nothing is hidden
         assert means[n] == pytest.approx((n + 0.5) * K * effective / 24, abs=0.15)
@@ -117,19 +117,18 @@ def test_a_forgotten_advance_is_an_error(blocks):
         return ProgressiveUnmasking(queue, MASK, chance, 4)
 
     score, chains = torch.rand(16, 24), make()
-    with pytest.raises(RuntimeError, match="no batch was visited"):
+    with pytest.raises(RuntimeError, match="no batch to advance"):
         chains.advance(score, score)
     before = chains.state_dict()
     first = chains.batch(0)
-    for again in chains.visit, lambda: chains.batch(1):
-        with pytest.raises(RuntimeError, match=r"advance\(\) was not called"):
-            again()
+    with pytest.raises(RuntimeError, match=r"call advance\(score, confidence\) after each batch"):
+        chains.batch(1)
     trainable = torch.rand(16, 24, requires_grad=True)
-    for name, given in ("score", (trainable, score)), ("confidence", (score, trainable)):
-        with pytest.raises(ValueError, match=f"{name} carries a gradient"):
-            chains.advance(*given)
-    for wrong in torch.rand(15, 24), torch.rand(16), score > 0.5, score.long():
-        with pytest.raises(ValueError, match=r"expected floating-point numbers \(16, 24\)"):
+    for pair in (trainable, score), (score, trainable):
+        with pytest.raises(ValueError, match="pass detached scores"):
+            chains.advance(*pair)
+    for wrong in torch.rand(15, 24), torch.rand(16):
+        with pytest.raises(ValueError, match=r"expected \(16, 24\)"):
             chains.advance(wrong, score)
     chains.advance(score, score)  # nothing was lost
     twin = make()
