@@ -43,7 +43,7 @@ def test_state_resumes_at_the_same_example():
     ahead = torch.randperm(500)[:400]  # as after a change of processes: before all others
     queue.load_state_dict({"taken": 0, "ahead": ahead, "base": 123})
     assert queue.passes() == (123 - 400) / 500
-    begin = drain(queue, 60)
+    begin = drain(queue, 250)
     state = copy.deepcopy(queue.state_dict())
     rest = drain(queue, 300, seed=1)
     other = ExampleQueue(numbers(500), 8, seed=3)
