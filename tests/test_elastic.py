@@ -101,7 +101,9 @@ def test_chains_stay_where_they_were(world):
     new = make_streams("puma", world, 8, 6 // world, old)
 
     def chains(streams):
-        rows = [r for s in streams for t in range(len(s.x0)) for r in zip(*state(s, t), strict=True)]
+        rows = [
+            r for s in streams for t in range(len(s.x0)) for r in zip(*state(s, t), strict=True)
+        ]
         return {int(number): (x0.tolist(), hidden.tolist()) for number, x0, hidden in rows}
 
     def state(s, turn):
