@@ -122,7 +122,7 @@ def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threa
     assert all(a.equal(b) for other in others for a, b in zip(first, other, strict=True))
 
 
-# -- sampling ------------------------------------------------------------------------------------------
+# -- sampling --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_sampler_sees_the_states_of_training(size, shifted):
@@ -209,7 +209,7 @@ def test_sampled_tokens_of_a_causal_model_follow_the_product_of_its_conditionals
     assert expected.max() - expected.min() > 0.05
 
 
-# -- chains ------------------------------------------------------------------------------------------
+# -- chains ----------------------------------------------------------------------------------------
 def make_blocks(size=6, **settings):
     """Chains in blocks; size: theirs, or a schedule of sizes."""
 
@@ -285,7 +285,7 @@ def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():
     stream = make_blocks([(0, 1), (4, 6), (9, 24)], k=2, buffer=2, tau=0.9)
     for i in range(12):
         x0, age = stream.x0.clone(), stream.age.clone()
-        stream.batch(i)
+        assert stream.batch(i).block == (1 if i < 4 else 6 if i < 9 else 24)
         assert stream.x0.equal(x0) and stream.stages == (1 if i < 4 else 3 if i < 9 else 12)
         if i in (4, 9):
             revealed = (~stream.hidden).unflatten(2, (-1, stream.block)).float().mean(3)
