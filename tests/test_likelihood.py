@@ -7,6 +7,7 @@ import torch
 from toys import Arrays
 
 import losses
+from engine import head
 from likelihood import nelbo, ratio, stratified
 from model import Transformer
 
@@ -129,7 +130,7 @@ def test_batches_and_processes_change_nothing(model):
 
 
 def test_a_large_vocabulary_in_chunks(monkeypatch):
-    monkeypatch.setitem(losses.CHUNK, "cpu", 103 * 7)
+    monkeypatch.setitem(head.CHUNK, "cpu", 103 * 7)
     torch.manual_seed(0)
     model = Transformer(103, 102, 20, dim=16, layers=1, heads=2, mlp=16).double()
     x0, hidden = torch.randint(102, (4, 20)), torch.rand(4, 20) < 0.5

@@ -25,39 +25,56 @@ def test_orthogonalise_moves_the_singular_values_to_one(shape, precision, noise)
     torch.testing.assert_close(within, diagonal, atol=noise, rtol=0)
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rate", [1e-2, torch.tensor(1e-2)])
-def test_matrices_follow_torch_muon_and_the_rest_adamw(precision, rate):
+def make_optimizer(module, *args, **options):
+    """Muon at the rate 0.01."""
+    optimizer = Muon(*split(module), *args, **options)
+    optimizer.param_groups[0]["lr"].fill_(1e-2)  # one tensor, of all groups
+    return optimizer
+
+
+def split(module):
+    """Its matrices, the head, and its vectors."""
+    named = dict(module.named_parameters())
+    ends = [p for name, p in named.items() if name == "head.weight"]
+    matrices = [p for name, p in named.items() if p.dim() == 2 and name != "head.weight"]
+    return matrices, ends, [p for p in named.values() if p.dim() == 1]
+
+
+@pytest.mark.parametrize(
+    "orthogonal, precision",
+    [(False, torch.float32), (True, torch.float32), (True, torch.bfloat16)],
+)
+def test_matrices_follow_torch_muon_and_the_rest_adamw(orthogonal, precision):
     torch.manual_seed(0)
-    ours = torch.nn.ModuleDict(
-        {"a": torch.nn.Linear(16, 16), "b": torch.nn.Linear(16, 48), "c": torch.nn.Linear(48, 16)}
-    )
-    theirs = copy.deepcopy(ours)
-    matrices, vectors = split(ours)
-    optimizer = Muon(
-        [{"params": matrices, "orthogonal": True}, {"params": vectors, "weight_decay": 0.0}],
-        lr=rate, weight_decay=0.1, betas=(0.9, 0.99), precision=precision, fused=True,
-    )  # fmt: skip
-    matrices, vectors = split(theirs)
-    muon = torch.optim.Muon(matrices, lr=1e-2, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
-    adamw = torch.optim.AdamW(vectors, lr=1e-2, weight_decay=0.0, betas=(0.9, 0.99))
+    shapes = {"a": (16, 16), "b": (16, 48), "c": (48, 16), "head": (16, 16)}
+    ours = torch.nn.ModuleDict({name: torch.nn.Linear(*shape) for name, shape in shapes.items()})
+    theirs, settings = copy.deepcopy(ours), dict(betas=(0.9, 0.99), weight_decay=0.1, fused=True)
+    optimizers = [make_optimizer(ours, orthogonal, precision, **settings)]
+    matrices, ends, vectors = split(theirs)
+    if orthogonal:
+        others = dict(lr=1e-2, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+        optimizers.append(torch.optim.Muon(matrices, **others))
+    decayed = ends if orthogonal else ends + matrices
+    groups = [{"params": decayed}, {"params": vectors, "weight_decay": 0.0}]
+    optimizers.append(torch.optim.AdamW(groups, lr=1e-2, **settings))
     x = torch.randn(64, 16)  # enough rows for gradients of full rank
     for _ in range(4):
         for module in ours, theirs:
             module.zero_grad()
-            (module["c"](module["b"](module["a"](x)).relu()) - x.sin()).square().mean().backward()
-        for each in optimizer, muon, adamw:
-            each.step()
+            y = module["c"](module["b"](module["a"](x)).relu()) + module["head"](x)
+            (y - x.sin()).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    moved = 4 * 1e-2 * 0.2 * 48**0.5
+    tolerance = 0.03 * moved if orthogonal else 1e-7  # theirs: bfloat16
     for (name, p), q in zip(ours.named_parameters(), theirs.parameters(), strict=True):
-        moved = 4 * 1e-2 * 0.2 * 48**0.5
-        torch.testing.assert_close(p, q, atol=0.03 * moved, rtol=0, msg=name)  # theirs: bfloat16
+        torch.testing.assert_close(p, q, atol=tolerance, rtol=0, msg=name)
 
 
 def test_a_step_in_float32_makes_no_bfloat16_and_no_new_state():
     torch.manual_seed(0)
-    module = torch.nn.Linear(8, 8, bias=False)
-    optimizer = Muon([{"params": [module.weight], "orthogonal": True}], lr=1e-2)
-    seen, buffers = set(), []
+    module = torch.nn.Linear(8, 8)
+    optimizer, seen, buffers = make_optimizer(module, True), set(), []
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
@@ -70,24 +87,14 @@ def test_a_step_in_float32_makes_no_bfloat16_and_no_new_state():
         with Watch():
             optimizer.step()
         buffers.append(optimizer.state[module.weight]["momentum_buffer"].data_ptr())
-    assert seen == {torch.float32} and len(set(buffers)) == 1
-
-
-def split(module):
-    parameters = list(module.parameters())
-    return [p for p in parameters if p.dim() == 2], [p for p in parameters if p.dim() == 1]
+    assert torch.bfloat16 not in seen and len(set(buffers)) == 1
 
 
 def test_a_saved_optimizer_goes_on_as_if_it_had_not_stopped():
     torch.manual_seed(0)
     first = torch.nn.Linear(8, 8)
-    second = copy.deepcopy(first)
-    x, optimizers = torch.randn(16, 8), []
-    for module in first, second:
-        matrices, vectors = split(module)
-        groups = [{"params": matrices, "orthogonal": True}, {"params": vectors}]
-        optimizers.append(Muon(groups, lr=1e-2))
-    one, other = optimizers
+    second, x = copy.deepcopy(first), torch.randn(16, 8)
+    one, other = make_optimizer(first, True), make_optimizer(second, True)
     for step in range(6):
         if step == 3:  # the other takes over what the first one was
             second.load_state_dict(first.state_dict())

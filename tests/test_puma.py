@@ -1,18 +1,24 @@
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
+from conftest import ONE_THREAD, ROOT
 from toys import MASK, assert_resumes, make_chains, make_queue, run
 
 import policies
+from block import NextToken
 from losses import Objective
 from model import Transformer, causal
-from puma import NextToken, RandomFirst, RandomMasking, random_masks
+from puma import RandomMasking, random_masks
+from studies import ablations
 
 
 def slow_advance(stream, score, confidence, r):
     """Appendix B.1 for one batch, row by row: (hidden, stage), or None where the chain ends."""
-    after, stages = [], int(stream.stages)
+    after, stages, turn = [], stream.stages, stream.turn
     for b in range(len(score)):
-        turn = int(stream.turn)
         hidden = stream.hidden[turn, b].clone()
         stage = int(stream.stage[turn, b])
         effective = int((~stream.prompt[turn, b]).sum())
@@ -24,8 +30,7 @@ def slow_advance(stream, score, confidence, r):
             continue
         places = sorted(hidden.nonzero()[:, 0].tolist(), key=lambda i: -score[b, i].item())
         chosen = places[: max(1, target - before)]
-        if stream.tau is not None:
-            chosen += [i for i in places if confidence[b, i] > stream.tau]
+        chosen += [i for i in places if confidence[b, i] > stream.tau]
         hidden[chosen] = False
         revealed = effective - int(hidden.sum())
         stage = stage + 1 if revealed <= target else revealed * stages // effective
@@ -42,7 +47,7 @@ def test_advance_equals_a_slow_loop(tau, effective):
         x, x0, hidden, _ = stream.batch(0)
         assert x.equal(torch.where(hidden, MASK, x0))
         score, confidence = torch.rand(16, 24), torch.rand(16, 24) ** 0.3
-        turn = int(stream.turn)
+        turn = stream.turn
         twin = torch.Generator()
         twin.set_state(stream.generator.get_state())
         expected = slow_advance(stream, score, confidence, torch.rand(16, generator=twin))
@@ -66,7 +71,7 @@ def test_every_row_has_something_hidden_and_no_chain_stalls(tau, effective):
     visits = 0
     for _ in run(stream, 100):
         visits += 16
-    longest = min(stream.known, max(effective))  # visits of a chain
+    longest = min(stream.stages, max(effective))  # visits of a chain
     assert int(stream.queue.taken) >= visits / longest
     if tau == 0.0:  # everything is revealed in one step: each visit is of a new example
         assert int(stream.queue.taken) >= visits
@@ -150,26 +155,34 @@ def test_stages_are_those_of_the_paper():
             make_chains(k=bad)
 
 
-@pytest.mark.parametrize("method", ["puma", "mdm"])
+@pytest.mark.parametrize("method", ["puma", "mdm", "mixture"])
 def test_resumed_stream_goes_on_bit_for_bit(method):
     def stream():
-        if method == "puma":
-            return make_chains(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
-        queue = make_queue(effective=[24, 5])
-        return RandomMasking(queue, MASK, torch.Generator().manual_seed(0))
+        if method == "mdm":
+            queue = make_queue(effective=[24, 5])
+            return RandomMasking(queue, MASK, torch.Generator().manual_seed(0))
+        settings = dict(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
+        return make_chains(**settings, kind=mixture(0.25 if method == "mixture" else 0))
 
     assert_resumes(stream)
 
 
-@pytest.mark.parametrize("buffer", [0, 2.5])
-def test_a_buffer_of_no_whole_number_of_batches_is_refused(buffer):
-    with pytest.raises(ValueError, match=f"buffer {buffer}: expected a whole number"):
-        make_chains(buffer=buffer)
-
-
-def test_resume_with_another_buffer_is_refused():
-    with pytest.raises(ValueError, match="batch size and buffer"):
-        make_chains(buffer=2).load_state_dict(make_chains(buffer=3).state_dict())
+def test_misuse_of_a_stream_is_named():
+    for buffer in (0, 2.5):
+        with pytest.raises(ValueError, match=f"buffer {buffer}: expected a whole number"):
+            make_chains(buffer=buffer)
+    stream, score = make_chains(), torch.rand(16, 24)
+    with pytest.raises(RuntimeError, match=r"call batch\(iteration\) first"):
+        stream.advance(score, score)
+    stream.batch(0)
+    with pytest.raises(RuntimeError, match=r"call advance\(score, confidence\) after each"):
+        stream.batch(1)
+    with pytest.raises(ValueError, match="pass detached scores"):
+        stream.advance(score, score.clone().requires_grad_())
+    with pytest.raises(ValueError, match=r"score \(16, 3\): expected \(16, 24\)"):
+        stream.advance(score[:, :3], score[:, :3])
+    stream.advance(score, score)  # none of these changed anything
+    stream.batch(1)
 
 
 def test_random_masks_have_a_uniform_count_and_uniform_positions():
@@ -180,29 +193,6 @@ def test_random_masks_have_a_uniform_count_and_uniform_positions():
     counts = hidden.sum(1).bincount(minlength=6)
     assert counts[0] == 0 and (counts[1:] - 8000).abs().max() < 400  # 5 standard deviations
     assert (hidden[:, :5].float().mean(0) - 0.6).abs().max() < 0.015
-
-
-def test_advance_has_static_shapes_and_copies_nothing_to_the_host():
-    """It runs on tensors without storage, where any copy to the host or mask lookup would raise."""
-    stream = make_chains(buffer=2, tau=0.9)
-    stream.batch(0)
-    for name in (*stream.STATE, "is_random", "stages", "queue"):
-        part = stream.queue.__dict__ if name == "queue" else {name: getattr(stream, name)}
-        for key, value in part.items():
-            if isinstance(value, torch.Tensor):
-                setattr(stream.queue if name == "queue" else stream, key, value.to("meta"))
-    stream.generator = torch.Generator()
-    rand = torch.rand
-
-    def on_meta(*size, **kwargs):
-        return rand(*size).to("meta")
-
-    torch.rand = on_meta
-    try:
-        stream.advance(on_meta(16, 24), on_meta(16, 24))
-    finally:
-        torch.rand = rand
-    assert stream.hidden.shape == (2, 16, 24)
 
 
 def test_top_k_chain_reveals_what_the_model_is_surest_of():
@@ -233,26 +223,6 @@ def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
     assert revealed[:, 4].all() and (revealed.sum(1) == 1).any()
 
 
-def test_random_masks_first_then_chains_and_no_example_twice():
-    chains = make_chains(B=8, n=100, k=6, buffer=2)
-    stream = RandomFirst(RandomMasking(chains.queue, MASK, chains.generator), chains, until=3)
-    waiting = chains.hidden.clone()
-    seen = []
-    for iteration in range(3):
-        x, x0, hidden, _ = stream.batch(iteration)
-        assert x.equal(torch.where(hidden, MASK, x0)) and hidden.any(1).all()
-        seen += map(tuple, x0.tolist())
-        stream.advance(torch.rand(8, 24), torch.zeros(8, 24))
-    assert chains.hidden.equal(waiting), "the chains wait for their turn"
-    seen += map(tuple, chains.x0.flatten(0, 1).tolist())
-    assert len(set(seen)) == len(seen) == 8 * (3 + 2)
-    for iteration in range(3, 5):
-        x, x0, hidden, _ = stream.batch(iteration)
-        assert x0.equal(chains.x0[iteration - 3]) and hidden.equal(waiting[iteration - 3])
-        stream.advance(torch.rand(8, 24), torch.zeros(8, 24))
-    assert not chains.hidden.equal(waiting)
-
-
 def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
     """The loss is the cross-entropy of the output at i - 1 against token i."""
     queue = make_queue(B=4, effective=[20, 5])
@@ -271,3 +241,74 @@ def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
     )
     rows = [nll[b][hidden[b, 1:]].mean() for b in range(4)]
     torch.testing.assert_close(loss, torch.stack(rows).mean())
+
+
+# -- chains and random masks in one batch ----------------------------------------------------------
+def mixture(share):
+    return lambda *args: ablations.make("puma", share, *args)
+
+
+def test_a_mixture_has_chains_first_and_random_masks_in_its_share_of_rows():
+    stream, counts = make_chains(kind=mixture(0.3), tau=0.9, buffer=2, n=10**6), []
+    chains = stream.chains
+    for iteration in range(600):
+        x, x0, hidden, _ = stream.batch(iteration)
+        assert x.equal(torch.where(hidden, MASK, x0)) and len(stream.effective) == 16
+        assert x0[:11].equal(chains.x0[chains.turn])  # the other 5 are 0.3 of 16
+        assert hidden[:11].equal(chains.hidden[chains.turn])
+        counts.append(hidden[11:].sum(1))
+        score = torch.rand(16, 24)
+        expected = policies.reveal(score[:11], hidden[:11], torch.ones(11))
+        turn, going_on = chains.turn, chains.stage[chains.turn] < chains.stages - 1
+        stream.advance(score, torch.zeros(16, 24))
+        assert not (chains.hidden[turn] & expected)[going_on].any()  # at least the best of its own
+    counts = torch.cat(counts).bincount(minlength=25)
+    assert counts[0] == 0 and (counts[1:] - 125).abs().max() < 55  # 5 standard deviations
+
+
+@pytest.mark.parametrize("share", [0.01, 0.99])
+def test_a_mixture_of_no_chains_or_no_masks_is_refused(share):
+    with pytest.raises(ValueError, match=f"random_share {share} of 16 rows: expected some"):
+        make_chains(kind=mixture(share))
+
+
+# -- a trainer of one's own ------------------------------------------------------------------------
+OWN_TRAINER = """
+import sys, torch
+import policies, puma
+
+class Queue:  # of rows of one digit, repeated
+    rows = 8
+
+    def take(self, wanted):
+        digit = torch.randint(4, (8, 1))
+        return digit.repeat(1, 6), torch.zeros(8, 6, dtype=torch.bool), digit[:, 0]
+
+torch.manual_seed(0)
+model = torch.nn.Embedding(5, 4)
+optimizer = torch.optim.Adam(model.parameters(), 0.2)
+stream = puma.ProgressiveUnmasking(Queue(), 4, torch.Generator().manual_seed(0), k_schedule=2)
+for iteration in range(150):
+    x, x0, hidden, _ = stream.batch(iteration)
+    log_probs = model(x).sum(1, keepdim=True).log_softmax(-1).expand(8, 6, 4)
+    nll = -log_probs.gather(-1, x0[..., None])[..., 0]
+    loss = ((nll * hidden).sum(1) / hidden.sum(1)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    confidence = log_probs.detach().amax(-1).exp()
+    stream.advance(policies.top_k(log_probs, confidence, None), confidence)
+known = ~hidden.all(1)
+print(nll[known].max().item() < 0.1 < nll[~known].min().item(), known.any().item())
+print(*sorted(name for name in ("engine", "model", "losses", "train") if name in sys.modules))
+"""
+
+
+def test_puma_and_policies_alone_are_enough_for_a_trainer_of_ones_own(tmp_path):
+    for name in ("puma.py", "policies.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "loop.py").write_text(OWN_TRAINER)
+    printed = subprocess.run(
+        [sys.executable, "loop.py"], cwd=tmp_path, env=ONE_THREAD, text=True, capture_output=True
+    )
+    assert printed.stdout.split() == ["True", "True"], printed.stderr

@@ -3,10 +3,13 @@
 Token 9 is the mask where nothing else is said.
 """
 
+import copy
 import json
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from engine.queue import ExampleQueue
 from model import Transformer
@@ -89,12 +92,22 @@ def assert_resumes(make):
     """Another stream that takes over the state after 25 steps goes on with the same batches."""
     whole, other = make(), make()
     batches_of(whole, 0, 25)
-    state = whole.state_dict()
+    state = copy.deepcopy(state_of(whole))
     expected = batches_of(whole, 25, 25)
     batches_of(other, 0, 8)
-    other.load_state_dict(state)
+    chains = getattr(other, "chains", other)  # of a mixture
+    chains.queue.load_state_dict(state["queue"])
+    chains.generator.set_state(state["generator"])
+    other.load_state_dict(state["stream"])
     for ours, theirs in zip(batches_of(other, 25, 25), expected, strict=True):
         assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def state_of(stream):
+    """What a checkpoint holds of it."""
+    chains = getattr(stream, "chains", stream)
+    state = {"queue": chains.queue.state_dict(), "generator": chains.generator.get_state()}
+    return state | {"stream": stream.state_dict()}
 
 
 def batches_of(stream, start, n):
@@ -105,6 +118,38 @@ def batches_of(stream, start, n):
         score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
         stream.advance(score, score)
     return seen
+
+
+class Waits(TorchDispatchMode):
+    """`with Waits(monkeypatch) as waits`: counts what lets the host wait for the device.
+
+    These are values read by the host, and results whose shape depends on values, as torch marks
+    them for its tracers; indexing is one of these with booleans only.
+    """
+
+    BAD = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    INDEXING = torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put
+
+    def __init__(self, patch):
+        super().__init__()
+        self.count = 0
+        for name in ("tolist", "cpu", "numpy"):  # torch does not mark these
+            patch.setattr(torch.Tensor, name, self.counted(getattr(torch.Tensor, name)))
+
+    def counted(self, read):
+        def counting(*args):
+            self.count += 1
+            return read(*args)
+
+        return counting
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        if op.overloadpacket in self.INDEXING:
+            places = [place for place in tree_leaves(args[1]) if place is not None]
+            self.count += any(place.dtype is torch.bool for place in places)
+        else:
+            self.count += bool(self.BAD & {*op.tags})
+        return op(*args, **(kwargs or {}))
 
 
 # -- models ----------------------------------------------------------------------------------------
