@@ -47,11 +47,12 @@ class Saver:
 
         Raises SystemExit if it was the last one, and no room is made for it in half a minute.
         """
-        state, begin = self.collect(values), time.monotonic()
-        if self.rank == 0:
-            self.write(state)
-        while last and self.unsaved and time.monotonic() < begin + PATIENCE:
+        state = self.collect(values)
+        self.write(state)
+        seconds = 0
+        while last and self.unsaved and seconds < PATIENCE:
             time.sleep(1)
+            seconds += 1
             self.write(state)
         if last and self.unsaved:
             lost = f"the weights of iteration {values['iteration']} are lost"
@@ -76,14 +77,17 @@ class Saver:
         return tree_map(gathered, state)
 
     def write(self, state):
-        """Write checkpoint.pt, or say, once, why that failed."""
+        """Write checkpoint.pt, or say, once, why that failed; every process learns whether."""
+        failed = False
         try:
-            save(state, self.path)
-            self.saved, self.unsaved = state["iteration"], False
+            if self.rank == 0:
+                save(state, self.path)
         except OSError as error:
+            failed = True
             if not self.unsaved:
                 say(f"{error}; {self.resume_hint()}, the run continues and tries again")
-            self.unsaved = True
+        self.unsaved = any_process(failed)
+        self.saved = self.saved if self.unsaved else state["iteration"]
 
     def stop_if_not_finite(self, fault, iteration, *models):
         """Raise SystemExit on every process if a loss, a norm or a weight is not finite.
