@@ -250,7 +250,9 @@ def test_mistakes_are_named(name):
         ("--random_share=0.99", "random_share 0.99 of 16 rows: expected some, but not all"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_the_folder_alone(flag, message, trained, refused, tmp_path):
+def test_a_mistake_is_one_line_and_leaves_the_folder_alone(
+    flag, message, trained, refused, tmp_path
+):
     """Whether the configurator finds it, or a part of the run while it is set up."""
     assert message in refused(train, tmp_path / "run", flag)
     assert not (tmp_path / "run").exists()
