@@ -24,7 +24,7 @@ OWN = {path.stem for path in ROOT.glob("*.py")}
 OWN |= {path.parent.name for path in ROOT.glob("*/__init__.py")} - {__name__}
 EXPORTS = {
     "Transformer": "model", "Logits": "model", "ProgressiveUnmasking": "puma",
-    "RandomMasking": "puma", "BlockUnmasking": "block", "ExampleQueue": "example_queue",
+    "RandomMasking": "puma", "BlockUnmasking": "block", "ExampleQueue": "engine.queue",
     "Objective": "losses", "ChunkedObjective": "losses", "Sampler": "sample", "generate": "sample",
 }  # fmt: skip
 __all__ = [*EXPORTS, "policies"]
