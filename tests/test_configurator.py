@@ -110,18 +110,14 @@ def config(name, text):
 
 
 # -- flags -----------------------------------------------------------------------------------------
-def test_without_arguments_the_keys_are_the_literals_above_the_first_function(run):
-    assert run() == {
-        "task": "sudoku", "batch_size": 128, "k_schedule": [(0, 9)], "betas": (0.9, 0.95),
-        "tau": 0.9, "names": [], "ema": True, "compile": None,
-    }  # fmt: skip
-
-
-def test_the_globals_are_set_to_what_is_returned(folder):
+def test_the_keys_are_the_literals_above_the_first_function(folder):
     settings = runpy.run_path("toy.py")
     values = configure(settings, ["--batch_size=7"])
-    assert values["batch_size"] == 7 and values.items() <= settings.items()
-    assert settings["below"] == 1 and settings["computed"]
+    assert values == {
+        "task": "sudoku", "batch_size": 7, "k_schedule": [(0, 9)], "betas": (0.9, 0.95),
+        "tau": 0.9, "names": [], "ema": True, "compile": None,
+    }  # fmt: skip
+    assert values.items() <= settings.items() and settings["below"] == 1 and settings["computed"]
 
 
 @pytest.mark.parametrize(
@@ -146,17 +142,14 @@ def test_values_of_flags(run, flag, value):
         ("--batch_size=abc", "--batch_size=abc: expected an int from 1 (like 128), got the str"),
         ("--batch_size=3.0", "got the float 3.0\n"),
         ("--batch_size=True", "got the bool True\n"),
-        ("--batch_size=None", "got None\n"),
         ("--batch_size=0", "expected an int from 1 (like 128), got the int 0\n"),
         ("--tau=high", "expected a float or None from -1 to 2 (like 0.9), got the str 'high'\n"),
         ("--tau=2.1", "got the float 2.1\n"),
         ("--tau=1e400", "got the float inf\n"),
-        (f"--tau={'9' * 400}", "got the int 999"),
         (f"--tau={'[' * 5000}", "expected a float"),
         ("--tau=\x1b[2J\n", "--tau=\\x1b[2J : expected a float"),
         ("--ema=2", "expected a bool (like True), got the int 2\n"),
         ("--k_schedule=[(0, 9)", "expected a list (like [(0, 9)]), got the str '[(0, 9)'\n"),
-        ("--k_schedule={[]: 1}", "got the str"),
         ("--betas=(0.9,)", "expected a tuple of 2 float from 0 to 1 (like (0.9, 0.95)), got"),
         ("--betas=(0.9,'x')", "got the tuple (0.9, 'x')\n"),
         ("--betas=(0.9,1.5)", "got the tuple (0.9, 1.5)\n"),
@@ -191,11 +184,10 @@ def test_flags_need_two_dashes_and_an_equals_sign(fails, argv, message):
     assert fails(*argv).startswith(message)
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["-h"], ["--tau=0.5", "--help"]])
+@pytest.mark.parametrize("argv", [["-h"], ["--tau=0.5", "--help"]])
 def test_help_shows_every_key_with_default_comment_and_section(run, capsys, argv):
-    with pytest.raises(SystemExit) as stop:
+    with pytest.raises(SystemExit, match="0"):
         run(*argv)
-    assert stop.value.code == 0
     assert capsys.readouterr().out == HELP
 
 
@@ -234,15 +226,10 @@ def test_later_arguments_win_whether_file_or_flag(run):
     values = run("--batch_size=1", a, b)
     assert (values["batch_size"], values["tau"]) == (6, 0.6)
     assert run(b, a, "--tau=0.7")["tau"] == 0.7
+    assert run(config("off.py", "tau = None\n"), "--tau=0.5")["tau"] == 0.5
 
 
-def test_the_type_is_that_of_the_default_not_of_the_value_before(run, fails):
-    off = config("off.py", "tau = None\n")
-    assert run(off, "--tau=0.5")["tau"] == 0.5
-    assert "expected a float" in fails(off, "--tau=x")
-
-
-def test_files_may_import_define_functions_and_keep_private_names(run):
+def test_files_may_import_define_functions_and_have_private_names(run):
     text = "import math\ndef half(x): return x / 2\n_steps = 8\ntau = half(math.sqrt(_steps * 2))\n"
     assert run(config("x.py", text))["tau"] == 2.0
 
@@ -259,19 +246,13 @@ def test_files_may_import_define_functions_and_keep_private_names(run):
         ("tau = 1\n\nbatch_size = 3 // 0", ", line 3: ZeroDivisionError: "),
         ("import sys\ntau = 1\nsys.exit(0)", ", line 3: SystemExit: 0"),
         ("\nraise KeyboardInterrupt", ", line 2: KeyboardInterrupt"),
-        ("def f():\n    f()\nf()", ", line 2: RecursionError"),
         ("raise ValueError('a\\nb' * 999)", ", line 1: ValueError: a ba b"),
-        ("tau = 1\0", ""),
     ],
 )
 def test_a_mistake_in_a_file_is_named_with_its_line(fails, text, message):
     file = config("x.py", text)
     said = fails(file)
     assert said.startswith(f"{file}{message}") and len(said.splitlines()) == 2 and len(said) < 500
-
-
-def test_a_file_that_does_not_exist_is_named(fails):
-    assert fails("config/none.py").startswith("no config file 'config/none.py';")
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -285,24 +266,20 @@ def test_errors_of_sizes_are_messages_and_bugs_are_not():
         raise RuntimeError("a mistake")
 
 
-def command(folder, *argv, cwd=None):
+def test_files_build_on_one_another_from_any_directory(folder, tmp_path_factory):
     """The real command, with a copy of configurator.py beside the script as in the repository."""
     shutil.copy(sys.modules["configurator"].__file__, folder)
-    line = [sys.executable, str(folder / "toy.py"), *argv]
-    return subprocess.run(line, cwd=cwd or folder, capture_output=True, text=True)
-
-
-def test_files_build_on_one_another_from_any_directory(folder, tmp_path_factory):
     config("base.py", "task = 'coins'\ntau = 0.5\n")
     config("child.py", "from config.base import *\n\ntau = 0.25\n")
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    done = command(folder, f"{folder}/config/child.py", "--batch_size=4", cwd=elsewhere)
+    config("broken.py", "tau = 0.5\nbatch_size = undefined\n")
+    config("heir.py", "from config.broken import *\n")
+
+    def command(*argv):
+        line, elsewhere = [sys.executable, folder / "toy.py", *argv], tmp_path_factory.mktemp("a")
+        return subprocess.run(line, cwd=elsewhere, capture_output=True, text=True)
+
+    done = command(folder / "config/child.py", "--batch_size=4")
     assert (done.stdout, done.stderr, done.returncode) == ("coins 4 0.25\n", "", 0)
-
-
-def test_an_error_in_the_file_built_upon_names_that_file(folder):
-    config("base.py", "tau = 0.5\nbatch_size = undefined\n")
-    config("child.py", "from config.base import *\n")
-    done = command(folder, "config/child.py")
-    assert "base.py, line 2: NameError: name 'undefined'" in done.stderr and done.returncode == 2
-    assert "Traceback" not in done.stderr and done.stdout == ""
+    done = command(folder / "config/heir.py")
+    assert "broken.py, line 2: NameError: name 'undefined'" in done.stderr
+    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stdout == ""

@@ -1,22 +1,10 @@
 """A path is the old file or the whole new one, whatever happens to its writer; damaged files."""
 
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
 
 from engine.files import Lock, atomic_path, read_json, read_lines, write
-
-KILLED = """
-import os, signal, sys
-from engine.files import atomic_path
-with atomic_path(sys.argv[1]) as partial:
-    partial.write_text("half")
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def test_a_file_is_replaced_at_once_and_its_folder_is_made(tmp_path):
@@ -42,13 +30,6 @@ def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path):
             (partial / "inner" / "b.txt").write_text("half")
             raise error
     assert [*tmp_path.iterdir()] == [path] and path.read_text() == "old"
-
-
-def test_a_killed_writer_leaves_the_old_one(tmp_path):
-    path = tmp_path / "a.txt"
-    write(path, "old")
-    code = subprocess.run([sys.executable, "-c", KILLED, str(path)], cwd=ROOT).returncode
-    assert code == -signal.SIGKILL and path.read_text() == "old"
 
 
 def test_everything_is_on_disk_before_the_name_is(tmp_path, monkeypatch):

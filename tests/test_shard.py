@@ -1,14 +1,12 @@
 """Weights split over processes (FSDP2); processes on two machines."""
 
 import json
-import os
-import subprocess
-import sys
 import zipfile
+from importlib.util import find_spec
 
 import pytest
 import torch
-from conftest import ONE_THREAD, ROOT, Script, evaluate, free_port, metrics, same, train, training
+from conftest import Script, evaluate, free_port, metrics, same, train, training
 
 from engine.checkpoint import load
 
@@ -109,25 +107,17 @@ def test_one_process_evaluates_a_sharded_run_and_goes_on_with_it(sharded):
 def test_two_machines_train_as_two_processes_of_one_do(tmp_path):
     """To the bit; files are written once, by the first process of all."""
     train(tmp_path / "one", "--max_iters=10", processes=2)
+    torchrun = find_spec("torch.distributed.run").origin
     address = f"--rdzv_endpoint=127.0.0.1:{free_port()}"
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc_per_node=1"]
+    command = torchrun, "--nnodes=2", "--nproc_per_node=1", address
     script = training(tmp_path / "two", "--max_iters=10")
-    machines = [
-        subprocess.Popen(
-            [*torchrun, address, f"--node_rank={machine}", *script],
-            cwd=ROOT, env=os.environ | ONE_THREAD, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for machine in range(2)
-    ]  # fmt: skip
-    try:
-        texts = [process.communicate(timeout=300)[0] for process in machines]
-    finally:
-        for process in machines:
-            process.terminate()
-            process.wait()
-    assert [process.returncode for process in machines] == [0, 0], texts
-    assert "held-out problems solved" in texts[0] and "held-out" not in texts[1]
+    with (
+        Script(*command, "--node_rank=0", *script) as first,
+        Script(*command, "--node_rank=1", *script) as second,
+    ):
+        first.wait(300)
+        second.wait(60)
+        assert "held-out problems solved" in first.output() and "held-out" not in second.output()
     assert losses(tmp_path / "two") == losses(tmp_path / "one")
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("one", "two")))
     kinds = [[line["type"] for line in metrics(tmp_path / run)] for run in ("one", "two")]

@@ -16,7 +16,6 @@ import policies
 import train as trainer
 from engine.checkpoint import load
 from engine.files import write_lines
-from engine.machine import open_device, precision
 from engine.processes import StopSign
 from losses import Objective
 from model import Transformer
@@ -44,17 +43,6 @@ def losses(out):
 
 
 # -- the record ------------------------------------------------------------------------------------
-def test_a_failure_in_one_process_is_shown_and_none_is_left(tmp_path):
-    """Of the tests' own Script, on which those below rely."""
-    lines = "import os, time", "assert os.environ['RANK'] == '0', 'rank 1'", "time.sleep(999)"
-    (tmp_path / "script.py").write_text("\n".join(lines))
-    with Script(tmp_path / "script.py", processes=2) as script:
-        with pytest.raises(AssertionError, match="AssertionError: rank 1"):
-            script.wait(60)
-        processes = script.processes
-    assert not any(process.is_alive() for process in processes)
-
-
 def test_record_and_report(trained):
     lines = metrics(trained)
     assert lines[0]["config"]["method"] == "puma" and lines[0]["config"]["box"] == [2, 2]
@@ -123,18 +111,15 @@ def test_a_stopped_run_writes_a_checkpoint_and_loses_nothing(processes, number, 
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
 
 
-def test_an_error_after_ctrl_c_is_one_line():
+def test_an_error_after_ctrl_c_is_one_line(monkeypatch):
     """Of a compiler that Ctrl-C killed; without Ctrl-C, an error stays what it is."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with pytest.raises(ValueError, match="cc1plus"), StopSign():
-            raise ValueError("cc1plus\n" * 1000)
-        with pytest.raises(SystemExit, match=r"^stopped in an update \(ValueError\)$"), StopSign():
-            os.kill(os.getpid(), signal.SIGINT)
-            raise ValueError("cc1plus\n" * 1000)
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(ValueError, match="cc1plus"), StopSign():
+        raise ValueError("cc1plus\n" * 1000)
+    message = r"^stopped in an update \(ValueError\)$"
+    with pytest.raises(SystemExit, match=message), StopSign() as stop:
+        stop.on_signal(signal.SIGINT, None)
+        raise ValueError("cc1plus\n" * 1000)
 
 
 def test_an_evaluation_in_which_a_run_was_killed_is_repeated(trained, tmp_path):
@@ -180,13 +165,6 @@ def test_the_gradient_is_that_of_one_pass_over_all_rows(processes, micro_batch, 
         torch.testing.assert_close(gradient, p.grad, atol=1e-6, rtol=1e-4)
 
 
-def test_papl_weighs_the_loss(tmp_path):
-    """Before anything is learned all confidences are alike: weights 1 + 3 / hidden, up to 12."""
-    for name, flags in ("plain", []), ("papl", ["--papl=3"]):
-        train(tmp_path / name, "--max_iters=1", *flags)
-    assert 1.2 < losses(tmp_path / "papl")[0] / losses(tmp_path / "plain")[0] < 4
-
-
 def test_averaged_weights_follow_their_definition():
     model, averaged = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
     expected = averaged.weight.item()
@@ -206,37 +184,26 @@ def test_evaluation_leaves_training_as_it_was(tmp_path):
 
 
 # -- mistakes --------------------------------------------------------------------------------------
-def check(**settings):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setattr(trainer, name, value)
-        trainer.check()
+MISTAKES = [
+    (dict(dataset="sudokus"), "dataset 'sudokus': expected sudoku, "),
+    (dict(method="mdn"), "expected puma, mdm, ar or "),
+    (dict(policy="sure"), "unknown policy 'sure'"),
+    (dict(eval_policies=[]), "eval_policies is empty"),
+    (dict(eval_reveal=0), "reveal 0: out of its range"),
+    (dict(k_schedule=[(5, 4)]), "k_schedule [(5, 4)]: expected (iteration, value) pairs"),
+    (dict(min_lr=1.0), "min_lr 1.0: expected at most lr 0.001"),
+    (dict(chains_from=3000), "chains_from 3000: expected before the end"),
+    (dict(method="ar", block_schedule=[(0, 4)]), "ar is the case of blocks of 1"),
+    (dict(shard=True, muon=True), "shard: expected --muon=False"),
+]
 
 
-SHAPE = dict(vocab_size=5, mask_token=4, length=16, layers=1, heads=2, mlp=4)
-MISTAKES = {
-    "dataset": (lambda: check(dataset="sudokus"), "dataset 'sudokus': expected sudoku, "),
-    "method": (lambda: check(method="mdn"), "expected puma, mdm, ar or "),
-    "policy": (lambda: check(policy="sure"), "unknown policy 'sure'"),
-    "eval_policies": (lambda: check(eval_policies=[]), "eval_policies is empty"),
-    "eval_reveal": (lambda: check(eval_reveal=0), "reveal 0: out of its range"),
-    "k_schedule": (lambda: check(k_schedule=[(5, 4)]), "iterations start at 0 and increase"),
-    "min_lr": (lambda: check(min_lr=1.0), "min_lr 1.0: expected at most lr 0.001"),
-    "chains_from": (lambda: check(chains_from=3000), "chains_from 3000: expected before the end"),
-    "ar": (lambda: check(method="ar", block_schedule=[(0, 4)]), "ar is the case of blocks of 1"),
-    "shard": (lambda: check(shard=True, muon=True), "shard: expected --muon=False"),
-    "batch_size": (lambda: trainer.rows_and_passes(7, 2), "a multiple of the 2 processes"),
-    "dim": (lambda: Transformer(**SHAPE, dim=33), "dim=33 must split into heads=2 of even width"),
-    "device": (lambda: open_device("cpuu"), "device cpuu"),
-    "dtype": (lambda: precision(torch.device("cpu"), "float16"), "dtype 'float16': expected"),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_named(name):
-    call, message = MISTAKES[name]
+@pytest.mark.parametrize("settings, message", MISTAKES)
+def test_mistakes_are_named(settings, message, monkeypatch):
+    for name, value in settings.items():
+        monkeypatch.setattr(trainer, name, value)
     with pytest.raises(ValueError) as error:
-        call()
+        trainer.check()
     assert message in str(error.value)
 
 
@@ -244,21 +211,30 @@ def test_mistakes_are_named(name):
     "flag, message",
     [
         ("--lrr=1", "did you mean --lr"),
+        ("--dtype=float16", "dtype 'float16': expected bfloat16, float32 or \"\""),
+        ("--device=cpuu", "device cpuu: "),
+        ("--dim=33", "dim=33 must split into heads=2 of even width"),
+        ("--batch_size=0", "--batch_size=0: expected an int from 1"),
         ("--init_from=resume", "no checkpoint"),
         ("--init_from=best", "expected scratch, resume, continue, FILE.pt or hf:FOLDER"),
         ("--block_schedule=[(0,3)]", "blocks of 3 do not divide rows of 16"),
         ("--random_share=0.99", "random_share 0.99 of 16 rows: expected some, but not all"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_the_folder_alone(
-    flag, message, trained, refused, tmp_path
-):
+def test_a_mistake_is_one_line_and_changes_no_file(flag, message, trained, refused, tmp_path):
     """Whether the configurator finds it, or a part of the run while it is set up."""
     assert message in refused(train, tmp_path / "run", flag)
     assert not (tmp_path / "run").exists()
     before = {file.name: file.read_bytes() for file in trained.iterdir()}
     refused(train, trained, flag, "--layers=3")
     assert before == {file.name: file.read_bytes() for file in trained.iterdir()}
+
+
+def test_rows_are_split_evenly_over_processes_and_passes(monkeypatch):
+    monkeypatch.setattr(trainer, "micro_batch", 5)
+    assert trainer.rows_and_passes(24, 2) == (4, 3)
+    with pytest.raises(ValueError, match="batch_size 7: expected a multiple of the 2 processes"):
+        trainer.rows_and_passes(7, 2)
 
 
 def test_a_new_run_keeps_the_old_one_and_its_measurements(tmp_path):
@@ -286,7 +262,7 @@ def test_autoregression_is_evaluated_from_left_to_right(tmp_path):
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path):
+def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path, refused):
     flags = [f"--tied={tied}", "--eval_interval=100"]
     train(tmp_path / "ar", "--method=ar", *flags)
     first = load(tmp_path / "ar/checkpoint.pt")
@@ -301,6 +277,8 @@ def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path):
             weight = torch.cat((weight[:4], weight[:4].mean(0, keepdim=True)))
         assert start["model"][name].equal(weight), name
 
+    said = refused(train, tmp_path / "other", source, "--dim=64", "--theta=100", *flags)
+    assert "architecture: dim 32 -> 64, theta" in said
     train(tmp_path / "whole", source, "--max_iters=8", *flags)
     train(tmp_path / "parts", source, "--max_iters=4", *flags)
     (tmp_path / "ar").rename(tmp_path / "gone")
@@ -320,9 +298,3 @@ def test_blocks_grow_from_an_autoregressive_start(method, tmp_path):
     evaluate(tmp_path / "run")
     (row,) = json.loads((tmp_path / "run/eval.json").read_text())
     assert row["accuracy"] == metrics(tmp_path / "run")[-1]["accuracy"]["top_k"]
-
-
-def test_another_architecture_to_start_from_is_named(trained, tmp_path):
-    source = f"--init_from={trained}/checkpoint.pt"
-    with pytest.raises(SystemExit, match="architecture: dim 32 -> 64, theta"):
-        train(tmp_path, source, "--dim=64", "--theta=100")
