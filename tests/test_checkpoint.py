@@ -285,8 +285,10 @@ def test_changes_are_recorded_and_the_rest_continues(tmp_path):
         assert now["step"] == 7
         assert (now["exp_avg_sq"] >= 0.99 * moments["exp_avg_sq"] - 1e-9).all()  # beta2
 
-    train(tmp_path, "--init_from=continue", "--max_iters=12", "--tau=None", "--ema=0", processes=2)
+    flags = ["--init_from=continue", "--tau=None", "--ema=0", "--weight_decay=0.5"]
+    train(tmp_path, "--max_iters=12", *flags, processes=2)
     last = load(tmp_path / "checkpoint.pt")
+    assert last["optimizer"]["param_groups"][0]["weight_decay"] == 0.5
     assert len(last["ranks"]) == 2 and not same(last["model"], after["model"])
     changes = [line.get("changes") for line in metrics(tmp_path) if line["type"] == "config"]
     assert changes[0] is None and changes[1]["k_schedule"] == [[[0, 4]], [[0, 2]]]

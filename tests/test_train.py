@@ -53,6 +53,18 @@ def test_record_and_report(trained):
     assert set(evals[0]["accuracy"]) == {"top_k", "margin", "entropy"}
 
 
+def test_the_rate_warms_up_and_then_follows_a_cosine(trained):
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1e-3)
+    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15, eta_min=1e-4)
+    expected = [2e-4, 4e-4, 6e-4, 8e-4, 1e-3]
+    for _ in range(15):
+        expected += cosine.get_last_lr()
+        optimizer.step()
+        cosine.step()
+    rates = [line["lr"] for line in metrics(trained) if line["type"] == "train"]
+    assert rates == pytest.approx(expected)
+
+
 def test_training_lowers_the_loss(tmp_path):
     """In 60 updates, by 0.08 or more over four seeds; in 20 it is a matter of the seed."""
     train(tmp_path, "--max_iters=60", "--eval_interval=60")
