@@ -250,7 +250,8 @@ def keep_record(run, log, done, stopping):
 def warn_of_collapse(line, log):
     """If chains end as soon as they start; line: of metrics.jsonl."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
-    if at_once and tau is not None and method not in ("mdm", "ar"):
+    has_chains = method not in ("mdm", "ar") and block_at(line["iter"] - 1) != 1
+    if at_once and tau is not None and has_chains:
         log.warn(
             f"chains end after {line['visits']:.2f} visits: confidence is above tau {tau} nearly "
             "everywhere. The model sees only fully masked rows and may forget everything else "

@@ -72,9 +72,10 @@ def test_training_lowers_the_loss(tmp_path):
 
 
 def test_chains_that_end_at_once_are_reported_once(tmp_path, capsys):
-    """With tau = 0 the first visit reveals all."""
-    for flags, times in (("--tau=0",), 1), (("--tau=0", "--random_share=0.5"), 0), ((), 0):
-        train(tmp_path, "--max_iters=12", "--log_interval=3", *flags)
+    """With tau = 0 the first visit reveals all; in blocks of one token it always does."""
+    others = "--random_share=0.5", "--block_schedule=[(0,1)]", "--tau=0.9"
+    for flag, times in ("--max_iters=12", 1), *((flag, 0) for flag in others):
+        train(tmp_path, "--tau=0", "--max_iters=12", "--log_interval=3", flag)
         assert capsys.readouterr().err.count("may forget everything else") == times
 
 
