@@ -149,13 +149,14 @@ def read_keys(source, statements=None):
 def form_of(node):
     """The default of an assignment, its types and those of its elements."""
     default = ast.literal_eval(node.value)
+    kinds = {*map(type, default)} if isinstance(default, list | tuple) else set()
+    elements = tuple(kinds & {int, float, str})
     if isinstance(node, ast.AnnAssign):
         kind = eval(ast.unparse(node.annotation), {})  # float | None, list[str]
         if get_origin(kind) is list:
             return default, (list,), get_args(kind)
-        return default, get_args(kind) or (kind,), ()
-    kinds = {*map(type, default)} if isinstance(default, list | tuple) else set()
-    return default, (type(default),), tuple(kinds & {int, float, str})
+        return default, get_args(kind) or (kind,), elements
+    return default, (type(default),), elements
 
 
 def find(keys, where, name):

@@ -229,14 +229,11 @@ def keep_record(run, done, stopping):
 def warn_of_collapse(line):
     """If chains end at once, by a line of metrics.jsonl. Python shows the same warning once."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
-    if at_once and tau is not None and method not in ("mdm", "ar"):
-        message = (
-            "chains end at their first visit: confidence is above tau nearly everywhere, and the"
-        )
-        message += (
-            " model may forget all but fully masked rows; see results/when.md, --random_share"
-        )
-        warnings.warn(message, stacklevel=1)
+    has_chains = method not in ("mdm", "ar") and block_at(line["iter"] - 1) != 1
+    if at_once and tau is not None and has_chains:
+        text = "chains end at their first visit: confidence is above tau nearly everywhere, and the"
+        text += " model may forget all but fully masked rows: results/when.md, --random_share"
+        warnings.warn(text, stacklevel=1)
 
 
 def report(run, done):

@@ -92,7 +92,7 @@ class Log:
         self.since += seconds
 
     def show(self, iteration, new):
-        """Show numbers {name: text} on the bar, or on their own line if there is no bar."""
+        """Numbers {name: text}, on the bar, or on a line of their own."""
         self.shown |= new
         self.bar.set_postfix(self.shown)
         if self.path and self.bar.disable:

@@ -22,8 +22,7 @@ PATIENCE = 30  # seconds in which room may be made for the last checkpoint
 class Saver:
     """folder: the run's; about: what every checkpoint repeats, {config, model_args, data, device}.
 
-    Every process calls its methods, the first one writes. `saved` is the iteration of the latest
-    checkpoint, `unsaved` whether a later one could not be written.
+    `saved` is the iteration of the latest checkpoint, `unsaved` whether a later one failed.
     """
 
     def __init__(self, folder, about, shared, own, rank):
@@ -49,11 +48,11 @@ class Saver:
 
         Raises SystemExit if it was the last one, and no room is made for it in half a minute.
         """
-        state, begin = self.collect(iteration, block), time.monotonic()
-        if self.rank == 0:
-            self.write(state)
-        while last and self.unsaved and time.monotonic() < begin + PATIENCE:
+        state, seconds = self.collect(iteration, block), 0
+        self.write(state)
+        while last and self.unsaved and seconds < PATIENCE:
             time.sleep(1)
+            seconds += 1
             self.write(state)
         if last and self.unsaved:
             raise SystemExit(f"the weights of iteration {iteration} are lost; {self.resume_hint()}")
@@ -68,14 +67,17 @@ class Saver:
         return state | self.about | {"iteration": iteration, "block": block, "ranks": ranks}
 
     def write(self, state):
-        """Write checkpoint.pt, or say, once, why that failed."""
+        """Write checkpoint.pt, or say, once, why that failed; all processes call this."""
+        failed = False
         try:
-            save(state, self.path)
-            self.saved, self.unsaved = state["iteration"], False
+            if self.rank == 0:
+                save(state, self.path)
         except OSError as error:
+            failed = True
             if not self.unsaved:
                 say(f"{error}; {self.resume_hint()}, the run continues and tries again")
-            self.unsaved = True
+        self.unsaved = any_process(failed)
+        self.saved = self.saved if self.unsaved else state["iteration"]
 
     def stop_if_not_finite(self, fault, iteration, *models):
         """Raise SystemExit on every process if a loss, a norm or a weight is not finite.

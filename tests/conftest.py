@@ -27,6 +27,10 @@ TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
 ]  # fmt: skip
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: takes long; `-m 'not slow'` leaves it out")
+
+
 class Script:
     """A script in processes of its own, with ranks as torchrun gives them; none outlives the block.
 
@@ -88,7 +92,7 @@ def become(name, flags, folder, address, rank):
     os.environ.update({key: str(value) for key, value in own.items()})
     torch.set_num_threads(1)
     os.chdir(ROOT)
-    sys.argv = [str(each) for each in (name, *flags)]
+    sys.argv = [*map(str, (name, *flags))]
     runpy.run_path(str(ROOT / name), run_name="__main__")
 
 

@@ -11,7 +11,7 @@ from conftest import ONE_THREAD, ROOT
 
 USER = """
 import sys
-import model, train, sample, block, cache, tasks  # the user's own
+import model, train, sample, block, tasks  # the user's own
 import torch
 import puma_mdm
 from puma_mdm import BlockUnmasking, ChunkedObjective, ExampleQueue, Objective
@@ -19,12 +19,12 @@ from puma_mdm import ProgressiveUnmasking, RandomMasking, Sampler, Transformer, 
 
 net = Transformer(vocab_size=6, mask_token=5, length=8, dim=16, layers=1, heads=2, mlp=16)
 hidden = torch.ones(3, 8, dtype=torch.bool)
-tokens, _, _ = generate(net, hidden.long(), hidden, Sampler(), block=4)  # imports the cache late
+tokens, _, _ = generate(net, hidden.long(), hidden, Sampler(), block=4)  # imports block late
 assert tokens.max() < 5 and policies.get("margin") is policies.margin
 assert puma_mdm.tasks.get("addition").__name__ == "puma_mdm.tasks.addition"
 from puma_mdm.data.wordproblems import prepare, templates
 
-own = model, train, sample, block, cache, tasks
+own = model, train, sample, block, tasks
 assert all(module.MINE for module in own)
 flat = {name for name in sys.modules if name.partition(".")[0] in puma_mdm.OWN}
 assert flat == {module.__name__ for module in own}, flat
@@ -41,7 +41,7 @@ spec.loader.exec_module(sys.modules["puma_mdm"])
 
 def run_as_user(folder, start="", path=""):
     """What USER prints in a folder with modules of its own; `start`: code that comes first."""
-    for name in ("model", "train", "sample", "block", "cache", "tasks"):
+    for name in ("model", "train", "sample", "block", "tasks"):
         (folder / f"{name}.py").write_text("MINE = True")
     (folder / "mine.py").write_text(start + USER)
     env = os.environ | ONE_THREAD | {"PYTHONPATH": str(path)}
@@ -57,6 +57,7 @@ def test_a_checkout(tmp_path):
     assert run_as_user(tmp_path, start) == str(ROOT)
 
 
+@pytest.mark.slow
 def test_a_wheel(tmp_path):
     pytest.importorskip("setuptools", minversion="77", reason="builds the wheel")
     source, site, user = (tmp_path / name for name in ("source", "site", "user"))
@@ -73,7 +74,7 @@ def test_a_wheel(tmp_path):
     assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"puma_mdm"}
     here = {path.relative_to(ROOT) for path in python_files(ROOT)}
     assert here == {path.relative_to(site / "puma_mdm/scripts") for path in python_files(site)}
-    for name in "CITATION.bib", "view.html", "data/wordproblems/vocabulary.tiktoken":
+    for name in "CITATION.bib", "studies/view.html", "data/wordproblems/vocabulary.tiktoken":
         assert (site / "puma_mdm/scripts" / name).read_bytes() == (ROOT / name).read_bytes()
 
 
@@ -81,4 +82,4 @@ def python_files(folder):
     """Of the root and of its packages, wherever they lie."""
     root = folder / "puma_mdm/scripts" if folder.name == "site" else folder
     packages = {path.parent for path in root.glob("*/__init__.py")} - {root / "puma_mdm"}
-    return [*root.glob("*.py"), *(file for each in packages for file in each.rglob("*.py"))]
+    return [*root.glob("*.py"), *(file for folder in packages for file in folder.rglob("*.py"))]

@@ -1,0 +1,71 @@
+"""metrics.jsonl: what a line says, lines out of order, a disk without room."""
+
+import errno
+import os
+
+import pytest
+import torch
+from conftest import metrics
+
+from engine.files import write_lines
+from engine.log import Log, context_stats, read_metrics
+
+
+def test_contexts_of_a_worked_example():
+    hidden = torch.tensor([1.0, 1.0, 0.95, 0.5, 0.1, 0.05, 0.0, 0.4])
+    assert context_stats(hidden, used=5) == {
+        "visits": 1.6, "hidden": 0.5, "tenths": [2, 1, 0, 0, 1, 1, 0, 0, 0, 3]
+    }  # fmt: skip
+    assert context_stats(hidden, used=0)["visits"] is None  # JSON has no infinity
+
+
+def test_each_line_is_of_the_updates_since_the_one_before(tmp_path):
+    log = Log(tmp_path, {}, 0, 10, {}, taken=100)  # the first chains
+    for iteration, taken in enumerate([100, 104, 105], start=1):
+        for _ in range(2):
+            loss, hidden = torch.tensor(1.0 * iteration), torch.full((4,), iteration / 4)
+            log.add(loss, loss, hidden)
+        log.report_training(iteration, {}, 1, torch.tensor(taken))
+    lines = metrics(tmp_path)[1:]
+    assert [line["loss"] for line in lines] == [1, 2, 3]
+    assert [line["visits"] for line in lines] == [None, 2, 8]
+    assert [line["hidden"] for line in lines] == [0.25, 0.5, 0.75]
+    assert [sum(line["tenths"]) for line in lines] == [8] * 3
+
+
+def test_a_resumed_run_drops_the_lines_of_updates_that_were_lost(tmp_path):
+    rows = [{"type": "config", "config": {}}, *[a_loss(iteration) for iteration in (1, 2, 3)]]
+    write_lines(tmp_path / "metrics.jsonl", rows)
+    Log(tmp_path, {}, 2, 10, {"lr": (1, 2)})
+    assert metrics(tmp_path)[:-1] == rows[:3] and metrics(tmp_path)[-1]["changes"] == {"lr": [1, 2]}
+
+
+def a_loss(iteration):
+    return {"type": "train", "iter": iteration, "loss": 1.0}
+
+
+@pytest.mark.parametrize("line", [{}, {"type": "x"}, {"type": "train", "iter": "1"}, a_loss(19)])
+def test_a_line_that_is_not_of_the_record_is_named(line, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    write_lines(path, [{"type": "config", "config": {}}, a_loss(10), a_loss(20), line])
+    with pytest.raises(ValueError, match=r"metrics.jsonl, line 4: not a line of this run's record"):
+        read_metrics(path)
+
+
+def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = Log(tmp_path, {}, 0, 3, {})
+    log.write(a_loss(1))
+    whole = (tmp_path / "metrics.jsonl").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", full)
+        log.write(a_loss(2))
+        with pytest.raises(SystemExit, match="the run's record is lost"):
+            log.close()
+    assert (tmp_path / "metrics.jsonl").read_text() == whole
+    log.write(a_loss(3))
+    log.close()
+    assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
+    assert "No space left on device; will retry at the next line" in capsys.readouterr().err
