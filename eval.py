@@ -6,7 +6,7 @@
     python eval.py --out_dir=out/gsm_mini_puma_1 --problems=transfer  another set of the task's
     python eval.py --out_dir=... --file=QUESTIONS.jsonl               problems in a file
     python eval.py --out_dir=... --reference                          judge the reference solutions
-    python eval.py --out_dir=out/text8_puma_1 --nelbo --problems=test   another split (own text)
+    python eval.py --out_dir=out/text_mini_puma_1 --nelbo --problems=test   another split
     python eval.py --out_dir=out/own_text_puma_1 --problems=exact     own text; or a judge.py
     python eval.py config/humaneval.py --out_dir=... --samples=20     programs with tests, pass@k
     torchrun --nproc_per_node=8 eval.py --out_dir=...                 problems split over processes

@@ -1,9 +1,9 @@
-"""Own text as a task: prompts with responses, or documents without prompts (text8 too).
+"""Own text as a task: prompts with responses, or documents without prompts.
 
-The folder, written by data/jsonl/prepare.py or data/text8/prepare.py, says which it is. With
-prompts, a row is prompt, newline, response, end, end, ...; everything after the prompt is trained
-on, and the held-out prompts are the problems. Without, rows are full, and the only problem is to
-write a row from scratch; the likelihood bound is also in bits per character (eval.py --nelbo).
+The folder, written by data/jsonl/prepare.py, says which it is. With prompts, a row is prompt,
+newline, response, end, end, ...; everything after the prompt is trained on, and the held-out
+prompts are the problems. Without, rows are full, and the only problem is to write a row from
+scratch; the likelihood bound is also in bits per character (eval.py --nelbo).
 
 Evaluation is the validation loss and, if `eval_judge` is set, the share of held-out prompts with a
 correct response: `exact`, equal to the held-out response up to surrounding white space, or by a
@@ -151,7 +151,7 @@ def folder_of(config):
     """The folder of a run's data; generates the text of word problems if there is none."""
     if config["data_dir"]:
         return Path(config["data_dir"])
-    from data.text8.generated import make_once
+    from data.wordproblems.text import make_once
 
     return make_once(config["train_examples"], config["text_length"])
 

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from toys import first_ranks
 
 from data import corpus, files
 from data.corpus import Examples, Writer, encode, prompt_text, question_key
 from data.tokenizer import Tokenizer, load, save
-from data.wordproblems.train_tokenizer import train_ranks
 from engine.queue import ExampleQueue
 
-LENGTH = 37
+LENGTH = 60
 PAIRS = [
     (
         f"Ann has {a} pens and buys {b}. How many?",
@@ -23,7 +23,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return Tokenizer(train_ranks([text for pair in PAIRS for text in pair], 290))
+    return Tokenizer(first_ranks(290))
 
 
 def row(tokenizer, pair, length):
@@ -240,7 +240,7 @@ def test_files_of_another_corpus_are_refused(whole, tmp_path, tokenizer):
             (folder / name).write_bytes(content)
             assert_refused(folder, [name])
             (folder / name).write_bytes(originals[name])
-    save(train_ranks(["bb bb cc"], 258), folder / "tokenizer.tiktoken")
+    save(first_ranks(258), folder / "tokenizer.tiktoken")
     assert_refused(folder, ["tokenizer.tiktoken"])
 
 

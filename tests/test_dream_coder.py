@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import first_ranks
 
 from data import corpus, prepare_rows, sources
 from data.dream_coder import overlap, prepare
 from data.tokenizer import load, save
-from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
@@ -82,8 +82,7 @@ def files(tmp_path_factory):
         write_lines(folder / f"{kind}.jsonl", rows[:20] + ODD[kind] + rows[20:])
     write_lines(folder / "HumanEval.json", [HUMANEVAL])
     write_lines(folder / "mbpp.json", MBPP)
-    texts = [TEMPLATE, *(text for pair in expected(ROWS) for text in pair)]
-    save(train_ranks(texts, 300), folder / "r.tiktoken")
+    save(first_ranks(300), folder / "r.tiktoken")
     return folder
 
 

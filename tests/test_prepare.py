@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import first_ranks
 
 from data import corpus, prepare_rows
 from data.corpus import Examples, question_key
 from data.tinygsm import prepare
 from data.tokenizer import load, save
-from data.wordproblems.train_tokenizer import train_ranks
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,7 +45,7 @@ def files(tmp_path_factory):
     mixed = [*rows[:50], *UNUSABLE, "", json.dumps(LONG), json.dumps(LEAK), *rows[50:], *rows[:30]]
     write_lines(folder / "tiny.jsonl", mixed)
     write_lines(folder / "test.jsonl", [json.dumps(row) for row in TEST])
-    save(train_ranks([text for row in ROWS for text in row.values()], 300), folder / "r.tiktoken")
+    save(first_ranks(300), folder / "r.tiktoken")
     return folder
 
 

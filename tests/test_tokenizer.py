@@ -1,19 +1,17 @@
 """Oracles: ids that Hugging Face's library made, a textbook merge loop, gpt-2's byte alphabet."""
 
 import hashlib
-import itertools
 import json
 import random
 import unicodedata
-from collections import Counter
 from pathlib import Path
 
 import pytest
 import regex
+from toys import first_ranks
 
 from data import tokenizer
 from data.tokenizer import Tokenizer, load, save
-from data.wordproblems.train_tokenizer import train_ranks
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen2"
 TEXTS = [
@@ -30,7 +28,7 @@ STRANGE = [
 
 @pytest.fixture(scope="module")
 def ranks():
-    return train_ranks(TEXTS, 300)
+    return first_ranks(300)
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +53,6 @@ def textbook(text, ranks):
             parts = [*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]]
         ids += [ranks[part] for part in parts]
     return ids
-
-
-def textbook_parts(token, ranks):
-    parts = [bytes([byte]) for byte in token]
-    while pairs := [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in ranks]:
-        i = min(pairs, key=lambda i: ranks[parts[i] + parts[i + 1]])
-        parts = [*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]]
-    return [ranks[part] for part in parts]
 
 
 def test_reference_ids(qwen2):
@@ -109,31 +99,11 @@ def test_ids_outside_the_vocabulary_fail(small):
             small.decode([0, wrong])
 
 
-def test_trained_ranks_encode_as_the_textbook_does(small, ranks):
+def test_ranks_encode_as_the_textbook_does(small, ranks):
     rng = random.Random(1)
     letters = ["".join(rng.choices("abc ", k=30)) for _ in range(300)]
     for text in TEXTS + STRANGE + letters:
         assert small.encode(text) == textbook(text, ranks)
-
-
-def test_training_takes_the_most_frequent_neighbours(ranks):
-    """At every rank, by recounting everything from the start."""
-    words = [word.encode() for text in TEXTS for word in regex.findall(tokenizer.PATTERN, text)]
-    known = {bytes([byte]): byte for byte in range(256)}
-    for rank in range(256, 300):
-        spelled = dict(zip(known.values(), known, strict=True))
-        counts = Counter()
-        for word in words:
-            parts = [spelled[i] for i in textbook_parts(word, known)]
-            counts.update(a + b for a, b in itertools.pairwise(parts))
-        best = min(counts, key=lambda token: (-counts[token], token))
-        assert ranks[best] == rank
-        known[best] = rank
-
-
-def test_training_stops_when_nothing_is_left():
-    ranks = train_ranks(["aaaa"], 1000)
-    assert [token for token in ranks if len(token) > 1] == [b"aa", b"aaaa"]
 
 
 def test_a_file_gives_the_same_ranks(tmp_path, small, ranks):
