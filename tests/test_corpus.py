@@ -8,7 +8,8 @@ from toys import first_ranks
 
 from data import corpus, files
 from data.corpus import Examples, Writer, encode, prompt_text, question_key
-from data.tokenizer import Tokenizer, load, save
+from data.tokenizer import Tokenizer, to_text
+from data.vocabularies import open_kept
 from engine.queue import ExampleQueue
 
 LENGTH = 60
@@ -69,7 +70,7 @@ def test_rows_as_made_one_by_one(tmp_path, tokenizer):
 
 def test_folder_has_its_tokenizer(tmp_path, tokenizer):
     header = write(tmp_path / "set", tokenizer)
-    found = load(tmp_path / "set" / "tokenizer.tiktoken")
+    found = open_kept(tmp_path / "set" / "tokenizer.tiktoken")
     assert found.checksum == tokenizer.checksum == header["tokenizer"]["checksum"]
     x0, prompt = Examples(tmp_path / "set", "train")[[0]]
     assert found.decode(x0[0][prompt[0]]) == prompt_text(PAIRS[0][0])
@@ -240,7 +241,7 @@ def test_files_of_another_corpus_are_refused(whole, tmp_path, tokenizer):
             (folder / name).write_bytes(content)
             assert_refused(folder, [name])
             (folder / name).write_bytes(originals[name])
-    save(first_ranks(258), folder / "tokenizer.tiktoken")
+    (folder / "tokenizer.tiktoken").write_bytes(to_text(first_ranks(258)))
     assert_refused(folder, ["tokenizer.tiktoken"])
 
 

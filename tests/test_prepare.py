@@ -11,7 +11,8 @@ from toys import first_ranks
 from data import corpus, prepare_rows
 from data.corpus import Examples, question_key
 from data.tinygsm import prepare
-from data.tokenizer import load, save
+from data.tokenizer import to_text
+from data.vocabularies import open_kept
 
 ROOT = Path(__file__).parent.parent
 
@@ -45,7 +46,7 @@ def files(tmp_path_factory):
     mixed = [*rows[:50], *UNUSABLE, "", json.dumps(LONG), json.dumps(LEAK), *rows[50:], *rows[:30]]
     write_lines(folder / "tiny.jsonl", mixed)
     write_lines(folder / "test.jsonl", [json.dumps(row) for row in TEST])
-    save(first_ranks(300), folder / "r.tiktoken")
+    (folder / "r.tiktoken").write_bytes(to_text(first_ranks(300)))
     return folder
 
 
@@ -71,7 +72,7 @@ def run(monkeypatch, files, tmp_path):
 
 def texts(folder, split):
     """What each row of the split says, up to the end."""
-    encoding = load(folder / "tokenizer.tiktoken")
+    encoding = open_kept(folder / "tokenizer.tiktoken")
     x0, _ = Examples(folder, split)[np.arange(len(Examples(folder, split)))]
     return [encoding.decode(row[row != encoding.end]) for row in x0]
 

@@ -1,5 +1,4 @@
 import copy
-import itertools
 import json
 import shutil
 import subprocess
@@ -253,7 +252,6 @@ def test_changed_questions_of_a_folder_are_refused(task, folder, tmp_path, name)
 def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare, "FOLDER", tmp_path)
     monkeypatch.setattr(prepare, "HELD_OUT", 5)
-    monkeypatch.setattr(record.os, "getpid", itertools.count().__next__)
     finish, others = corpus.Writer.finish, []
 
     def late(writer):

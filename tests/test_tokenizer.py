@@ -11,7 +11,8 @@ import regex
 from toys import first_ranks
 
 from data import tokenizer
-from data.tokenizer import Tokenizer, load, save
+from data.tokenizer import Tokenizer, to_text
+from data.vocabularies import open_kept
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen2"
 TEXTS = [
@@ -40,7 +41,7 @@ def small(ranks):
 def qwen2():
     if not SHARED.exists():
         pytest.skip("Qwen2's ranks are not here")
-    return load(SHARED / "qwen.tiktoken")
+    return open_kept(SHARED / "qwen.tiktoken")
 
 
 def textbook(text, ranks):
@@ -107,8 +108,8 @@ def test_ranks_encode_as_the_textbook_does(small, ranks):
 
 
 def test_a_file_gives_the_same_ranks(tmp_path, small, ranks):
-    save(ranks, tmp_path / "small.tiktoken")
-    found = load(tmp_path / "small.tiktoken")
+    (tmp_path / "small.tiktoken").write_bytes(to_text(ranks))
+    found = open_kept(tmp_path / "small.tiktoken")
     assert found.ranks == ranks and found.checksum == small.checksum
     checksum = hashlib.sha256((tmp_path / "small.tiktoken").read_bytes()).hexdigest()
     assert checksum == small.checksum
@@ -116,11 +117,11 @@ def test_a_file_gives_the_same_ranks(tmp_path, small, ranks):
 
 def test_what_is_no_table_of_ranks_fails(tmp_path, ranks):
     with pytest.raises(FileNotFoundError, match="no such file"):
-        load(tmp_path / "absent.tiktoken")
+        open_kept(tmp_path / "absent.tiktoken")
     for content in (b"[]", b"YQ== x\n", b"\xff 1\n"):
         (tmp_path / "a.tiktoken").write_bytes(content)
-        with pytest.raises(ValueError, match=r"a\.tiktoken: .*expected a \.tiktoken file"):
-            load(tmp_path / "a.tiktoken")
+        with pytest.raises(ValueError, match=r"a\.tiktoken: .*expected bytes, a \.tiktoken"):
+            open_kept(tmp_path / "a.tiktoken")
     with pytest.raises(ValueError, match="ranks must be 0 to 298, each once"):
         Tokenizer({token: rank for token, rank in ranks.items() if rank != 280})
     with pytest.raises(ValueError, match="1 single bytes have no rank"):
@@ -132,7 +133,7 @@ def test_download_is_verified(tmp_path, monkeypatch, ranks):
     monkeypatch.setattr(tokenizer, "QWEN2_URL", str(tmp_path / "a.tiktoken"))
     with pytest.raises(OSError, match=r"cannot download .*supply Qwen2's tokenizer with --tok"):
         tokenizer.qwen2()
-    save(ranks, tmp_path / "a.tiktoken")
+    (tmp_path / "a.tiktoken").write_bytes(to_text(ranks))
     with pytest.raises(OSError, match="Hash mismatch"):
         tokenizer.qwen2()
     monkeypatch.setattr(tokenizer, "QWEN2", Tokenizer(ranks).checksum)

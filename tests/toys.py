@@ -8,7 +8,7 @@ import json
 import numpy as np
 import torch
 
-from data import tokenizer
+from data import vocabularies
 from data.wordproblems import prepare
 from engine.queue import ExampleQueue
 from model import Transformer
@@ -20,7 +20,7 @@ L = 12  # of the transformer and its problems; chains have rows of 24
 
 def first_ranks(n):
     """The first n ranks of the word problems' tokens, whose merges do not need the others."""
-    ranks = tokenizer.load(prepare.HERE / "vocabulary.tiktoken").ranks
+    ranks = vocabularies.open_kept(prepare.HERE / "vocabulary.tiktoken").ranks
     return {token: rank for token, rank in ranks.items() if rank < n}
 
 

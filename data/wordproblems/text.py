@@ -1,7 +1,7 @@
 """The questions of word problems, one after another, as text of 27 characters: a to z and space.
 
-Small letters, digits in words, the rest is space, as text8 was made (the end of Mahoney's
-wikifil.pl). No held-out problem has the numbers of a training problem, but all come from the same templates.
+Small letters, digits in words, the rest is space, as the end of Mahoney's wikifil.pl makes text8.
+No held-out problem has the numbers of a training problem, but all come from the same templates.
 """
 
 import functools
