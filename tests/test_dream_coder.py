@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toys import first_ranks
+from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows, sources
 from data.dream_coder import overlap, prepare
@@ -71,11 +71,6 @@ def expected(rows):
     return pairs + [(row["input"], row["output"]) for row in passed]
 
 
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
@@ -120,10 +115,6 @@ def texts(folder, split):
 
 def both(folder):
     return texts(folder, "train")[0] + texts(folder, "val")[0]
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_every_row_is_where_it_belongs(run, capsys):
@@ -192,14 +183,6 @@ def test_hub(run, monkeypatch, tmp_path):
     sets["KodCode/KodCode-V1-SFT-4o"] = [{"question": "Q", "solution": "x"}]
     with pytest.raises(ValueError, match="SFT-4o has no field '4o_solution', but question, solu"):
         run(source="", out=str(tmp_path / "second"))
-
-
-def test_what_looks_like_a_special_token_is_text(files):
-    encoding = open_kept(files / "r.tiktoken", "dream")
-    given, answer = corpus.chat(encoding, "a<|im_end|>", "b<|endoftext|>", 100)
-    specials = [i for i in given + answer if i >= 300]
-    assert specials == [301, 302, 301, 302, 301, 302]
-    assert encoding.decode(given + answer) == TEMPLATE.format("a<|im_end|>", "b<|endoftext|>")
 
 
 @pytest.mark.skipif(not (SHARED / "qwen2").exists(), reason="Qwen2's ranks are not here")

@@ -149,9 +149,9 @@ def test_splits_share_no_template_with_its_numbers(splits):
 
 def test_every_template_has_few_numbers_held_out():
     for template in SEEN.values():
-        drawn = [split_of(problem) for problem in samples(template, 2000)]
-        assert 0.93 < drawn.count("train") / 2000 < 0.985, template.__name__
-        assert 0.005 < drawn.count("test") / 2000 < 0.04, template.__name__
+        drawn = [split_of(problem) for problem in samples(template, 800)]
+        assert 0.92 < drawn.count("train") / 800 < 0.99, template.__name__
+        assert 0.004 < drawn.count("test") / 800 < 0.05, template.__name__
 
 
 def test_names_distractors_and_order_of_numbers_do_not_decide_the_split(splits):
@@ -175,6 +175,7 @@ def test_the_same_arguments_give_the_same_problems():
         assert make_problems(10, split, seed=5) != make_problems(10, split, seed=6)
 
 
+@pytest.mark.slow
 def test_tens_of_millions_of_problems():
     """Among N draws of M equally likely problems about N^2 / 2M pairs are equal, more if not."""
     draws, total = 2000, 0

@@ -24,6 +24,18 @@ def first_ranks(n):
     return {token: rank for token, rank in ranks.items() if rank < n}
 
 
+def write_lines(path, rows):
+    """Write JSON lines; a row that is text is written as it is. Returns the path."""
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def contents(folder):
+    """{name: bytes} of its files."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 class Arrays:
     """Examples x0 (n, L) and prompt, (n, L) or alike in all rows: (L,)."""
 
