@@ -128,8 +128,8 @@ def parse(content):
 
 def to_text(ranks):
     """The `.tiktoken` text, bytes: a line a token, base64 and rank, in order of rank."""
-    rows = sorted(ranks.items(), key=lambda item: item[1])
-    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in rows)
+    order = sorted(ranks, key=ranks.get)
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), ranks[token]) for token in order)
 
 
 def qwen2(kind="plain"):
