@@ -7,7 +7,7 @@ prepare.py counts as an unusable row, and takes the type of a field from the fir
 import functools
 import glob
 import itertools
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from data.files import brief, lines, parse_json, regular
@@ -82,11 +82,10 @@ def fields_of(file):
 
 def parse(line):
     """The object in a line of JSON, {} if there is none."""
-    try:
-        row = parse_json(line)
-    except ValueError:
-        row = None
-    return row if isinstance(row, dict) else {}
+    with suppress(ValueError):
+        if isinstance(row := parse_json(line), dict):
+            return row
+    return {}
 
 
 def is_text(value):
@@ -102,26 +101,26 @@ def require(fields, present, where):
 
 
 # -- the hub -------------------------------------------------------------------------------------
-def hub(name, fields, config=None, split="train", flag="--source=FILES"):
+def hub(name, fields, config=None, split="train"):
     """What a header records of a data set on the hub, and read(cache, limit) -> its rows.
 
     Raises OSError that says how to do without the hub.
     """
-    with by_hand(name, flag):
+    with by_hand(name):
         import huggingface_hub
 
         revision = huggingface_hub.HfApi().dataset_info(name).sha
     options = {"name": config, "split": split, "revision": revision}
-    read = functools.partial(read_hub, name, fields, options, flag)
+    read = functools.partial(read_hub, name, fields, options)
     return [{"hub": name, "revision": revision}], read
 
 
-def read_hub(path, fields, options, flag, cache, limit=None):
+def read_hub(path, fields, options, cache, limit=None):
     """The first rows of a data set on the hub: a Dataset of the fields.
 
     Without a limit all of it is downloaded to the hub's own cache, where another start finds it.
     """
-    with by_hand(path, flag):
+    with by_hand(path):
         from datasets import Dataset, load_dataset
 
         if limit is None:
@@ -133,7 +132,7 @@ def read_hub(path, fields, options, flag, cache, limit=None):
 
 
 @contextmanager
-def by_hand(name, flag):
+def by_hand(name, flag="--source=FILES"):
     """Turn any error of the hub into one that says how to do without it."""
     try:
         yield
