@@ -1,4 +1,4 @@
-# Text without prompts, as text8 is: the generated word problems as characters, on a laptop.
+# Text without prompts: the generated word problems as characters, on a laptop.
 #
 #     python train.py config/text_mini.py                          # PUMA
 #     python eval.py --out_dir=out/text_mini_puma_1 --nelbo        # bits per character

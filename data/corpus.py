@@ -9,15 +9,15 @@ because a truncated program never returns.
 A folder has header.json, the tokenizer's file and, for each split, one file per flat array:
 `<split>.tokens.npy` the ids of all examples, concatenated, without `end` after each; `.starts.npy`
 (N + 1) where each begins; `.prompts.npy` (N) the length of its prompt. The header has checksums
-(CRC-32) of itself, of each array and of every other file, so that two folders can be compared.
-
-These are no Arrow files, because to import `datasets` takes longer than to open numpy's arrays.
+(CRC-32) of itself, of each array and of every other file. These are no Arrow files, because to
+import `datasets` takes longer than to open numpy's arrays.
 """
 
 import hashlib
 import itertools
 import re
 import shutil
+import tempfile
 import unicodedata
 import zlib
 from collections import Counter
@@ -29,7 +29,7 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from engine.files import atomic_path, remove, write_json
+from engine.files import write_json
 
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
@@ -99,12 +99,10 @@ def chat(tokenizer, question, answer, most):
     """
     start, end = tokenizer.special[IM_START], tokenizer.special[IM_END]
 
-    def turn(text):
-        return [start, *tokenizer.encode(text)]
-
-    prompt = [*turn("system\nYou are a helpful assistant."), end, *tokenizer.encode("\n")]
-    prompt += [*turn("user\n" + question.strip()[:most]), end, *tokenizer.encode("\n")]
-    prompt += turn("assistant\n")
+    prompt = []
+    for turn in "system\nYou are a helpful assistant.", "user\n" + question.strip()[:most]:
+        prompt += [start, *tokenizer.encode(turn), end, *tokenizer.encode("\n")]
+    prompt += [start, *tokenizer.encode("assistant\n")]
     return prompt, [*tokenizer.encode(answer.strip("\n")[:most]), end]
 
 
@@ -173,8 +171,13 @@ def open_column(folder, name, checksum):
     except (ValueError, FileNotFoundError) as error:
         raise ValueError(f"{error}: delete {folder} to make it again") from None
     if zlib.crc32(array) != checksum:
-        raise files.damaged(folder / name, "its checksum is not that in header.json", folder)
+        raise damaged(folder, name, "its checksum is not that in header.json")
     return np.asarray(array)
+
+
+def damaged(folder, name, why):
+    """The error for a file that is not what was written."""
+    return ValueError(f"{folder}/{name} is damaged ({why}): delete {folder} to make it again")
 
 
 def read_header(folder):
@@ -187,7 +190,7 @@ def read_header(folder):
     try:
         header = files.unseal(path.read_bytes())
     except (ValueError, OSError) as error:
-        raise files.damaged(path, error, folder) from None
+        raise damaged(folder, path.name, error) from None
     if header["format"] != FORMAT:
         version = f"has format {header['format']}, expected {FORMAT}"
         raise ValueError(f"{path} {version}: delete {folder} to make it again")
@@ -200,7 +203,7 @@ def kept_file(folder, name):
     if checksum is None:
         raise FileNotFoundError(f"{folder} was prepared without {name}")
     if not path.is_file() or zlib.crc32(path.read_bytes()) != checksum:
-        raise files.damaged(path, "not what was written to it", folder)
+        raise damaged(folder, name, "not what was written to it")
     return path
 
 
@@ -219,15 +222,14 @@ def make_once(folder, source, what, write):
     """
     if not folder.exists():
         print(f"making {what}: {folder}", flush=True)
-        try:
-            with atomic_path(folder) as own:  # another run may be making the same
-                try:
-                    write(own)
-                finally:
-                    remove(own.with_name(f"{own.name}.partial"))
-        except OSError:
-            if not folder.exists():  # else the other run was first
-                raise
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as own:
+            write(Path(own, folder.name))
+            try:
+                Path(own, folder.name).rename(folder)
+            except OSError:
+                if not folder.exists():  # else another run was making the same, and first
+                    raise
     if read_header(folder)["source"] != source:
         raise ValueError(f"{folder} holds other problems than expected: delete it to make it again")
     return folder
@@ -257,7 +259,7 @@ class Writer:
         for path in self.partial.iterdir():
             if path != self.cache:
                 path.unlink()
-        tokenizer.write(self.partial)
+        (self.partial / tokenizer.file).write_bytes(tokenizer.content)
         dtypes = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32, np.int64, np.uint16
         self.splits = {
             split: [
@@ -294,9 +296,3 @@ class Writer:
         write_json(self.partial / "header.json", header)
         self.partial.rename(self.folder)
         return header
-
-
-def report(header):
-    """Print what a finished folder contains."""
-    for name, split in header["splits"].items():
-        print(f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens")

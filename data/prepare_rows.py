@@ -43,8 +43,7 @@ def encode_all(writer, rows, pair_of, form, workers=None):
     """Yields Encoded examples and reasons, as corpus.encode returns them, for each chunk of rows.
 
     pair_of(folder, row) -> question and code, or a word that says why the row is dropped; folder:
-    the writer's, with the files that pair_of reads. It is sent to the workers, so it must be a
-    module's top-level function.
+    the writer's, with the files that pair_of reads. Workers import it by name.
     """
     task = functools.partial(encode_piece, writer.partial, writer.header, pair_of, form)
     starts = range(0, len(rows), PIECE)
@@ -92,7 +91,7 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
     documents are cut into full rows, and the tokens left over are dropped. Prints what the folder
     contains, and what was dropped. Raises ValueError if a split is empty.
     """
-    rest = {"train": np.empty(0, np.uint32), "val": np.empty(0, np.uint32)}
+    rest = dict.fromkeys(("train", "val"), np.empty(0, np.uint32))
     read, kept, first = 0, 0, {}  # first {reason: the first row that was dropped for it}
     for encoded, reasons in chunks:
         room, in_val = np.arange(len(encoded.keys)) < most - kept, encoded.keys < val * 2.0**64
@@ -116,7 +115,7 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
 
 
 def finish(writer, read, first):
-    """Make the folder appear; first {reason: the first of the `read` rows that was dropped}."""
+    """Make the folder appear; first {reason: the first of the `read` rows dropped for it}."""
     why = ", ".join(
         f"{count:,} {reason}" + (f" (first in row {first[reason]:,})" if reason in first else "")
         for reason, count in writer.dropped.items()
@@ -127,6 +126,6 @@ def finish(writer, read, first):
             f"{read:,} rows read, {kept} kept, dropped: {why or 'nothing'}; expected some in each "
             "split: name fields of text, change --length or --val, or give more text"
         )
-    corpus.report(writer.finish())
-    print("dropped:", why or "nothing")
-    print(f"written to {writer.folder}")
+    for name, split in writer.finish()["splits"].items():
+        print(f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens")
+    print(f"dropped: {why or 'nothing'}\nwritten to {writer.folder}")

@@ -7,25 +7,26 @@ prepare.py counts as an unusable row, and takes the type of a field from the fir
 import functools
 import glob
 import itertools
-from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from data.files import brief, lines, parse_json, regular
 
+TYPES = {list: "a list of texts", str: "text", int: "a number"}  # of the fields of small sets
 FIRST = 1000  # lines in which the fields of a file are looked for
 
 
 # -- files ---------------------------------------------------------------------------------------
 def local(source, fields):
-    """What a header records of the files of a source, and read(cache, limit) -> their rows.
+    """What a header records of files, patterns or paths, and read(cache, limit) -> their rows.
 
     Raises ValueError if there are none, or if one lacks a field.
     """
-    found = files(source)
-    for file in found:
-        require(fields, fields_of(file), file)
-    return origin(found), functools.partial(read_files, found, fields)
+    paths = files(source) if isinstance(source, str) else source
+    for path in paths:
+        require(fields, fields_of(path), path)
+    origin = [{"file": path.name, "bytes": path.stat().st_size} for path in paths]
+    return origin, functools.partial(read_files, paths, fields)
 
 
 def files(source):
@@ -42,20 +43,15 @@ def files(source):
     return [*dict.fromkeys(found)]
 
 
-def origin(found):
-    """What a header records of files."""
-    return [{"file": file.name, "bytes": file.stat().st_size} for file in found]
-
-
-def read_files(found, fields, cache, limit=None):
+def read_files(paths, fields, cache, limit=None):
     """The first rows of files of one kind: a Dataset of the fields, kept in the folder `cache`."""
     from datasets import Dataset, Features, Value
 
-    names, cache = [str(file.resolve()) for file in found], str(cache)
-    if found[0].suffix == ".parquet":
+    names, cache = [str(path.resolve()) for path in paths], str(cache)
+    if paths[0].suffix == ".parquet":
         rows = Dataset.from_parquet([*map(glob.escape, names)], cache_dir=cache)
         return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
-    times = tuple(file.stat().st_mtime_ns for file in found)  # the cache is for these alone
+    times = tuple(path.stat().st_mtime_ns for path in paths)  # the cache is for these alone
     kwargs = {"names": tuple(names), "times": times, "fields": tuple(fields), "limit": limit}
     features = Features({field: Value("string") for field in fields})
     return Dataset.from_generator(json_rows, features, cache, gen_kwargs=kwargs)
@@ -69,8 +65,7 @@ def json_rows(names, times, fields, limit):
 
 
 def json_objects(name):
-    with open(regular(name), encoding="utf-8-sig", errors="surrogateescape") as rows:
-        yield from (parse(line) for line in rows if line.strip())
+    return (parse(line) for line in lines(name, errors="surrogateescape") if line.strip())
 
 
 def fields_of(file):
@@ -87,11 +82,10 @@ def fields_of(file):
 
 def parse(line):
     """The object in a line of JSON, {} if there is none."""
-    try:
-        row = parse_json(line)
-    except ValueError:
-        row = None
-    return row if isinstance(row, dict) else {}
+    with suppress(ValueError):
+        if isinstance(row := parse_json(line), dict):
+            return row
+    return {}
 
 
 def is_text(value):
@@ -107,27 +101,26 @@ def require(fields, present, where):
 
 
 # -- the hub -------------------------------------------------------------------------------------
-def hub(name, fields, config=None, split="train", flag="--source=FILES"):
+def hub(name, fields, config=None, split="train"):
     """What a header records of a data set on the hub, and read(cache, limit) -> its rows.
 
     Raises OSError that says how to do without the hub.
     """
-    with by_hand(name, flag):
+    with by_hand(name):
         import huggingface_hub
 
         revision = huggingface_hub.HfApi().dataset_info(name).sha
     options = {"name": config, "split": split, "revision": revision}
-    read = functools.partial(read_hub, name, fields, options, flag)
-    return {"hub": name, "revision": revision}, read
+    read = functools.partial(read_hub, name, fields, options)
+    return [{"hub": name, "revision": revision}], read
 
 
-def read_hub(path, fields, options, flag, cache, limit=None):
+def read_hub(path, fields, options, cache, limit=None):
     """The first rows of a data set on the hub: a Dataset of the fields.
 
-    All of it is downloaded to the hub's own cache, where another start finds it; for a limit, only
-    what is needed is read.
+    Without a limit all of it is downloaded to the hub's own cache, where another start finds it.
     """
-    with by_hand(path, flag):
+    with by_hand(path):
         from datasets import Dataset, load_dataset
 
         if limit is None:
@@ -139,7 +132,7 @@ def read_hub(path, fields, options, flag, cache, limit=None):
 
 
 @contextmanager
-def by_hand(name, flag):
+def by_hand(name, flag="--source=FILES"):
     """Turn any error of the hub into one that says how to do without it."""
     try:
         yield
@@ -159,19 +152,13 @@ def read_small(file, kinds, name, config=None, splits=("test",)):
     for where, row in numbered(file) if file else small_set(name, config, splits):
         require(kinds, row, where)
         for field, kind in kinds.items():
-            if not is_of(kind, row[field]):
-                expected = {list: "a list of texts", str: "text", int: "a number"}[kind]
-                raise ValueError(f"{where}: {field} is {brief(row[field])}, expected {expected}")
+            texts = row[field] if kind is list else [row[field]] if kind is str else []
+            if not isinstance(row[field], kind) or not all(map(is_text, texts)):
+                raise ValueError(f"{where}: {field} is {brief(row[field])}, expected {TYPES[kind]}")
         found.append(tuple(row[field] for field in kinds))
     if not found:
         raise ValueError(f"{file or name} is empty: expected lines with {', '.join(kinds)}")
     return found
-
-
-def is_of(kind, value):
-    if kind is list:
-        return isinstance(value, list) and all(map(is_text, value))
-    return is_text(value) if kind is str else type(value) is kind
 
 
 def numbered(file):
@@ -187,10 +174,3 @@ def small_set(name, config, splits):
 
             rows = [*datasets.load_dataset(name, config, split=split)]
         yield from ((f"{name}, {split}, row {at}", row) for at, row in enumerate(rows, start=1))
-
-
-def unique(names, file):
-    """Raise ValueError if a name occurs twice."""
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise ValueError(f"{file}: problem {brief(name)} occurs {times} times")

@@ -16,9 +16,6 @@ import numpy as np
 import tiktoken
 import tiktoken.load
 
-from data.files import brief, regular
-from engine.files import atomic_path
-
 PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -41,8 +38,8 @@ class Vocabulary:
     """n ids of text, and special ones of a kind (SPECIAL) after them: `special` {token: id}.
 
     `end`, `mask`, `vocab_size`; `start`: ids to prepend to a text that the model continues; `ends`:
-    ids any of which ends an answer; `checksum`: the sha256 of the content of its file. Subclasses
-    have `encode(text)`, `decode_text(ids below n)`, and `write(folder)`, which makes `file` there.
+    ids any of which ends an answer; `content`, of its `file`, and `checksum`, the sha256 of it.
+    Subclasses have `encode(text)` and `decode_text(ids below n)`.
     """
 
     file = "tokenizer.tiktoken"  # in the folder of a corpus
@@ -53,7 +50,7 @@ class Vocabulary:
         self.end, self.mask, self.vocab_size = n, self.special[MASK], n + count
         self.start = [self.special[BEGIN]] if BEGIN in self.special else []
         self.ends = {self.end, self.special.get(IM_END, self.end)}
-        self.checksum = hashlib.sha256(content).hexdigest()
+        self.content, self.checksum = content, hashlib.sha256(content).hexdigest()
         self.names = {i: f"<|{i}|>" for i in range(n, n + count)}
         self.names |= {i: token for token, i in self.special.items()}
 
@@ -116,28 +113,11 @@ class Tokenizer(Vocabulary):
         return self.bpe.decode(ids)
 
     def characters(self, x0):
-        """The number of characters that begin in each row (n, L), (n,).
-
-        So a character that ends in another row counts once, and a special token not at all.
-        """
+        """The number of characters that begin in each row (n, L), (n,); special ids are none."""
         starts = np.zeros(self.vocab_size, np.int64)
         for token, rank in self.ranks.items():
             starts[rank] = sum(byte & 0xC0 != 0x80 for byte in token)  # of UTF-8
         return starts[x0].sum(1)
-
-    def write(self, folder):
-        save(self.ranks, folder / self.file)
-
-
-def load(path, kind="plain"):
-    """The Tokenizer of a `.tiktoken` file; kind: of its special tokens, which it does not have.
-
-    Raises FileNotFoundError, or ValueError if the file is none.
-    """
-    try:
-        return Tokenizer(parse(regular(path).read_bytes()), kind)
-    except ValueError as error:
-        raise ValueError(f"{path}: {brief(error)}; expected a .tiktoken file") from None
 
 
 def parse(content):
@@ -148,14 +128,8 @@ def parse(content):
 
 def to_text(ranks):
     """The `.tiktoken` text, bytes: a line a token, base64 and rank, in order of rank."""
-    rows = sorted(ranks.items(), key=lambda item: item[1])
-    return b"".join(b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in rows)
-
-
-def save(ranks, path):
-    """Write a `.tiktoken` file; it appears once it is complete."""
-    with atomic_path(path) as partial:
-        partial.write_bytes(to_text(ranks))
+    order = sorted(ranks, key=ranks.get)
+    return b"".join(b"%s %d\n" % (base64.b64encode(token), ranks[token]) for token in order)
 
 
 def qwen2(kind="plain"):

@@ -5,8 +5,6 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from data import tokenizer
 from data.files import brief, regular
 from data.tokenizer import BYTES, Tokenizer, Vocabulary
@@ -21,10 +19,8 @@ class Characters(Vocabulary):
 
     def __init__(self, ranks):
         super().__init__(len(ranks), "plain", tokenizer.to_text(ranks))
-        self.ranks = ranks
-        self.letters = b"".join(sorted(ranks, key=ranks.get)).decode("ascii")
-        self.ids = np.full(256, -1)
-        self.ids[[byte[0] for byte in ranks]] = [*ranks.values()]
+        self.ids = {byte.decode("ascii"): i for byte, i in ranks.items()}
+        self.letters = "".join(sorted(self.ids, key=self.ids.get))
 
     @classmethod
     def of(cls, letters):
@@ -32,17 +28,14 @@ class Characters(Vocabulary):
 
     def encode(self, text):
         """Ids, list of int. Raises ValueError for a character outside the alphabet."""
-        ids = self.ids[np.frombuffer(text.encode("ascii", "replace"), np.uint8)]
-        if (ids < 0).any():
-            wrong = text[int((ids < 0).argmax())]
-            raise ValueError(f"the text has {wrong!r}: expected characters of {self.letters!r}")
-        return ids.tolist()
+        try:
+            return [self.ids[letter] for letter in text]
+        except KeyError as wrong:
+            expected = f"expected characters of {self.letters!r}"
+            raise ValueError(f"the text has {wrong}: {expected}") from None
 
     def decode_text(self, ids):
         return "".join(self.letters[i] for i in ids)
-
-    def write(self, folder):
-        tokenizer.save(self.ranks, folder / self.file)
 
 
 class HuggingFace(Vocabulary):
@@ -59,7 +52,7 @@ class HuggingFace(Vocabulary):
         try:
             import tokenizers
 
-            self.library = tokenizers.Tokenizer.from_str(content)
+            self.library = tokenizers.Tokenizer.from_str(content.decode())
         except ImportError:
             raise ValueError("a tokenizer.json needs `pip install tokenizers`") from None
         except Exception as error:  # the library raises Exception itself
@@ -67,24 +60,16 @@ class HuggingFace(Vocabulary):
         self.library.no_truncation()
         self.library.no_padding()
         self.library.encode_special_tokens = True  # text that looks like one is text
-        self.content, self.kind, is_dream = content, kind, kind == "dream"
+        self.kind, is_dream = kind, kind == "dream"
         ids = self.library.get_vocab(with_added_tokens=not is_dream).values()
-        if not ids:
-            raise ValueError("its vocabulary is empty")
-        super().__init__(max(ids) + 1, "dream" if is_dream else "plain", content.encode())
+        super().__init__(max(ids, default=-1) + 1, "dream" if is_dream else "plain", content)
 
     def encode(self, text):
         """Ids of the text, list of int."""
-        try:
-            return self.library.encode(text, add_special_tokens=False).ids
-        except Exception as error:  # the library raises Exception itself
-            raise ValueError(f"the tokenizer fails on {brief(text)}: {brief(error)}") from None
+        return self.library.encode(text, add_special_tokens=False).ids
 
     def decode_text(self, ids):
         return self.library.decode(ids, skip_special_tokens=False)
-
-    def write(self, folder):
-        (folder / self.file).write_text(self.content, encoding="utf-8")
 
 
 def find(name, kind=None):
@@ -103,18 +88,13 @@ def find(name, kind=None):
     return open_kept(path, kind or ("huggingface" if path.suffix == ".json" else "plain"))
 
 
-def open_kept(path, kind):
-    """The tokenizer that `write` kept. Raises FileNotFoundError or ValueError."""
-    if path.suffix == ".json":
-        return read_library(path, kind)
-    if kind == Characters.kind:
-        return Characters(tokenizer.parse(path.read_bytes()))
-    return tokenizer.load(path, kind)
-
-
-def read_library(path, kind):
-    """The tokenizer of a tokenizer.json. Raises ValueError that names the file."""
+def open_kept(path, kind="plain"):
+    """The tokenizer in a file. Raises FileNotFoundError, or ValueError that names the file."""
+    content = regular(path).read_bytes()
     try:
-        return HuggingFace(regular(path).read_text(encoding="utf-8"), kind)
-    except ValueError as error:  # UnicodeDecodeError is one
-        raise ValueError(f"{path}: {error}; expected {EXPECTED}") from None
+        if path.suffix == ".json":
+            return HuggingFace(content, kind)
+        ranks = tokenizer.parse(content)
+        return Characters(ranks) if kind == Characters.kind else Tokenizer(ranks, kind)
+    except ValueError as error:
+        raise ValueError(f"{path}: {str(error)[:300]}; expected {EXPECTED}") from None

@@ -5,16 +5,14 @@ first or the lowest: token d is the digit d, token 10 the mask. The prompt is th
 Column 0 is the units, whatever the order in a row.
 
 A *carry chain* begins in a column whose digits add up to 10 or more and continues through the next
-higher columns as long as their digits add up to 9: fewer columns do not determine their carries.
-Its length is the number of its columns: 5 + 5 has a chain of 1, 95 + 5 one of 2, 99 + 1 one of 2.
-Uniform digits rarely have a long chain, so test sums come in strata by their longest chain, 0-1,
-2-3, 4-7, ..., the last up to D, equally filled: accuracy is the mean over these, not that of
-uniform sums. Within a stratum all lengths are equally likely; a sum is uniform except for one chain
-of that length in a random place.
+higher columns as long as their digits add up to 9: 5 + 5 has a chain of 1 column, 95 + 5 one of 2,
+99 + 1 one of 2. Uniform digits rarely have a long chain, so test sums come in strata by their
+longest chain, 0-1, 2-3, 4-7, ..., the last up to D, equally filled: accuracy is the mean over
+these, not that of uniform sums. Within a stratum all lengths are equally likely; a sum is uniform
+except for one chain of that length in a random place.
 
-A sum is a function of its index, so a training set of any size takes no memory, and one larger than
-a run needs provides a new sum each time. A checksum of the two numbers decides whether they are
-held out, so that no test sum is trained on, however few sums there are.
+A sum is a function of its index, so a training set of any size takes no memory. A checksum of the
+two numbers decides whether they are held out, so no test sum is trained on, however few there are.
 """
 
 import re
@@ -123,16 +121,18 @@ def between(low, high, index):
 def rows_of(numbers, order):
     """Tokens (n, L) of numbers (n, 2, D)."""
     parts = numbers[:, 0], numbers[:, 1], add(numbers)
-    return np.concatenate([part[:, :: direction(order)] for part in parts], 1)
+    return np.concatenate([in_order(part, order) for part in parts], 1)
 
 
-def direction(order):
-    """The step from one column to the next in a row."""
-    return -1 if order == "highest" else 1
+def in_order(digits, order):
+    """Digits (..., D), units first, in the order of a row; or back."""
+    return digits[..., ::-1] if order == "highest" else digits
 
 
-def prompts(n, digits):
-    return np.tile(np.arange(3 * digits + 1) < 2 * digits, (n, 1))
+def prompt_of(rows):
+    """True at the two numbers of rows (n, L)."""
+    length = rows.shape[1]
+    return np.tile(np.arange(length) < length // 3 * 2, (len(rows), 1))
 
 
 def in_digits(digits):
@@ -150,23 +150,17 @@ def parse(text, digits):
 
 # -- the task --------------------------------------------------------------------------------------
 class Examples:
-    """Training sums: `examples[indices (n,)]` -> x0 (n, L), prompt (n, L).
+    """Sums: examples[indices (n,)] -> x0 (n, L), prompt (n, L) of numbers(indices) (n, 2, D)."""
 
-    long_chains: all lengths of a sum's longest chain, 0 to D, are equally frequent.
-    """
-
-    def __init__(self, count, digits, order, long_chains):
-        self.count, self.digits, self.order, self.long_chains = count, digits, order, long_chains
+    def __init__(self, count, numbers, order):
+        self.count, self.numbers, self.order = count, numbers, order
 
     def __len__(self):
         return self.count
 
     def __getitem__(self, indices):
-        chain = np.full(len(indices), -1)
-        if self.long_chains:
-            chain = between(0, self.digits, indices)
-        numbers = draw(indices, chain, self.digits, test=False)
-        return rows_of(numbers, self.order), prompts(len(indices), self.digits)
+        rows = rows_of(self.numbers(indices), self.order)
+        return rows, prompt_of(rows)
 
 
 class Sums(Problems):
@@ -189,12 +183,12 @@ class Sums(Problems):
 
     def __getitem__(self, indices):
         rows = rows_of(self.numbers[indices], self.order)
-        hidden = ~prompts(len(rows), self.digits)
+        hidden = ~prompt_of(rows)
         return np.where(hidden, MASK, rows), hidden
 
     def judge(self, tokens, indices):
         numbers = self.numbers[indices]
-        answers = np.asarray(tokens)[:, 2 * self.digits :][:, :: direction(self.order)]
+        answers = in_order(np.asarray(tokens)[:, 2 * self.digits :], self.order)
         correct = (answers == add(numbers)).all(1)
         return [
             {"kind": "correct" if ok else "wrong", "sum": f"{in_digits(a)}+{in_digits(b)}"}
@@ -205,15 +199,13 @@ class Sums(Problems):
         ]
 
     def stratum(self, chain):
-        return next(
-            name for name, bound in zip(self.strata, self.bounds, strict=True) if chain <= bound[1]
-        )
+        return self.strata[sum(chain > longest for _, longest in self.bounds)]
 
     def pieces(self, tokens, seen=None):
-        tokens = np.asarray(tokens)
-        text = [*enumerate("0123456789_"[t] for t in np.where(seen is None or seen, tokens, MASK))]
+        shown = np.where(seen is None or seen, tokens, MASK)
+        text = [*enumerate("0123456789_"[token] for token in shown)]
         parts = text[: self.digits], text[self.digits : 2 * self.digits], text[2 * self.digits :]
-        first, second, answer = (part[:: -direction(self.order)] for part in parts)
+        first, second, answer = (part[:: 1 if self.order == "highest" else -1] for part in parts)
         return [*first, (None, " + "), *second, (None, " = "), *answer]
 
     def verdict(self, record):
@@ -221,39 +213,31 @@ class Sums(Problems):
 
 
 class Addition(Task):
-    """Sums to train on, and held-out sums for accuracy and validation loss."""
+    """Sums to train on, and held-out sums for accuracy and validation loss.
+
+    long_chains: all lengths of a training sum's longest chain, 0 to D, are equally frequent.
+    """
 
     def __init__(self, digits, order, train, test, long_chains):
         if order not in ORDERS:
             raise ValueError(f"digit_order {order!r}: expected {' or '.join(ORDERS)}")
-        self.digits, self.order = digits, order
+        self.digits, self.order, self.long_chains = digits, order, long_chains
         self.length, self.vocab_size, self.mask = 3 * digits + 1, MASK + 1, MASK
-        self.train = Examples(train, digits, order, long_chains)
+        self.train = Examples(train, self.training_numbers, order)
         self.test = Sums.of_strata(test, digits, order)
-        self.validation = HeldOut(self.test)
+        self.validation = Examples(test, self.test.numbers.__getitem__, order)
+
+    def training_numbers(self, index):
+        any_chain = np.full(len(index), -1)
+        chain = between(0, self.digits, index) if self.long_chains else any_chain
+        return draw(index, chain, self.digits, test=False)
 
     def prompts(self, texts):
         """Sums that a user types, like 123+456."""
         return Sums(np.stack([parse(text, self.digits) for text in texts]), self.order)
 
 
-class HeldOut:
-    """Test sums with their answers, as examples."""
-
-    def __init__(self, sums):
-        self.sums = sums
-
-    def __len__(self):
-        return len(self.sums)
-
-    def __getitem__(self, indices):
-        rows = rows_of(self.sums.numbers[indices], self.sums.order)
-        return rows, prompts(len(rows), self.sums.digits)
-
-
 def load(config):
     """The sums that the configuration of a run asks for (keys as in train.py)."""
-    return Addition(
-        config["digits"], config["digit_order"], config["train_examples"],
-        config["test_examples"], config["long_chains"],
-    )  # fmt: skip
+    names = "digits", "digit_order", "train_examples", "test_examples", "long_chains"
+    return Addition(*(config[name] for name in names))

@@ -11,11 +11,10 @@ row sees padding. A program is correct if `before + completion + after` runs to 
 holds the tests. Otherwise its kind says why: "assertion_failed", "exception", "syntax_error",
 "timeout", "killed", or "too_long": prompt and answer do not fit, so nothing was generated.
 
-Program and tests are one text in one process, so a malicious program can forge its own outcome:
-write "ok" to the descriptor of the report and exit, return objects that equal everything, or skip
-the asserts with a trace function. Such a program counts as correct here; pass@k is meant for models
-that do not attack the sandbox. Accidents do not pass: exit(0), os._exit(0), a `check` of its own,
-NaN, open strings. A program cannot change the outcome of another one.
+Program and tests are one text in one process, so a malicious program can forge its own outcome (by
+objects that equal everything, say) and counts as correct; pass@k is meant for models that do not
+attack the sandbox. Accidents do not pass: exit(0), os._exit(0), a `check` of its own, NaN, open
+strings. A program cannot change the outcome of another one.
 """
 
 import importlib
@@ -111,10 +110,8 @@ class Sampled(Programs):
         """Rows whose prompts have the same number of tokens, short ones first."""
         sizes = [len(self.ids(problem)) for problem in self.problems]
         rows = sorted(range(len(self)), key=lambda i: sizes[i // self.samples])
-        batches = []
-        for _, group in groupby(rows, key=lambda i: sizes[i // self.samples]):
-            group = list(group)
-            batches += [group[at : at + size] for at in range(0, len(group), size)]
+        groups = [[*group] for _, group in groupby(rows, key=lambda i: sizes[i // self.samples])]
+        batches = [group[at : at + size] for group in groups for at in range(0, len(group), size)]
         return batches[rank::world]
 
 
@@ -167,10 +164,8 @@ def encoding_of(saved):
         )
     folder = text.folder_of(saved.config)
     encoding, model = corpus.load_tokenizer(folder), saved.model
-    own_mask = model.mask_token >= encoding.vocab_size  # a pretrained model may have more ids
-    if encoding.vocab_size > model.vocab_size or not (
-        own_mask or model.mask_token == encoding.mask
-    ):
+    has_mask = model.mask_token == encoding.mask or model.mask_token >= encoding.vocab_size
+    if encoding.vocab_size > model.vocab_size or not has_mask:  # a pretrained model may have more
         raise ValueError(f"{folder} does not have the model's vocabulary: prepare it again")
     return encoding
 

@@ -32,7 +32,6 @@ STOPS = ("[DONE]",)
 def read(file):
     """The problems 11 to 510 of a file in MBPP's format, or ("") of the hub."""
     rows = sources.read_small(file, FIELDS, HUB, "full", ("prompt", "test"))
-    sources.unique((row[0] for row in rows), file or HUB)
     tasks = {row[0]: Task(*map(unix, row[1:])) for row in rows}
     if missing := [number for number in SHOWN if number not in tasks]:
         raise ValueError(f"{file or HUB}: no task {missing[0]}, which the prompt shows")

@@ -1,9 +1,9 @@
-"""Own text as a task: prompts with responses, or documents without prompts (text8 too).
+"""Own text as a task: prompts with responses, or documents without prompts.
 
-The folder, written by data/jsonl/prepare.py or data/text8/prepare.py, says which it is. With
-prompts, a row is prompt, newline, response, end, end, ...; everything after the prompt is trained
-on, and the held-out prompts are the problems. Without, rows are full, and the only problem is to
-write a row from scratch; the likelihood bound is also in bits per character (eval.py --nelbo).
+The folder, written by data/jsonl/prepare.py, says which it is. With prompts, a row is prompt,
+newline, response, end, end, ...; everything after the prompt is trained on, and the held-out
+prompts are the problems. Without, rows are full, and the only problem is to write a row from
+scratch; the likelihood bound is also in bits per character (eval.py --nelbo).
 
 Evaluation is the validation loss and, if `eval_judge` is set, the share of held-out prompts with a
 correct response: `exact`, equal to the held-out response up to surrounding white space, or by a
@@ -13,8 +13,8 @@ user's file with one function:
         return response.split()[-1:] == answer.split()[-1:]    # or a word that says why not
 
 True counts as solved; False is reported as "wrong", a word as itself. The file runs in this
-process, when a run is started or evaluated. It is first tried on a held-out answer; if it raises
-later, the response counts as "judge_failed", with file and line.
+process. It is first tried on a held-out answer; if it raises later, the response counts as
+"judge_failed", with file and line.
 """
 
 import functools
@@ -27,6 +27,8 @@ import configurator
 from data import corpus
 from engine.files import say
 from tasks import text
+
+say_once = functools.cache(say)
 
 
 class Settings(NamedTuple):
@@ -53,14 +55,14 @@ class Responses(text.Prompts):
         return problem.ids
 
     def judge_texts(self, texts, indices):
-        return [
-            self.record(self.problems[i], found) for i, found in zip(indices, texts, strict=True)
-        ]
+        return [self.record(self.problems[i], t) for i, t in zip(indices, texts, strict=True)]
 
     def record(self, problem, response):
         kind, detail = "not judged", ""
         if self.judged and problem.answer is not None:
             kind, detail = self.decide(problem.prompt, response, problem.answer)
+        if kind == "judge_failed":
+            say_once(f"a response counts as not solved, since {detail} (shown only once)")
         about = {"prompt": problem.prompt, "response": response, "answer": problem.answer}
         return about | {"kind": kind, "detail": detail}
 
@@ -91,8 +93,7 @@ class OwnText(text.Text):
 
     def __init__(self, folder, judge, most):
         super().__init__(folder)
-        source = self.train.header["source"]
-        self.packed = isinstance(source, dict) and source.get("packed") is True
+        self.packed = self.train.header["source"].get("packed", False)
         self.characters = self.encoding.characters if self.packed else None
         self.judge, self.most = judge, most
 
@@ -106,12 +107,10 @@ class OwnText(text.Text):
 
     def held_out(self, judge, most=None):
         """The prompts of the validation examples, or the empty prompt."""
+        if self.packed and judge:
+            why = "holds text without prompts, which is evaluated by its loss only"
+            raise ValueError(f'eval_judge {judge!r}: {self.folder} {why}: expected ""')
         if self.packed:
-            if judge:
-                raise ValueError(
-                    f"eval_judge {judge!r}: {self.folder} holds text without prompts, which is "
-                    'evaluated by its loss only: expected ""'
-                )
             return self.prompts([""])
         items = [self.item(row) for row in range(len(self.validation))[:most]]
         decide = find_judge(judge, items[0]) if judge else None
@@ -151,7 +150,7 @@ def folder_of(config):
     """The folder of a run's data; generates the text of word problems if there is none."""
     if config["data_dir"]:
         return Path(config["data_dir"])
-    from data.text8.generated import make_once
+    from data.wordproblems.text import make_once
 
     return make_once(config["train_examples"], config["text_length"])
 
@@ -165,19 +164,10 @@ def find_judge(name, item):
     """
     if name == "exact":
         return exact
-    judge = read_judge(name)
-    kind, detail = decided(judge, name, item.prompt, item.answer, item.answer)
+    decide = functools.partial(decided, read_judge(name), name)
+    kind, detail = decide(item.prompt, item.answer, item.answer)
     if kind == "judge_failed":
         raise ValueError(f"eval_judge: {detail}, given the held-out answer as response")
-    failed = []
-
-    def decide(prompt, response, answer):
-        kind, detail = decided(judge, name, prompt, response, answer)
-        if kind == "judge_failed" and not failed:
-            failed.append(detail)
-            say(f"a response counts as not solved, since {detail} (shown only once)")
-        return kind, detail
-
     return decide
 
 
@@ -188,16 +178,15 @@ def exact(prompt, response, answer):
 def decided(judge, file, *texts):
     """Kind and detail, whatever the user's function does."""
     try:
-        found = judge(*texts)
-        is_truth = getattr(found, "ndim", 0) == 0 and found in (True, False)  # numpy's, too
+        answer = judge(*texts)
     except Exception as error:
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
-    if isinstance(found, str) and found:
-        return found, ""
-    if is_truth:
-        return "correct" if found else "wrong", ""
-    shown = configurator.printable(repr(found))
+    if isinstance(answer, str) and answer:
+        return answer, ""
+    if isinstance(answer, bool | np.bool_):
+        return "correct" if answer else "wrong", ""
+    shown = configurator.printable(repr(answer))
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
 
 
@@ -207,9 +196,9 @@ def read_judge(file):
     if not Path(file).is_file():
         raise ValueError(f"eval_judge {file!r}: no such file; {expected}")
     try:
-        found = configurator.execute(file).get("judge")
+        judge = configurator.execute(file).get("judge")
     except ValueError as error:
         raise ValueError(f"eval_judge: {error}") from None
-    if not callable(found):
+    if not callable(judge):
         raise ValueError(f"eval_judge {file!r}: the file has no function judge; {expected}")
-    return found
+    return judge

@@ -64,14 +64,12 @@ def read_held_out(path, box, about):
 
     Raises ValueError if the two were not prepared together.
     """
-    other = held_out_file(path)
-    if about.get("test") is None and not other.exists():
-        return None
+    other, pairs, own = held_out_file(path), None, {}
     if other.exists():
         pairs, own = read_prepared(other, box)
-        if own["array"] == about.get("test"):
-            return pairs, own
-    raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
+    if own.get("array") != about.get("test"):
+        raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
+    return None if pairs is None else (pairs, own)
 
 
 # -- the task --------------------------------------------------------------------------------
@@ -148,9 +146,7 @@ class Sudoku(Task):
     def __init__(self, box, train, test, ratings=()):
         self.box, self.train, self.validation = tuple(box), train, test
         self.test = Puzzles(test.puzzles(np.arange(len(test))), box, ratings)
-        self.length = side(box) ** 2
-        self.mask = side(box)
-        self.vocab_size = side(box) + 1
+        self.length, self.vocab_size, self.mask = side(box) ** 2, side(box) + 1, side(box)
 
     def prompts(self, texts):
         """Puzzles that a user types, row by row."""

@@ -59,10 +59,9 @@ class Prompts(Problems):
         hidden = self[indices][1]
         answers = zip(np.asarray(tokens), hidden, strict=True)
         texts = [answer_text(self.encoding, row[mask].tolist()) for row, mask in answers]
-        records = self.judge_texts(texts, indices)
-        long = {"kind": "too_long", "detail": ""}
-        room = hidden.any(1)
-        return [r if fits else r | long for r, fits in zip(records, room, strict=True)]
+        records = zip(self.judge_texts(texts, indices), hidden.any(1), strict=True)
+        too_long = {"kind": "too_long", "detail": ""}
+        return [record if fits else record | too_long for record, fits in records]
 
     def pieces(self, tokens, seen=None):
         """The pieces of a row up to its end, with a box for each token not yet seen."""
@@ -130,10 +129,8 @@ class Text(Task):
         self.train, self.validation = (corpus.Examples(folder, split) for split in ("train", "val"))
         for name, examples in ("train", self.train), ("val", self.validation):
             if not len(examples):
-                raise ValueError(
-                    f"{folder} has no rows in {name}: prepare more text, or with another --length "
-                    "or --val"
-                )
+                more = "prepare more text, or with another --length or --val"
+                raise ValueError(f"{folder} has no rows in {name}: {more}")
         self.encoding = corpus.load_tokenizer(folder)
         self.length = self.train.length
         self.vocab_size, self.mask = self.encoding.vocab_size, self.encoding.mask

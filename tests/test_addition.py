@@ -218,4 +218,4 @@ def test_load_takes_the_settings():
     assert (task.digits, task.order, len(task.train), len(task.test)) == (3, "lowest", 7, 5)
     with pytest.raises(ValueError, match="digit_order 'middle': expected highest or lowest"):
         tasks.get("addition").load(config | {"digit_order": "middle"})
-    assert task.train.long_chains
+    assert task.long_chains

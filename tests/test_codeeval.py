@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import run_script, train
+from toys import first_ranks
 
 import sample
 from data import corpus
 from data.tokenizer import Tokenizer
-from data.wordproblems.train_tokenizer import train_ranks
 from engine import checkpoint
 from engine.files import read_lines
 from model import Transformer
@@ -64,8 +64,7 @@ EACH_TOKENIZER = pytest.mark.parametrize("run", ["plain", "dream"], indirect=Tru
 def run(request, tmp_path_factory):
     """The folder of a run whose model is random."""
     out = tmp_path_factory.mktemp("run")
-    texts = [row["prompt"] + row["canonical_solution"] for row in PROBLEMS]
-    encoding = Tokenizer(train_ranks(texts, 300), getattr(request, "param", "plain"))
+    encoding = Tokenizer(first_ranks(300), getattr(request, "param", "plain"))
     corpus.Writer(out / "data", encoding, 40, "none").finish()
     args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
     args |= dict(dim=16, layers=1, heads=2, mlp=16)
@@ -223,11 +222,9 @@ def test_a_random_model_fails_and_goes_on_where_it_was_interrupted(
     written = (tmp_path / "eval.jsonl").read_text()
     (tmp_path / "eval.jsonl").write_text(written[:-9])  # cut off within the second batch
     _, found = evaluate(path, *flags)
-    assert found == whole and calls == [3, 3, 3, 3, 3, 1]  # the second and third again
+    assert found == whole and calls == [3, 1, 3, 1, 3, 1, 2]  # the second and third again
     printed, _ = evaluate(path, *flags)  # nothing to do
-    assert len(calls) == 6 and "pass@1, of 5" in printed
-    printed, other = evaluate(path, *flags, "--seed=2")
-    assert len(calls) == 10 and other != whole  # four batches of seed 2
+    assert len(calls) == 7 and "pass@1, of 5" in printed
 
 
 def test_what_does_not_fit_is_counted(evaluate, file, tmp_path):
@@ -239,7 +236,7 @@ def test_what_does_not_fit_is_counted(evaluate, file, tmp_path):
 
 def test_only_prompts_of_equal_length_share_a_batch(file):
     problems = [row | {"prompt": "#" * n} for row, n in zip(PROBLEMS, [3, 1, 3, 3, 2], strict=True)]
-    encoding = Tokenizer(train_ranks([], 256))
+    encoding = Tokenizer(first_ranks(256))
     test = codeeval.Sampled(humaneval.read(file(problems)), encoding, 90, 1.0, 2, 12)
     batches = test.batches(10, 4, 0, 1)
     assert batches == [[2, 3], [8, 9], [0, 1, 4, 5], [6, 7]]
@@ -248,26 +245,14 @@ def test_only_prompts_of_equal_length_share_a_batch(file):
     assert x.shape == (4, 15) and hidden.sum(1).tolist() == [12] * 4 and (x[hidden] == 257).all()
 
 
-def test_mistakes_are_named(file, run, refused):
-    own = [f"--out_dir={run}", f"--file={file(PROBLEMS)}", "--device=cpu"]
-    for flag, message in (
-        ("--policy=best", "unknown policy 'best'"),
-        ("--out_dir=nowhere", "no checkpoint"),
-        ("--file=nowhere.jsonl", "nowhere.jsonl"),
-    ):
-        assert message in refused(run_script, "eval.py", "config/humaneval.py", *own, flag)
-
-
 def test_files_of_another_form_are_named(file, tmp_path):
     long_list = {"test_list": [1]}
     for read, rows, message in (
         (humaneval.read, [{"b": 1, "a": 2}], "line 1 has no field 'task_id', but a, b"),
         (humaneval.read, [PROBLEMS[0], [1]], "line 2 has no field 'task_id', but none"),
         (humaneval.read, [PROBLEMS[0], PROBLEMS[1] | {"test": None}], "line 2: test is .*expected"),
-        (humaneval.read, [*PROBLEMS, PROBLEMS[0]], ": problem 'Own/0' occurs 2 times"),
         (humaneval.read, [], "is empty: expected lines with task_id"),
         (mbpp.read, [TASKS[0], TASKS[1] | long_list], "line 2: test_list is .*expected"),
-        (mbpp.read, [*TASKS, TASKS[0]], r": problem \d+ occurs 2 times"),
         (mbpp.read, [*TASKS[:2], *TASKS[3:]], "no task 4, which the prompt shows"),
         (mbpp.read, TASKS[:3], "none of the tasks 11 to 510, to test on"),
     ):
@@ -280,8 +265,7 @@ def test_files_of_another_form_are_named(file, tmp_path):
 def test_problems_as_the_test_set_of_a_run(tmp_path):
     """Trained on instructions for a few steps; solutions put in by hand are solved."""
     pairs = [(f"Write f{i}.", f"def f{i}(x): return {i}") for i in range(40)]
-    texts = [corpus.prompt_text(a) + b for a, b in pairs] + [row["prompt"] for row in PROBLEMS]
-    encoding = Tokenizer(train_ranks(texts, 400), "dream")
+    encoding = Tokenizer(first_ranks(400), "dream")
     writer = corpus.Writer(tmp_path / "data", encoding, 160, "none")
     for split in ("train", "val"):
         writer.add(split, corpus.encode(encoding, pairs, 160, corpus.chat)[0])
@@ -319,11 +303,3 @@ def test_mbpps_solutions_pass_but_for_one():
     printed = run_script("eval.py", "config/mbpp.py", "--reference", f"--file={MBPP}")
     slow = printed.startswith("MBPP/123: timeout")
     assert f"{500 - slow} correct" in printed and printed.count("MBPP/") == slow
-
-
-@pytest.mark.skipif(not HUMANEVAL.exists(), reason="HumanEval is not here")
-@EACH_TOKENIZER
-def test_five_real_problems(evaluate):
-    printed, found = evaluate(HUMANEVAL, "--examples=5", "--length=2048")
-    assert [*found] and {name for name, _ in found} == {f"HumanEval/{i}" for i in range(5)}
-    assert "0.0% [0.0%, 43.4%] pass@1" in printed

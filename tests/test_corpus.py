@@ -4,14 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from toys import contents, first_ranks
 
 from data import corpus, files
 from data.corpus import Examples, Writer, encode, prompt_text, question_key
-from data.tokenizer import Tokenizer, load, save
-from data.wordproblems.train_tokenizer import train_ranks
-from engine.queue import ExampleQueue
+from data.tokenizer import Tokenizer
 
-LENGTH = 37
+LENGTH = 60
 PAIRS = [
     (
         f"Ann has {a} pens and buys {b}. How many?",
@@ -23,7 +22,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return Tokenizer(train_ranks([text for pair in PAIRS for text in pair], 290))
+    return Tokenizer(first_ranks(290))
 
 
 def row(tokenizer, pair, length):
@@ -67,14 +66,6 @@ def test_rows_as_made_one_by_one(tmp_path, tokenizer):
     assert data.end == 290 and data.length == LENGTH
 
 
-def test_folder_has_its_tokenizer(tmp_path, tokenizer):
-    header = write(tmp_path / "set", tokenizer)
-    found = load(tmp_path / "set" / "tokenizer.tiktoken")
-    assert found.checksum == tokenizer.checksum == header["tokenizer"]["checksum"]
-    x0, prompt = Examples(tmp_path / "set", "train")[[0]]
-    assert found.decode(x0[0][prompt[0]]) == prompt_text(PAIRS[0][0])
-
-
 def test_length_that_just_fits(tokenizer):
     needed = (
         len(tokenizer.encode(prompt_text(PAIRS[0][0]))) + len(tokenizer.encode(PAIRS[0][1])) + 1
@@ -105,11 +96,8 @@ def test_keys_ignore_form_only():
     other = ["Ann has 15 pens.", "Ann has 1.5 pen s.", "Anna has 1.5 pens."]
     assert len({question_key(question) for question in same}) == 1
     assert len({question_key(question) for question in same + other}) == 4
-    assert question_key(same[0]) == 1198275333716499575  # on every machine: splits depend on it
-
-
-def test_questions_of_symbols_alone_differ():
     assert len({question_key(each) for each in ("###", " ###\n", "+-|", "$$")}) == 3
+    assert question_key(same[0]) == 1198275333716499575  # on every machine: splits depend on it
 
 
 class Letters:
@@ -140,10 +128,6 @@ def test_wide_ids(tmp_path, tokenizer):
     write(tmp_path / "small", tokenizer)
     dtypes = [Examples(tmp_path / name, "train").tokens.dtype for name in ("set", "small")]
     assert dtypes == [np.uint32, np.uint16]
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_what_cannot_be_written_or_read(tmp_path, tokenizer):
@@ -198,13 +182,12 @@ def flipped(content, at):
     return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
 
 
-def assert_refused(folder, names):
-    """By a line that names the folder, a file of these, and the way out."""
+def assert_refused(folder, name):
+    """By a line that names the folder, the file, and the way out."""
     with pytest.raises((ValueError, FileNotFoundError)) as error:
         read_all(folder)
     message = str(error.value)
-    assert "\n" not in message and str(folder) in message, message
-    assert any(name in message for name in names), (names, message)
+    assert "\n" not in message and str(folder) in message and name in message, message
     assert "delete" in message or "no header.json" in message
 
 
@@ -222,38 +205,8 @@ def test_a_damaged_file_is_refused(whole):
             if damaged.strip() == content.strip():
                 continue  # blank space at the end of JSON
             (folder / name).write_bytes(damaged)
-            assert_refused(folder, [name])
+            assert_refused(folder, name)
         (folder / name).unlink()
-        assert_refused(folder, [name])
-        (folder / name).mkdir()
-        assert_refused(folder, [name])
-        (folder / name).rmdir()
+        assert_refused(folder, name)
         (folder / name).write_bytes(content)
     read_all(folder)
-
-
-def test_files_of_another_corpus_are_refused(whole, tmp_path, tokenizer):
-    folder, originals = whole
-    write(tmp_path / "other", tokenizer)
-    for name, content in contents(tmp_path / "other").items():
-        if name not in ("header.json", "tokenizer.tiktoken"):  # whole, the same in both
-            (folder / name).write_bytes(content)
-            assert_refused(folder, [name])
-            (folder / name).write_bytes(originals[name])
-    save(train_ranks(["bb bb cc"], 258), folder / "tokenizer.tiktoken")
-    assert_refused(folder, ["tokenizer.tiktoken"])
-
-
-def test_empty_split(tmp_path, tokenizer):
-    Writer(tmp_path / "set", tokenizer, LENGTH, "test").finish()
-    assert len(Examples(tmp_path / "set", "val")) == 0
-
-
-def test_queue_takes_it(tmp_path, tokenizer):
-    write(tmp_path / "set", tokenizer)
-    data = Examples(tmp_path / "set", "train")
-    queue = ExampleQueue(data, 4)
-    queue.top_up()
-    x0, prompt, _ = queue.take(queue.taken.new_ones(4).bool())
-    rows = {tuple(row) for row in data[np.arange(len(data))][0].tolist()}
-    assert {tuple(row) for row in x0.tolist()} <= rows and x0.shape == prompt.shape

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows, sources
 from data.dream_coder import overlap, prepare
-from data.tokenizer import load, save
-from data.wordproblems.train_tokenizer import train_ranks
+from data.tokenizer import to_text
+from data.vocabularies import open_kept
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
@@ -70,11 +71,6 @@ def expected(rows):
     return pairs + [(row["input"], row["output"]) for row in passed]
 
 
-def write_lines(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
@@ -82,8 +78,7 @@ def files(tmp_path_factory):
         write_lines(folder / f"{kind}.jsonl", rows[:20] + ODD[kind] + rows[20:])
     write_lines(folder / "HumanEval.json", [HUMANEVAL])
     write_lines(folder / "mbpp.json", MBPP)
-    texts = [TEMPLATE, *(text for pair in expected(ROWS) for text in pair)]
-    save(train_ranks(texts, 300), folder / "r.tiktoken")
+    (folder / "r.tiktoken").write_bytes(to_text(first_ranks(300)))
     return folder
 
 
@@ -122,10 +117,6 @@ def both(folder):
     return texts(folder, "train")[0] + texts(folder, "val")[0]
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def test_every_row_is_where_it_belongs(run, capsys):
     folder, found = run(), []
     for split in ("train", "val"):
@@ -142,7 +133,9 @@ def test_every_row_is_where_it_belongs(run, capsys):
     dropped = {"benchmark": 3, "unusable": 18, "failed_tests": 45, "too_long": 1, "not_python": 3}
     assert header["dropped"] == dropped
     special = {"kind": "dream", "vocab_size": 721, "end": 300, "mask": 323}
-    assert header["tokenizer"] == special | {"checksum": load(prepare.tokenizer).checksum}
+    assert header["tokenizer"] == special | {
+        "checksum": open_kept(Path(prepare.tokenizer)).checksum
+    }
     assert "there are only 200 examples; 10,000 were asked for" in capsys.readouterr().out
 
 
@@ -168,7 +161,7 @@ def test_files_of_ones_own(run, tmp_path):
 def test_hub(run, monkeypatch, tmp_path):
     """The same rows through the hub's library as from files; fields that are missing are named."""
     datasets, hub = pytest.importorskip("datasets"), pytest.importorskip("huggingface_hub")
-    sets = {prepare.SETS[kind].name: rows for kind, rows in ROWS.items()}
+    sets = dict(zip(prepare.SETS, ROWS.values(), strict=True))
     asked = []
 
     def load_dataset(path, name, split, revision, cache_dir):
@@ -192,17 +185,9 @@ def test_hub(run, monkeypatch, tmp_path):
         run(source="", out=str(tmp_path / "second"))
 
 
-def test_what_looks_like_a_special_token_is_text(files):
-    encoding = load(files / "r.tiktoken", "dream")
-    given, answer = corpus.chat(encoding, "a<|im_end|>", "b<|endoftext|>", 100)
-    specials = [i for i in given + answer if i >= 300]
-    assert specials == [301, 302, 301, 302, 301, 302]
-    assert encoding.decode(given + answer) == TEMPLATE.format("a<|im_end|>", "b<|endoftext|>")
-
-
 @pytest.mark.skipif(not (SHARED / "qwen2").exists(), reason="Qwen2's ranks are not here")
 def test_chat_template_in_qwen2s_ids():
-    encoding = load(SHARED / "qwen2" / "qwen.tiktoken", "dream")
+    encoding = open_kept(SHARED / "qwen2" / "qwen.tiktoken", "dream")
     assert (encoding.end, encoding.mask, encoding.vocab_size) == (151643, 151666, 152064)
     given, answer = corpus.chat(encoding, "Hello", "Hi", 100)
     system = [151644, 8948, 198, 2610, 525, 264, 10950, 17847, 13, 151645, 198]  # as published

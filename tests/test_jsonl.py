@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import ROOT, evaluate, metrics, run_script, train
+from toys import contents, write_lines
 
 from data import corpus, prepare_rows, sources, vocabularies
 from data.corpus import Examples, Writer, question_key
@@ -24,18 +25,13 @@ TINY = [
 ]  # fmt: skip
 
 
-def write_rows(path, rows):
-    path.write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
-    return path
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     long = {"ask": "Why?", "say": "x" * 80}
     longer = {"ask": "x" * 80, "say": "y"}
-    write_rows(folder / "pairs.jsonl", [*PAIRS[:9], *BAD, long, longer, *PAIRS[9:]])
-    write_rows(folder / "texts.jsonl", [*BAD[:3], *({"text": each} for each in DOCUMENTS)])
+    write_lines(folder / "pairs.jsonl", [*PAIRS[:9], *BAD, long, longer, *PAIRS[9:]])
+    write_lines(folder / "texts.jsonl", [*BAD[:3], *({"text": each} for each in DOCUMENTS)])
     return folder
 
 
@@ -83,10 +79,6 @@ def runs(pairs, packed, tmp_path_factory):
     return out
 
 
-def content(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def dropped(folder):
     return corpus.read_header(folder)["dropped"]
 
@@ -126,7 +118,7 @@ def test_packed_rows_are_the_documents_one_after_another(packed):
 def test_a_long_document(call, tmp_path):
     text = "".join(f"{i} " for i in range(30_000))
     texts = [text, "c" * 100, "b" * 100]  # of these, b's alone go to train
-    file = write_rows(tmp_path / "one.jsonl", [{"text": each} for each in texts])
+    file = write_lines(tmp_path / "one.jsonl", [{"text": each} for each in texts])
     folder = call(source=str(file), text="text", val=0.6)
     found = rows(folder, "val")[0].ravel()
     same = bytes(found[: len(text)].tolist()).decode() == text  # not to be shown: it is long
@@ -139,7 +131,7 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
 
     fields = {"prompt": "ask", "response": "say"}
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(PAIRS), tmp_path / "a.parquet")
-    local = content(call(source=str(tmp_path / "a.parquet"), **fields))
+    local = contents(call(source=str(tmp_path / "a.parquet"), **fields))
 
     def load_dataset(path, name, split, revision, streaming=False, cache_dir=None):
         assert (path, name, split, revision) == ("me/set", "main", "test", "abc")
@@ -152,7 +144,7 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr(hub, "HfApi", HfApi)
-    remote = content(call(source="me/set", config="main", split="test", **fields))
+    remote = contents(call(source="me/set", config="main", split="test", **fields))
     for found in (local, remote):
         del found["header.json"]  # it names the source
     assert local == remote
@@ -169,10 +161,6 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
     [
         ({"prompt": "ask"}, "expected --prompt=FIELD and --response=FIELD, or --text"),
         ({"prompt": "asks", "response": "say"}, r"has no field 'asks', but ask, say"),
-        (
-            {"source": "none.jsonl", "text": "text"},
-            r"'none\.jsonl': no such file; expected \.jsonl",
-        ),
         ({"tokenizer": "none.json", "text": "text"}, "no such file; expected bytes, a .tiktoken"),
     ],
 )
@@ -213,12 +201,10 @@ def test_what_is_no_text_is_dropped_and_a_byte_order_mark_is_not(call, tmp_path,
     assert sum(len(Examples(folder, split)) for split in ("train", "val")) == len(PAIRS)
 
 
-@pytest.mark.parametrize("fields", [{"prompt": "ask", "response": "say"}, {"text": "ask"}])
-def test_a_split_without_rows_is_refused(call, files, fields, tmp_path):
-    settings = {"source": str(files / "pairs.jsonl"), "out": str(tmp_path / "out"), "length": 200}
-    message = r"^306 rows read, .*'val': 0. kept, dropped: \d.*--val"
-    with pytest.raises(ValueError, match=message):
-        call(**settings, **fields, val=1e-9)
+def test_a_split_without_rows_is_refused(call, files, tmp_path):
+    settings = {"source": str(files / "pairs.jsonl"), "out": str(tmp_path / "out"), "text": "ask"}
+    with pytest.raises(ValueError, match=r"^306 rows read, .*'val': 0. kept, dropped: \d.*--val"):
+        call(**settings, val=1e-9)
     assert not (tmp_path / "out").exists()
 
 
@@ -228,6 +214,7 @@ def test_a_damaged_parquet_file_is_named(call, tmp_path):
         call(source=str(tmp_path / "a.parquet"), text="text")
 
 
+@pytest.mark.slow
 def test_as_a_command(files, tmp_path):
     line = [sys.executable, str(ROOT / "data/jsonl/prepare.py"), "--source=pairs.jsonl"]
     flags = ["--prompt=ask", "--response=say", f"--out={tmp_path}/out", "--workers=1"]
@@ -285,16 +272,10 @@ def test_a_tokenizer_that_is_none_is_named(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff")
     for path, why in (
         (tmp_path / "a.json", "not a readable tokenizer.json"),
-        (tmp_path / "b.json", "can't decode"),
+        (tmp_path / "b.json", "UnicodeDecodeError"),
     ):
         with pytest.raises(ValueError, match=rf"^{path}: .*{why}.*; expected bytes, a \.tiktoken"):
             vocabularies.find(path)
-
-
-def test_without_the_library_it_says_what_to_install(library_file, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match="pip install tokenizers"):
-        vocabularies.find(library_file[0])
 
 
 def test_characters_of_bytes_count_once_wherever_rows_are_cut(packed):
@@ -413,7 +394,6 @@ def test_a_judge_of_ones_own(judge, capsys):
     "body, message",
     [
         ("def check(): pass", "the file has no function judge; expected exact, or a file"),
-        ("def judge(:", r"judge.py, line 1: SyntaxError"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
         (
             "import numpy\n" + JUDGE + "return numpy.arange(2) == 0",
@@ -438,7 +418,6 @@ def test_a_judged_run(pairs, packed, tmp_path):
     for words, more in (
         ("no such file; expected exact", flags),
         ("holds text without prompts", [*TINY, f"--data_dir={packed}"]),
-        ("needs dataset own_text", ["--dataset=sudoku"]),
     ):
         with pytest.raises(SystemExit, match=words):
             train(tmp_path / "other", *more, f"--eval_judge={tmp_path}/judge.py")

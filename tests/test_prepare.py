@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows
 from data.corpus import Examples, question_key
 from data.tinygsm import prepare
-from data.tokenizer import load, save
-from data.wordproblems.train_tokenizer import train_ranks
+from data.tokenizer import to_text
+from data.vocabularies import open_kept
 
 ROOT = Path(__file__).parent.parent
 
@@ -33,19 +34,14 @@ LONG = {"question": "Why?", "code": "result = 1" + " + 1" * 100}
 LEAK = {"question": "ann has 3 pens, and buys 3: how many", "code": "result = 6"}
 
 
-def write_lines(path, lines):
-    path.write_text("".join(line + "\n" for line in lines))
-    return path
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    rows = [json.dumps(row) for row in ROWS]
-    mixed = [*rows[:50], *UNUSABLE, "", json.dumps(LONG), json.dumps(LEAK), *rows[50:], *rows[:30]]
+    rows = ROWS
+    mixed = [*rows[:50], *UNUSABLE, "", LONG, LEAK, *rows[50:], *rows[:30]]
     write_lines(folder / "tiny.jsonl", mixed)
-    write_lines(folder / "test.jsonl", [json.dumps(row) for row in TEST])
-    save(train_ranks([text for row in ROWS for text in row.values()], 300), folder / "r.tiktoken")
+    write_lines(folder / "test.jsonl", TEST)
+    (folder / "r.tiktoken").write_bytes(to_text(first_ranks(300)))
     return folder
 
 
@@ -71,13 +67,9 @@ def run(monkeypatch, files, tmp_path):
 
 def texts(folder, split):
     """What each row of the split says, up to the end."""
-    encoding = load(folder / "tokenizer.tiktoken")
+    encoding = open_kept(folder / "tokenizer.tiktoken")
     x0, _ = Examples(folder, split)[np.arange(len(Examples(folder, split)))]
     return [encoding.decode(row[row != encoding.end]) for row in x0]
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_every_row_is_where_it_belongs(run, capsys):
@@ -123,7 +115,7 @@ def test_interrupted_it_goes_on_and_gives_the_same_bytes(run, monkeypatch, tmp_p
 
 def test_a_source_that_changed_is_read_again(run, monkeypatch, tmp_path):
     """Though it has as many bytes as the one that was read before the interruption."""
-    source = write_lines(tmp_path / "a.jsonl", [json.dumps(row) for row in ROWS])
+    source = write_lines(tmp_path / "a.jsonl", ROWS)
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(prepare, "write_rows", lambda *args: [*args[1]] and 1 / 0)
         run(source=str(source))
@@ -137,7 +129,7 @@ def test_several_workers_parquet_and_limit(run, tmp_path, files):
     import pyarrow
     import pyarrow.parquet
 
-    rows = [json.dumps(row) for row in ROWS]
+    rows = ROWS
     for part in range(2):
         write_lines(tmp_path / f"{part}.jsonl", rows[200 * part :][:200])
         table = pyarrow.Table.from_pylist(ROWS[200 * part :][:200])
@@ -155,22 +147,16 @@ def test_several_workers_parquet_and_limit(run, tmp_path, files):
 
 
 def test_another_field_for_the_code(run, files, tmp_path):
-    source = write_lines(tmp_path / "gsm8k.jsonl", [json.dumps(row) for row in TEST])
-    other = json.dumps({"question": "Ann?", "answer": "#### 1"})
+    source = write_lines(tmp_path / "gsm8k.jsonl", TEST)
+    other = {"question": "Ann?", "answer": "#### 1"}
     test = write_lines(tmp_path / "other.jsonl", [other])
     folder = run(source=str(source), code="answer", val=0.3, gsm8k=str(test))
     found = texts(folder, "train") + texts(folder, "val")
     assert sorted(found) == sorted(f"{row['question']}\n{row['answer']}" for row in TEST)
-    with pytest.raises(ValueError, match="no field 'code', but answer, question"):
-        run(source=str(source), out=str(tmp_path / "second"))
-    with pytest.raises(
-        ValueError, match=r"rows\.jsonl, line 1 has no field 'answer', but code, qu"
-    ):
-        run(gsm8k=str(write_lines(tmp_path / "rows.jsonl", [json.dumps(ROWS[0])])))
+    with pytest.raises(ValueError, match=r"line 1 has no field 'answer', but code, question"):
+        run(gsm8k=str(write_lines(tmp_path / "rows.jsonl", ROWS[:1])))
     with pytest.raises(ValueError, match="without a number after ####: 'six'"):
         prepare.number("six")
-    with pytest.raises(ValueError, match=r"csv': no such file; expected \.jsonl or \.parquet"):
-        run(source=str(tmp_path / "*.csv"))
 
 
 def test_published_checksum(run):

@@ -5,14 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from data.processes import in_order
-from engine import processes
 
 ROOT = Path(__file__).parent.parent
 PARENT = """
@@ -72,36 +70,11 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
 
 
 def test_an_error_after_ctrl_c_is_one_line():
-    """A compiler that Ctrl-C killed; without Ctrl-C, an error stays what it is."""
-    import backend  # not at the top: each worker above would import it, too
+    """A compiler that Ctrl-C killed."""
+    from engine.processes import StopSign  # not at the top: each worker above would import it, too
 
-    stop = threading.Event()
-    with pytest.raises(ValueError, match="cc1plus"), backend.stop_as_message(stop, str):
-        raise ValueError("cc1plus\n" * 1000)
-    stop.set()
-    message = r"^stopped in an update \(ValueError\); run/checkpoint.pt is intact$"
-    state = "run/checkpoint.pt is intact".format
-    with pytest.raises(SystemExit, match=message), backend.stop_as_message(stop, state):
-        raise ValueError("cc1plus\n" * 1000)
-
-
-def test_processes_ask_each_other_about_ten_times_a_second(monkeypatch):
-    """Three of them with updates of 1/80 s: the first time after one, then after every eight."""
-    import backend
-
-    clock, asked, stop = [0.0], [], threading.Event()
-
-    def total(values):
-        asked.append(round(clock[0] * 80))
-        return [3 * values[0], 3 * values[1]]
-
-    monkeypatch.setattr(backend, "processes", lambda: 3)
-    monkeypatch.setattr(backend, "total", total)
-    monkeypatch.setattr(backend.time, "perf_counter", lambda: clock[0])
-    sign = processes.StopSign(stop)
-    for update in range(1, 41):
-        clock[0] = update / 80
-        if update == 19:
-            stop.set()
-        assert sign() == (update in (25, 33))
-    assert asked == [1, 9, 17, 25, 33]
+    stop, error = StopSign(), ValueError("cc1plus\n" * 1000)
+    assert stop.__exit__(ValueError, error, None) is None  # without Ctrl-C it stays what it is
+    stop.asked.set()
+    with pytest.raises(SystemExit, match=r"^stopped in an update \(ValueError\)$"):
+        stop.__exit__(ValueError, error, None)

@@ -12,7 +12,7 @@ from conftest import run_script
 import sudoku
 from data.sudoku import generate as generator
 from data.sudoku import prepare, readers, renaming
-from tasks.sudoku import Sudoku, held_out_file, load
+from tasks.sudoku import Sudoku, held_out_file
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data" / "sudoku"
@@ -208,11 +208,9 @@ def test_parse_errors():
 # ---- generator
 
 
-@pytest.mark.parametrize(
-    ("box", "clues"), [((2, 2), None), ((2, 3), None), ((3, 2), 14), (BOX, None), (BOX, 33)]
-)
+@pytest.mark.parametrize(("box", "clues"), [((2, 2), None), ((3, 2), 14), (BOX, None), (BOX, 33)])
 def test_singles_solve_every_puzzle(box, clues):
-    puzzles, solutions = generator.make_puzzles(20, box, clues, seed=3)
+    puzzles, solutions = generator.make_puzzles(8, box, clues, seed=3)
     sudoku.validate(puzzles, box, solutions)
     for puzzle, solution in zip(puzzles, solutions, strict=True):
         assert slow_singles(puzzle, box) == solution.tolist()
@@ -232,7 +230,7 @@ def test_out_of_reach_clues_leave_as_few_as_singles_allow():
 
 
 def test_minimal_puzzles_are_minimal(minimal):
-    for puzzle in minimal[0][:4]:
+    for puzzle in minimal[0][:2]:
         for cell in np.flatnonzero(puzzle):
             fewer = puzzle.copy()
             fewer[cell] = 0
@@ -249,7 +247,7 @@ def dug_for_uniqueness(solution, order, box):
 
 
 @pytest.mark.parametrize(
-    ("box", "count"), [((2, 3), 32), pytest.param(BOX, 6, marks=pytest.mark.slow)]
+    ("box", "count"), [((2, 3), 16), pytest.param(BOX, 6, marks=pytest.mark.slow)]
 )
 def test_the_same_law_as_digging_for_uniqueness(box, count):
     rng = np.random.default_rng(5)
@@ -373,11 +371,9 @@ def test_faults_of_a_csv_name_the_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 1)
     for row, message in (
         ((PUZZLE, SOLUTION[1:], 0), r"line 3 \(row 1\): 80 characters, must be 81"),
-        ((PUZZLE[:-1] + "x", SOLUTION, 0), r"line 3 \(row 1\): 'x' at cell 80"),
         ((PUZZLE, PUZZLE, 0), r"line 3 \(row 1\): the solution breaks the rules"),
         ((PUZZLE, SOLUTION, ""), "line 3: not a puzzle, solution and rating"),
         ((PUZZLE, SOLUTION, "nan"), "line 3: not a puzzle, solution and rating"),
-        ((PUZZLE,), "line 3: not a puzzle, solution and rating"),
     ):
         rows = [(PUZZLE, SOLUTION, 0), row]
         path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", rows)
@@ -427,12 +423,9 @@ def test_npy_of_steps(tmp_path, minimal):
 def test_faults_of_an_npy_name_the_row(tmp_path, minimal):
     twice = steps(*minimal)[2, 1:3]
     for columns, value, message in (
-        (0, 0, "the number of clues is out of range"),
         (0, 81, "the number of clues is out of range"),
-        (1, 9, r"a row or column is not in 0\.\.8"),
         (2, -1, r"a row or column is not in 0\.\.8"),
         (3, 10, r"a value is not in 1\.\.9"),
-        (3, 0.5, "not whole numbers"),
         (5, np.nan, "not whole numbers"),
         (slice(5, 7), twice, "a cell occurs twice"),
     ):
@@ -457,27 +450,6 @@ def test_tables_that_are_none(tmp_path):
             assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
-def npy(dtype, shape, body=b""):
-    """An .npy file of version 1.0 that describes its array like this."""
-    header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}}}"
-    text = header.encode().ljust(118) + b"\n"
-    return b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text + body
-
-
-def test_arrays_that_are_none(tmp_path):
-    path = tmp_path / "a.npy"
-    for content in (
-        b"", b"PK\3\4", b"\x93NUMPY\1\0", npy("|O", (3, 325), b"\x80\x04N."), npy("|x9", (1,)),
-        npy("|u1", (10**18, 325)), npy("|u1", (3, 325), bytes(900)), npy("|u1", "'x'"),
-        npy("<c16", (1, 325), bytes(16 * 325)), npy("|u1", (-1, -325), bytes(325)),
-    ):  # fmt: skip
-        path.write_bytes(content)
-        for read in (read_all, lambda *arguments: Sudoku.from_file(*arguments, 3)):
-            with pytest.raises(ValueError, match=r"a\.npy") as error:
-                read(path, BOX)
-            assert "\n" not in str(error.value)
-
-
 # ---- data set
 
 
@@ -487,10 +459,7 @@ def test_generated_set(tmp_path):
     assert (len(task.train), len(task.test)) == (60, 20)
     everything = np.arange(20)
     x0, prompt = task.validation[everything]
-    assert x0.dtype == np.uint8
-    assert prompt.dtype == bool
-    assert (x0 == task.validation[:][0]).all()
-    assert (prompt == task.validation[:][1]).all()
+    assert x0.dtype == np.uint8 and prompt.dtype == bool
     assert (np.where(prompt, x0 + 1, 0) == task.test.puzzles[everything]).all()
     x, hidden = task.test[everything]
     assert (hidden == ~prompt).all() and (x == np.where(prompt, x0, task.mask)).all()
@@ -639,17 +608,6 @@ def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypat
         Sudoku.from_file(path, BOX, HELD_OUT + 1)
 
 
-def test_load_takes_the_prepared_file_or_generates(tmp_path, minimal, prepared, monkeypatch):
-    monkeypatch.setattr(Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
-    config = {"box": [3, 3], "clues": 60, "train_examples": 40, "test_examples": HELD_OUT}
-    task = load(config | {"data_file": ""})
-    assert (len(task.train), len(task.test)) == (40, HELD_OUT)
-    assert (task.train[:][1].sum(1) == 60).all()
-    path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
-    task = load(config | {"data_file": str(path)})
-    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
-
-
 def test_a_faulty_source_leaves_the_prepared_files_as_they_are(tmp_path, prepared, minimal):
     sources = [write_puzzles(tmp_path / name, minimal) for name in ("a.csv", "b.csv")]
     path = prepared(source=str(sources[0]), test_source=str(sources[1]))
@@ -693,10 +651,6 @@ def test_files_that_were_not_prepared_together_are_refused(tmp_path, minimal, pr
             Sudoku.from_file(path, BOX, 9)
     test.write_bytes(ours)
     Sudoku.from_file(path, BOX, 9)
-    prepared(source=whole)
-    test.write_bytes(ours)
-    with pytest.raises(ValueError, match="were not prepared together"):
-        Sudoku.from_file(path, BOX, 3)
 
 
 def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
@@ -713,10 +667,9 @@ def test_a_file_of_another_box_is_refused(tmp_path, prepared):
     path = prepared(box=(2, 3), count=50)
     with pytest.raises(ValueError, match=r"a\.npy holds puzzles with box \[2, 3\], not \(3"):
         Sudoku.from_file(path, (3, 2), 1)
-    with pytest.raises(FileNotFoundError, match=r"nowhere\.npy: no such file"):
-        Sudoku.from_file(tmp_path / "nowhere.npy", BOX, 3)
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path):
     script, small = "data/sudoku/prepare.py", "--box=(2,3)"
     printed = run_script(script, f"--out={tmp_path}/a.csv", "--count=30", small, "--clues=14")

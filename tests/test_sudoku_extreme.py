@@ -13,8 +13,6 @@ import pytest
 from conftest import evaluate, metrics, run_script, train
 
 import sudoku
-from data import files
-from data.growing import GrowingArray
 from data.sudoku import generate, readers
 from tasks.sudoku import Sudoku
 
@@ -176,15 +174,6 @@ def test_damaged_ratings_are_refused(tmp_path, published):
             Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
     path.write_bytes(whole)
     Sudoku.from_file(tmp_path / "extreme.npy", BOX, 9)
-
-
-def test_millions_of_ratings_are_read(tmp_path):
-    """As many as in train.csv are more than a line of text may have."""
-    array = GrowingArray(tmp_path / "a.npy", np.uint8, (2,))
-    array.append(np.zeros((9, 2), np.uint8))
-    array.seal({"ratings": [100] * 3_900_000})
-    assert (tmp_path / "a.npy").stat().st_size > files.LONGEST
-    assert len(files.open_kept(tmp_path / "a.npy")[1]["ratings"]) == 3_900_000
 
 
 # ---- accuracy by rating

@@ -1,7 +1,5 @@
 import copy
-import itertools
 import json
-import shutil
 import subprocess
 import sys
 
@@ -54,13 +52,13 @@ def test_training_and_sampling_see_the_same_prompt(task, folder):
 
 def test_a_set_of_short_templates(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "FOLDER", tmp_path)
-    monkeypatch.setattr(prepare, "HELD_OUT", 300)
+    monkeypatch.setattr(prepare, "HELD_OUT", 100)
     short = {"data_dir": "", "train_examples": 200, "test_examples": 300, "text_length": 112}
     task = text.load(short | {"templates": ["ratio", "average"]})
     assert task.length == 112 and 100 < len(task.train) < 200, "the longest are dropped"
     texts = [f"{problem.question}\n{problem.code}" for problem in task.test.problems]
     sizes = [len(task.encoding.encode(each)) for each in texts]
-    assert 30 < len(sizes) < 300 and max(sizes) < 112, "from the test set, too"
+    assert 10 < len(sizes) < 100 and max(sizes) < 112, "from the test set, too"
     wider = text.load(short | {"templates": ["ratio"], "text_length": 128})
     assert wider.length == 128 and len(list(tmp_path.iterdir())) == 2
 
@@ -169,19 +167,6 @@ def test_evaluation_writes_a_record_per_question(run):
     (run / "eval.json").unlink()
 
 
-def test_tables_of_the_paper(run):
-    """Table 1: thresholds, tokens per step, temperatures."""
-    tables = "--tau=[0.8,0.95]", "--reveal=[10,20]", "--temperature=[0.2,1.0]"
-    for flag in tables:
-        printed = evaluate(run, "--examples=2", "--reveal=40", flag)
-    rows = json.loads((run / "eval.json").read_text())
-    assert [row["tau"] for row in rows[:2]] == [0.8, 0.95]
-    assert [row["reveal"] for row in rows[2:4]] == [10, 20]
-    assert [row["temperature"] for row in rows[4:]] == [0.2, 1.0]
-    assert 18 < rows[3]["tokens_per_step"] <= 20 and rows[3]["forward_passes"] <= 9
-    assert printed.strip() == (run / "eval.md").read_text().strip()
-
-
 def test_padding_is_what_follows_the_end(task):
     rows = np.arange(100)
     x0, prompt = task.validation[rows]
@@ -229,31 +214,9 @@ def test_mistakes_are_named(run):
         evaluate(run, "--problems=train")
 
 
-def test_another_set_in_place_of_the_generated_one_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr(prepare, "FOLDER", tmp_path)
-    monkeypatch.setattr(prepare, "HELD_OUT", 5)
-    folders = [prepare.make_once(count, ["ratio"], 176) for count in (20, 30)]
-    folders[0].rename(tmp_path / "aside")
-    folders[1].rename(folders[0])
-    with pytest.raises(ValueError, match=f"{folders[0]} holds other problems .*: delete it"):
-        prepare.make_once(20, ["ratio"], 176)
-
-
-@pytest.mark.parametrize("name", ["test.jsonl", "transfer.jsonl"])
-def test_changed_questions_of_a_folder_are_refused(task, folder, tmp_path, name):
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
-    content = (copy / name).read_bytes()
-    at = content.index(b'"answer": ') + len(b'"answer": ')
-    (copy / name).write_bytes(content[:at] + b"1" + content[at:])
-    with pytest.raises(ValueError, match=f"{name} is damaged .*: delete {copy}"):
-        text.load({"data_dir": str(copy), "test_examples": 9}).problems("transfer", "")
-
-
 def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare, "FOLDER", tmp_path)
     monkeypatch.setattr(prepare, "HELD_OUT", 5)
-    monkeypatch.setattr(record.os, "getpid", itertools.count().__next__)
     finish, others = corpus.Writer.finish, []
 
     def late(writer):
@@ -267,6 +230,7 @@ def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
 
 def test_a_failed_run_leaves_nothing_behind(monkeypatch, tmp_path):
     monkeypatch.setattr(prepare, "FOLDER", tmp_path)
+    monkeypatch.setattr(prepare, "HELD_OUT", 5)
     with pytest.raises(ValueError, match="unknown templates"):
         prepare.make_once(20, ["ratios"], 176)
     monkeypatch.setattr(corpus.Writer, "finish", lambda writer: 1 / 0)

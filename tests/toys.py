@@ -11,12 +11,32 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from data import vocabularies
+from data.wordproblems import prepare
 from engine.queue import ExampleQueue
 from model import Transformer
 from puma import ProgressiveUnmasking
 
 MASK = 9
 L = 12  # of the transformer and its problems; chains have rows of 24
+
+
+def first_ranks(n):
+    """The first n ranks of the word problems' tokens, whose merges do not need the others."""
+    ranks = vocabularies.open_kept(prepare.HERE / "vocabulary.tiktoken").ranks
+    return {token: rank for token, rank in ranks.items() if rank < n}
+
+
+def write_lines(path, rows):
+    """Write JSON lines; a row that is text is written as it is. Returns the path."""
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def contents(folder):
+    """{name: bytes} of its files."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 class Arrays:

@@ -9,8 +9,7 @@ Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. 
 conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
 end`, then end of text up to `length`. Writes a folder that corpus.py reads, with HumanEval's
 problems for evaluation while training (`--dataset=instructions`). After an interruption the same
-command goes on from what is in the cache, and ends with the same bytes. A row goes to train or val
-by a hash of its question.
+command goes on, and ends with the same bytes. A row goes to train or val by a hash of its question.
 Rows are dropped, and counted in header.json, if they are unusable, failed their tests, are not
 Python, do not fit, or overlap with a problem of HumanEval or MBPP (overlap.py).
 """
@@ -42,25 +41,17 @@ from engine.files import write_json, write_lines
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub
 question = ""  # field of the instruction in the files; "" = recognised by the fields of SETS
 answer = ""  # field of the program; goes with `question`
-limit = 700_000  # examples to keep, held-out ones included
-seed = 1  # of the mix
+limit = 700_000  # 1..: examples to keep, held-out ones included
+seed = 1  # 0..18446744073709551615: of the mix
 humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
 mbpp = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, as Dream's
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # folder; "" = `tokens` beside this script
-length = 640  # tokens of an example, with at least one end of text
-val = 0.05  # share of the questions held out
+length = 640  # 2..65535: tokens of an example, with at least one end of text
+val = 0.05  # 0..1: share of the questions held out
 # -- system --------------------------------------------------------------------------------------
-workers: int | None = None  # processes; None = one per core
-
-LIMITS = """
-    1 <= limit <= 10**10
-    0 <= seed < 2**64
-    2 <= length <= 10**6
-    0 < val < 1
-    1 <= workers <= 1000    # None = one per core
-"""
+workers: int | None = None  # 1..1000: processes; None = one per core
 
 HERE = Path(__file__).resolve().parent
 HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
@@ -69,7 +60,6 @@ HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
 class Set(NamedTuple):
     """A data set; pair(its fields) -> instruction and program, or why the row is dropped."""
 
-    name: str  # on the hub
     config: str | None
     fields: tuple
     pair: Callable
@@ -108,22 +98,16 @@ def is_python(text):
 
 FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"  # of HumanEval
 SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fills the mix to `limit`
-    "opc": Set(
-        "OpenCoder-LLM/opc-sft-stage2", "educational_instruct",
-        ("instruction", "code"), first_two, 118,
+    "OpenCoder-LLM/opc-sft-stage2": Set(
+        "educational_instruct", ("instruction", "code"), first_two, 118
     ),
-    "kodcode": Set(
-        "KodCode/KodCode-V1-SFT-4o", None,
-        ("question", "4o_solution", "solution"), first_two, 263,
+    "KodCode/KodCode-V1-SFT-4o": Set(
+        None, ("question", "4o_solution", "solution"), first_two, 263
     ),
-    "opencodeinstruct": Set(
-        "nvidia/OpenCodeInstruct", None,
-        ("input", "output", "average_test_score"), tested, 950,
+    "nvidia/OpenCodeInstruct": Set(
+        None, ("input", "output", "average_test_score"), tested, 950
     ),
 }  # fmt: skip
-
-
-PAIRS = {kind: each.pair for kind, each in SETS.items()} | {"own": first_two}
 
 
 def main():
@@ -131,12 +115,13 @@ def main():
         raise ValueError(f"{question=}, {answer=}: expected both or neither")
     encoding = read_tokenizer(tokenizer, "dream")
     problems, tests = benchmarks()
-    origin, reads = local_sets() if source else hub_sets()
+    sets = local_sets() if source else hub_sets()
+    origin = [*itertools.chain(*(origin for origin, _ in sets.values()))]
     about = {"rows": origin, "limit": limit, "seed": seed, "val": val, "benchmarks": len(tests)}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     write_lines(writer.partial / "humaneval.jsonl", problems)
     write_json(writer.partial / "benchmarks.json", tests)
-    rows = mixed({kind: read(writer.cache) for kind, read in reads.items()})
+    rows = mixed({name: read(writer.cache) for name, (_, read) in sets.items()})
     kept = write_rows(writer, encode_all(writer, rows, pair_of, corpus.chat, workers), val, limit)
     if kept < limit:
         print(f"there are only {kept:,} examples; {limit:,} were asked for")
@@ -144,11 +129,12 @@ def main():
 
 def pair_of(folder, row):
     """Instruction and program of a row of `mixed`, or why it is dropped."""
-    names = [name for name, value in row.items() if value is not None]
-    if not names:
+    filled = [name for name, value in row.items() if value is not None]
+    if not filled:
         return "unusable"
-    kind = names[0].partition("/")[0]
-    pair = PAIRS[kind](*(row[name] for name in row if name.startswith(f"{kind}/")))
+    kind = filled[0].rpartition("/")[0]
+    pair_of_set = SETS[kind].pair if kind in SETS else first_two
+    pair = pair_of_set(*(row[name] for name in row if name.rpartition("/")[0] == kind))
     pair = pair if isinstance(pair, str) else usable(pair)
     if isinstance(pair, str):
         return pair
@@ -174,32 +160,26 @@ def benchmarks():
 
 
 def hub_sets():
-    """What the header records of the data sets on the hub, and {set: a function that reads it}."""
-    found = {kind: sources.hub(each.name, each.fields, each.config) for kind, each in SETS.items()}
-    return [about for about, _ in found.values()], {kind: read for kind, (_, read) in found.items()}
+    """{name: what the header records of a data set on the hub, and a function that reads it}."""
+    return {name: sources.hub(name, each.fields, each.config) for name, each in SETS.items()}
 
 
 def local_sets():
     """As hub_sets, from local files; a file's field names tell which data set it is of."""
-    found, groups = sources.files(source), {}
-    for file in found:
+    groups = {}
+    for file in sources.files(source):
         groups.setdefault(recognised(file), []).append(file)
-    reads = {
-        kind: functools.partial(sources.read_files, group, fields)
-        for (kind, fields), group in groups.items()
-    }
-    return sources.origin(found), reads
+    return {name: sources.local(files, fields) for (name, fields), files in groups.items()}
 
 
 def recognised(file):
     """The set that a file belongs to, and the fields to read. Raises ValueError with the known."""
-    present = sources.fields_of(file)
     if question:
-        sources.require((question, answer), present, file)
         return "own", (question, answer)
-    for kind, each in SETS.items():
-        if set(each.fields) <= set(present):
-            return kind, each.fields
+    present = sources.fields_of(file)
+    for name, each in SETS.items():
+        if {*each.fields} <= {*present}:
+            return name, each.fields
     known = "; ".join(", ".join(each.fields) for each in SETS.values())
     raise ValueError(
         f"{file} has the fields {', '.join(sorted(present))}; known sets: {known}; name yours with "
@@ -219,12 +199,8 @@ def mixed(sets):
         for kind, rows in sets.items()
     ]
     weights = np.array([SETS[kind].weight if kind in SETS else 1 for kind in sets])
-    return datasets.interleave_datasets(
-        renamed,
-        weights / weights.sum(),
-        seed,
-        stopping_strategy="all_exhausted_without_replacement",
-    )
+    chances, stop = weights / weights.sum(), "all_exhausted_without_replacement"
+    return datasets.interleave_datasets(renamed, chances, seed, stopping_strategy=stop)
 
 
 if __name__ == "__main__":

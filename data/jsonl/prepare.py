@@ -9,9 +9,8 @@ r"""Tokenise text of your own, with prompts and responses or without, to train o
 With --prompt and --response an example is `prompt, newline | response, end, end, ...` up to
 `length`, and what does not fit is dropped. With --text there is no prompt: documents are joined
 with an end between them and cut into rows of `length` tokens. A row goes to train or val by a hash
-of its prompt, or of the document, so that none is in both. What was dropped and why is printed and
-kept in header.json. After an interruption the same command goes on from what is in the cache
-(prepare_rows.py), and ends with the same bytes.
+of its prompt, or of the document. What was dropped and why is printed and kept in header.json.
+After an interruption the same command goes on (prepare_rows.py), and ends with the same bytes.
 """
 
 import re
@@ -27,29 +26,20 @@ from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
 
 # -- what to read --------------------------------------------------------------------------------
-source = (
-    ""  # comma-separated .jsonl or .parquet files or patterns; or a set on the hub, like me/set
-)
+source = ""  # comma-separated .jsonl or .parquet files or patterns; or a set on the hub: me/set
 config = ""  # of the data set on the hub, if it has several
 split = "train"  # of the data set on the hub
 prompt = ""  # field of the prompt
 response = ""  # field of the response
 text = ""  # instead of both, the field of text without prompts
-limit: int | None = None  # rows to read; None = all
+limit: int | None = None  # 1..: rows to read; None = all
 tokenizer = "bytes"  # bytes, or a file: .tiktoken ranks, tokenizer.json; or a folder with one
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # folder; "" = `tokens` beside this script
-length = 256  # tokens of a row
-val = 0.05  # share of the prompts, or of the documents, held out
+length = 256  # 2..65535: tokens of a row
+val = 0.05  # 0..1: share of the prompts, or of the documents, held out
 # -- system --------------------------------------------------------------------------------------
-workers: int | None = None  # processes; None = one per core
-
-LIMITS = """
-    1 <= limit <= 10**10    # None = all
-    2 <= length <= 65535
-    0 < val < 1
-    1 <= workers <= 1000    # None = one per core
-"""
+workers: int | None = None  # 1..1000: processes; None = one per core
 
 HERE = Path(__file__).resolve().parent
 HUB_NAME = r"[\w.-]+(/[\w.-]+)?"

@@ -32,22 +32,14 @@ from tasks.sudoku import held_out_file
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles
 test_source = ""  # another file, of held-out puzzles
-max_rating: float | None = None  # keep the puzzles of a .csv rated at most this; None = all
-box = (3, 3)  # rows and columns of a box
+max_rating: float | None = None  # 0..: keep the puzzles of a .csv rated at most this; None = all
+box = (3, 3)  # 1..32: rows and columns of a box
 # -- what to generate ----------------------------------------------------------------------------
-count = 1000
-clues: int | None = None  # per puzzle; None = minimal puzzles
-seed = 0
+count = 1000  # 1..: puzzles
+clues: int | None = None  # 1..1023: per puzzle; None = minimal puzzles
+seed = 0  # 0..18446744073709551615: another seed, other puzzles
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # FILE.npy for train.py, or FILE.csv
-
-LIMITS = """
-    max_rating >= 0 and source    # generated puzzles have no rating: it goes with --source
-    1 <= box <= 32
-    1 <= count <= 10**9
-    1 <= clues <= 1023    # None = minimal puzzles
-    0 <= seed < 2**64
-"""
 
 
 def main():

@@ -5,10 +5,9 @@
     python data/tinygsm/prepare.py --source=train.jsonl --code=answer    GSM8K's own solutions
 
 Writes a folder that corpus.py reads, with test.jsonl (question, answer as it stands after `####`).
-After an interruption the same command goes on from what is in the cache (prepare_rows.py), and ends
-with the same bytes. A row goes to train or val by a hash of its question, so no question is in
-both. Dropped, and counted in header.json, are unusable rows, rows that do not fit, and every
-question that is in GSM8K's test set.
+After an interruption the same command goes on (prepare_rows.py), and ends with the same bytes. A
+row goes to train or val by a hash of its question. Dropped, and counted in header.json, are
+unusable rows, rows that do not fit, and every question that is in GSM8K's test set.
 """
 
 import functools
@@ -29,22 +28,15 @@ from engine.files import read_lines, write_lines
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM
 code = "code"  # field of the solution; the question's is `question`
-limit: int | None = None  # rows to read; None = all
+limit: int | None = None  # 1..: rows to read; None = all
 gsm8k = ""  # GSM8K's test.jsonl; "" = the hub's openai/gsm8k
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's
 # -- what to write -------------------------------------------------------------------------------
 out = ""  # folder; "" = `tokens` beside this script
-length = 512  # tokens of an example, with at least one end of text
-val = 0.02  # share of the questions held out
+length = 512  # 2..65535: tokens of an example, with at least one end of text
+val = 0.02  # 0..1: share of the questions held out
 # -- system --------------------------------------------------------------------------------------
-workers: int | None = None  # processes; None = one per core
-
-LIMITS = """
-    1 <= limit <= 10**10    # None = all
-    2 <= length <= 10**6
-    0 < val < 1
-    1 <= workers <= 1000    # None = one per core
-"""
+workers: int | None = None  # 1..1000: processes; None = one per core
 
 HERE = Path(__file__).resolve().parent
 TINYGSM = "TinyGSM/TinyGSM"

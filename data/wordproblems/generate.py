@@ -18,15 +18,9 @@ from typing import NamedTuple
 from configurator import configure
 from data.wordproblems.templates import HELD_OUT, PEOPLE, SEEN, SHARES
 
-count = 5  # problems to print
+count = 5  # 1..: problems to print
 split = "train"  # train, validation, test, transfer
-seed = 0  # the same seed, split and count give the same problems
-
-LIMITS = """
-    1 <= count <= 10**9
-    split in ("train", "validation", "test", "transfer")
-    0 <= seed < 2**64
-"""
+seed = 0  # 0..: the same seed, split and count give the same problems
 
 
 class Problem(NamedTuple):
