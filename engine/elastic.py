@@ -28,7 +28,6 @@ def redistribute(states, world, size, seed):
 
 
 def rows_of(streams):
-    """The rows of all streams, {name: (n, ...)}."""
     if "number" not in streams[0]:
         return {}
     names = [name for name, part in streams[0].items() if getattr(part, "ndim", 0) >= 2]

@@ -57,7 +57,7 @@ class HeadLoss(torch.autograd.Function):
 
 
 def chunks(n, vocab_size, device):
-    """Slices of n positions with at most CHUNK logits each; at least one slice, even if empty."""
+    """Slices of n positions with at most CHUNK logits each; at least one, even if empty."""
     size = max(1, CHUNK.get(device.type, CHUNK["cpu"]) // vocab_size)
     return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
 

@@ -1,10 +1,8 @@
-"""The processes of a run, one device each: how they start, wait for each other, and stop.
-
-Under torchrun DDP averages the gradients; shard.py splits models that are too large for a device.
-"""
+"""The processes of a run, one device each: how they start, wait for each other, and stop."""
 
 import contextlib
 import datetime
+import inspect
 import os
 import signal
 import threading
@@ -40,7 +38,6 @@ def start(device="", shard=False):
 
 
 def local_rank():
-    """The number of this process among those of its machine."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
@@ -63,8 +60,9 @@ def distributed(module, place):
     """The module; under DDP, which averages gradients, if several processes hold all of it."""
     if place.world == 1 or place.shards:
         return module
-    args = None, None, 0, False  # the last: do not broadcast buffers, as rotary tables never change
-    return DistributedDataParallel(module, *args, gradient_as_bucket_view=True)
+    known = inspect.signature(DistributedDataParallel).parameters  # rotary tables never change:
+    name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    return DistributedDataParallel(module, gradient_as_bucket_view=True, **{name: False})
 
 
 def synchronised(module, last):

@@ -11,7 +11,7 @@ the ring behind that count, and reads it only when it cannot be sure that enough
     slot:   0 ... known ......... taken ......... filled ... size
             used | maybe used    | still to come | free       (all modulo `size`)
 
-The order is a function of (seed, epoch), computed where it is needed: it takes no memory.
+The order is a function of (seed, epoch), which takes no memory.
 """
 
 import zlib

@@ -18,7 +18,7 @@ from engine.checkpoint import find, load, save
 from engine.files import Lock
 from engine.processes import Place
 from engine.queue import examples_at
-from sample import load_task, open_run
+from pretrained.runs import load_task, open_run
 
 HERE = Place(1, 0, torch.device("cpu"), False)
 

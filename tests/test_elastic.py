@@ -10,7 +10,7 @@ from toys import MASK, Arrays
 from block import BlockUnmasking
 from engine.elastic import left_over, redistribute
 from engine.queue import ExampleQueue, examples_at, shuffled
-from puma import ProgressiveUnmasking, RandomMasking
+from puma import RandomMasking
 from studies import ablations
 
 N = 1500  # examples; row i holds the number i everywhere
