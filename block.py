@@ -151,9 +151,11 @@ class BlockUnmasking(ProgressiveUnmasking):
 
 def streams(method, schedule, args, chains):
     """Random masks, and what follows them; args, chains: as puma.py's classes have them."""
-    masks = BlockMasking(*args, schedule) if schedule else RandomMasking(*args)
+    if method == "ar" and schedule:
+        raise ValueError("block_schedule: expected [], as ar is the case of blocks of 1")
     if method == "ar":
-        return masks, NextToken(*args)
+        return RandomMasking(*args), NextToken(*args)
+    masks = BlockMasking(*args, schedule)
     return masks, masks if method == "mdm" else BlockUnmasking(*args, schedule, *chains)
 
 

@@ -1,17 +1,14 @@
-"""Other processes continue in mid-epoch where earlier ones stopped: no example is lost or doubled."""
+"""Other processes continue in mid-epoch where earlier ones stopped; no example is lost."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
 import torch
-from toys import MASK, Arrays
+from toys import MASK, STREAMS, Arrays
 
-from block import BlockUnmasking
 from engine.elastic import left_over, redistribute
 from engine.queue import ExampleQueue, examples_at, shuffled
-from puma import RandomMasking
-from studies import ablations
 
 N = 1500  # examples; row i holds the number i everywhere
 DATA = Arrays(np.arange(N)[:, None].repeat(24, 1), np.zeros(24))
@@ -26,21 +23,12 @@ def make_streams(method, world, B, buffer, old=()):
         queue = ExampleQueue(DATA, B, rank=rank, world=world)
         if share:
             queue.load_state_dict(share[0])
-        streams.append(make_stream(method, queue, rank, buffer))
+        generator = torch.Generator().manual_seed(rank)
+        streams.append(STREAMS[method](queue, MASK, generator, [(0, 6)], 0.9, buffer))
+        streams[-1].queue = queue
         if share and share[1]:
             streams[-1].adopt(share[1])
     return streams
-
-
-def make_stream(method, queue, rank, buffer):
-    args, chains = (queue, MASK, torch.Generator().manual_seed(rank)), ([(0, 6)], 0.9, buffer)
-    if method == "mdm":
-        return RandomMasking(*args)
-    if method == "blocks":
-        return BlockUnmasking(*args, [(0, 8)], [(0, 4)], *chains[1:])
-    stream = ablations.make("puma", 0.3 if method == "mixture" else 0, *args, *chains)
-    stream.queue = queue
-    return stream
 
 
 def numbers(stream):

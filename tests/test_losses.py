@@ -9,7 +9,7 @@ from engine import head
 from engine.machine import compiles
 from losses import ChunkedObjective, Objective, predictions, row_mean
 from model import Transformer
-from studies.papl import papl_weights, weights
+from studies.papl import weights
 
 
 def test_loss_equals_a_slow_loop_and_its_gradient():
@@ -67,7 +67,7 @@ def test_nothing_hidden_costs_nothing(kind, papl):
     """As in a small batch of chains that are refilled a step late."""
     model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16)
     x0 = torch.randint(8, (2, 6))
-    objective = kind(model, policies.top_k, papl_weights(papl))
+    objective = kind(model, policies.top_k, papl)
     loss, score, _ = objective(x0, x0, torch.zeros(2, 6, dtype=torch.bool))
     loss.backward()
     assert loss == 0 and score.shape == (2, 6)
@@ -85,7 +85,7 @@ def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
     hidden[:, 2], hidden[1] = True, torch.arange(6) == 2  # one row with one hidden position
     x = x0.masked_fill(hidden, 8)
 
-    loss = kind(model, policies.top_k, papl_weights(3.0))(x, x0, hidden)[0]
+    loss = kind(model, policies.top_k, 3.0)(x, x0, hidden)[0]
     gradients = torch.autograd.grad(loss, list(model.parameters()))
 
     probs = model.logits(model(x)).softmax(-1)
@@ -121,7 +121,7 @@ def test_chunks_give_what_all_logits_at_once_give(policy, tied, papl, monkeypatc
     results = []
     for kind in (Objective, ChunkedObjective):
         model.zero_grad()
-        objective = kind(model, policy, papl_weights(papl))
+        objective = kind(model, policy, papl)
         loss, score, confidence = objective(x0.masked_fill(hidden, 102), x0, hidden)
         (3 * loss).backward()
         gradients = [p.grad for p in model.parameters()]

@@ -64,12 +64,6 @@ def test_reveal_equals_a_slow_loop(dtype):
         assert policies.reveal(score, hidden, count).equal(slow_reveal(score, hidden, count))
 
 
-def test_reveal_with_nan_still_reveals_as_many():
-    score = torch.full((1, 5), torch.nan)
-    hidden = torch.tensor([[True, False, True, True, False]])
-    assert policies.reveal(score, hidden, torch.tensor([2])).tolist() == [[True, 0, True, 0, 0]]
-
-
 def test_fast_forward_is_strictly_above_tau():
     confidence = torch.tensor([[0.9, 0.91, 0.99, 0.1]])
     hidden = torch.tensor([[True, True, False, True]])

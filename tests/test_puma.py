@@ -1,3 +1,4 @@
+import functools
 import shutil
 import subprocess
 import sys
@@ -5,13 +6,13 @@ import sys
 import pytest
 import torch
 from conftest import ONE_THREAD, ROOT
-from toys import MASK, assert_resumes, make_chains, make_queue, run
+from toys import MASK, STREAMS, assert_resumes, make_chains, make_queue, run
 
 import policies
 from block import NextToken
 from losses import Objective
 from model import Transformer, causal
-from puma import RandomMasking, random_masks
+from puma import random_masks
 from studies import ablations
 
 
@@ -43,7 +44,7 @@ def slow_advance(stream, score, confidence, r):
 def test_advance_equals_a_slow_loop(tau, effective):
     stream = make_chains(effective=effective, tau=tau, buffer=2)
     torch.manual_seed(0)
-    for _ in range(120):
+    for _ in range(60):
         x, x0, hidden, _ = stream.batch(0)
         assert x.equal(torch.where(hidden, MASK, x0))
         score, confidence = torch.rand(16, 24), torch.rand(16, 24) ** 0.3
@@ -155,16 +156,10 @@ def test_stages_are_those_of_the_paper():
             make_chains(k=bad)
 
 
-@pytest.mark.parametrize("method", ["puma", "mdm", "mixture"])
-def test_resumed_stream_goes_on_bit_for_bit(method):
-    def stream():
-        if method == "mdm":
-            queue = make_queue(effective=[24, 5])
-            return RandomMasking(queue, MASK, torch.Generator().manual_seed(0))
-        settings = dict(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
-        return make_chains(**settings, kind=mixture(0.25 if method == "mixture" else 0))
-
-    assert_resumes(stream)
+@pytest.mark.parametrize("kind", STREAMS.values(), ids=STREAMS)
+def test_resumed_stream_goes_on_bit_for_bit(kind):
+    settings = dict(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
+    assert_resumes(lambda: make_chains(kind=kind, **settings))
 
 
 def test_misuse_of_a_stream_is_named():
@@ -193,18 +188,6 @@ def test_random_masks_have_a_uniform_count_and_uniform_positions():
     counts = hidden.sum(1).bincount(minlength=6)
     assert counts[0] == 0 and (counts[1:] - 8000).abs().max() < 400  # 5 standard deviations
     assert (hidden[:, :5].float().mean(0) - 0.6).abs().max() < 0.015
-
-
-def test_top_k_chain_reveals_what_the_model_is_surest_of():
-    stream = make_chains(k=3)
-    hidden = stream.batch(0).hidden
-    logits = torch.zeros(16, 24, 10)
-    logits[:, 4, 2] = 5.0  # sure of position 4
-    confidence = logits.softmax(-1).amax(-1)
-    score = policies.get("top_k")(logits.log_softmax(-1), confidence, None)
-    turn = (hidden[:, 4]) & (stream.stage[0] < 7)
-    stream.advance(score, confidence)
-    assert turn.any() and not stream.hidden[0][turn][:, 4].any()
 
 
 def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
@@ -244,12 +227,8 @@ def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
 
 
 # -- chains and random masks in one batch ----------------------------------------------------------
-def mixture(share):
-    return lambda *args: ablations.make("puma", share, *args)
-
-
 def test_a_mixture_has_chains_first_and_random_masks_in_its_share_of_rows():
-    stream, counts = make_chains(kind=mixture(0.3), tau=0.9, buffer=2, n=10**6), []
+    stream, counts = make_chains(kind=STREAMS["mixture"], tau=0.9, buffer=2, n=10**6), []
     chains = stream.chains
     for iteration in range(600):
         x, x0, hidden, _ = stream.batch(iteration)
@@ -269,7 +248,7 @@ def test_a_mixture_has_chains_first_and_random_masks_in_its_share_of_rows():
 @pytest.mark.parametrize("share", [0.01, 0.99])
 def test_a_mixture_of_no_chains_or_no_masks_is_refused(share):
     with pytest.raises(ValueError, match=f"random_share {share} of 16 rows: expected some"):
-        make_chains(kind=mixture(share))
+        make_chains(kind=functools.partial(ablations.make, "puma", share))
 
 
 # -- a trainer of one's own ------------------------------------------------------------------------
@@ -288,7 +267,7 @@ torch.manual_seed(0)
 model = torch.nn.Embedding(5, 4)
 optimizer = torch.optim.Adam(model.parameters(), 0.2)
 stream = puma.ProgressiveUnmasking(Queue(), 4, torch.Generator().manual_seed(0), k_schedule=2)
-for iteration in range(150):
+for iteration in range(100):
     x, x0, hidden, _ = stream.batch(iteration)
     log_probs = model(x).sum(1, keepdim=True).log_softmax(-1).expand(8, 6, 4)
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]

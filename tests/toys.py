@@ -11,11 +11,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from block import BlockMasking, BlockUnmasking, NextToken
 from data import vocabularies
 from data.wordproblems import prepare
 from engine.queue import ExampleQueue
 from model import Transformer
-from puma import ProgressiveUnmasking
+from puma import ProgressiveUnmasking, RandomMasking
+from studies import ablations
 
 MASK = 9
 L = 12  # of the transformer and its problems; chains have rows of 24
@@ -88,15 +90,26 @@ class Table:
 
 
 # -- chains ----------------------------------------------------------------------------------------
-def make_queue(B=16, length=24, effective=None, n=500, seed=0, device="cpu"):
-    return ExampleQueue(Rows(n, length, effective or [length]), B, device, seed=seed)
+def make_queue(B=16, length=24, effective=None, n=500, seed=0):
+    return ExampleQueue(Rows(n, length, effective or [length]), B, seed=seed)
 
 
 def make_chains(k=3, tau=None, buffer=1, seed=0, kind=ProgressiveUnmasking, **data):
     queue = make_queue(seed=seed, **data)
-    generator = torch.Generator(queue.x0.device).manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     schedule = k if isinstance(k, list) else [(0, k)]
     return kind(queue, MASK, generator, schedule, tau, buffer)
+
+
+BLOCKS = [(0, 3), (20, 12), (40, 24)]
+STREAMS = {  # as train.make_streams makes them: kind(queue, mask, generator, schedule, tau, buffer)
+    "puma": ProgressiveUnmasking,
+    "mixture": lambda *args: ablations.make("puma", 0.3, *args),
+    "blocks": lambda *args: BlockUnmasking(*args[:3], BLOCKS, *args[3:]),
+    "mdm": lambda *args: RandomMasking(*args[:3]),
+    "mdm in blocks": lambda *args: BlockMasking(*args[:3], BLOCKS),
+    "ar": lambda *args: NextToken(*args[:3]),
+}
 
 
 def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
@@ -147,7 +160,7 @@ class Waits(TorchDispatchMode):
     them for its tracers; indexing is one of these with booleans only.
     """
 
-    BAD = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+    BAD = torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
     INDEXING = torch.ops.aten.index, torch.ops.aten.index_put_, torch.ops.aten.index_put
 
     def __init__(self, patch):
@@ -168,7 +181,7 @@ class Waits(TorchDispatchMode):
             places = [place for place in tree_leaves(args[1]) if place is not None]
             self.count += any(place.dtype is torch.bool for place in places)
         else:
-            self.count += bool(self.BAD & {*op.tags})
+            self.count += any(tag in op.tags for tag in self.BAD)
         return op(*args, **(kwargs or {}))
 
 
