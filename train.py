@@ -11,9 +11,9 @@ Settings of a data set are in its file in tasks/; what keeps a run alive is in e
 
 import contextlib
 import copy
+import functools
 import math
 import time
-import warnings
 from pathlib import Path
 
 import torch
@@ -88,6 +88,8 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the hardware supports it
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
+
+say_once = functools.cache(files.say)
 
 
 def main(config):
@@ -227,13 +229,13 @@ def keep_record(run, done, stopping):
 
 
 def warn_of_collapse(line):
-    """If chains end at once, by a line of metrics.jsonl. Python shows the same warning once."""
+    """If chains end at once, by a line of metrics.jsonl."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
     has_chains = method not in ("mdm", "ar") and block_at(line["iter"] - 1) != 1
     if at_once and tau is not None and has_chains:
-        text = "chains end at their first visit: confidence is above tau nearly everywhere, and the"
-        text += " model may forget all but fully masked rows: results/when.md, --random_share"
-        warnings.warn(text, stacklevel=1)
+        text = "chains end at their first visit: confidence is above tau nearly everywhere, so the "
+        text += "model may forget everything else: see results/when.md, --random_share, --tau=None"
+        say_once(text)
 
 
 def report(run, done):

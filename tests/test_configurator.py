@@ -150,7 +150,7 @@ def test_values_of_flags(run, flag, value):
         ("--tau=\x1b[2J\n", "--tau=\\x1b[2J : expected a float"),
         ("--ema=2", "expected a bool (like True), got the int 2\n"),
         ("--k_schedule=[(0, 9)", "expected a list (like [(0, 9)]), got the str '[(0, 9)'\n"),
-        ("--betas=(0.9,)", "expected a tuple of 2 float from 0 to 1 (like (0.9, 0.95)), got"),
+        ("--betas=(0.9,)", "expected a tuple of float from 0 to 1 (like (0.9, 0.95)), got"),
         ("--betas=(0.9,'x')", "got the tuple (0.9, 'x')\n"),
         ("--betas=(0.9,1.5)", "got the tuple (0.9, 1.5)\n"),
         ("--names=[3]", "expected a list of str (like []), got the list [3]\n"),
@@ -196,7 +196,7 @@ def test_fields_of_a_class_are_settings_too(run, fails, capsys):
     assert run("--tosses=7", fields=Coins).items() >= {"tosses": 7, "size": (2, 3)}.items()
     assert "expected an int from 1 (like 5), got the int 0" in fails("--tosses=0", fields=Coins)
     for value in "(2,'x')", "(2,10)", "(2,3,4)":
-        message = "expected a tuple of 2 int from 1 to 9 (like (2, 3)), got the tuple"
+        message = "expected a tuple of int from 1 to 9 (like (2, 3)), got the tuple"
         assert message in fails(f"--size={value}", fields=Coins)
     with pytest.raises(SystemExit):
         run("--help", fields=Coins)

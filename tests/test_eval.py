@@ -8,7 +8,6 @@ import torch
 from conftest import Script, evaluate, metrics, train
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import eval
 import sample
 import sudoku
 import tasks
@@ -204,7 +203,7 @@ class Casts(TorchDispatchMode):
 
 def test_an_evaluation_in_bfloat16_casts_each_weight_once(tmp_path, monkeypatch):
     """And anew when the weights have changed: its result is that of casting at each use."""
-    evaluation, results = eval.evaluate, []
+    evaluation, results = sample.evaluate, []
 
     def counted(task, model, *settings):
         with Casts(model) as casts:
@@ -215,6 +214,6 @@ def test_an_evaluation_in_bfloat16_casts_each_weight_once(tmp_path, monkeypatch)
         assert min(casts.counts.values()) > 10
         return results[-1]
 
-    monkeypatch.setattr(eval, "evaluate", counted)
+    monkeypatch.setattr(sample, "evaluate", counted)
     train(tmp_path, "--dtype=bfloat16", "--max_iters=4", "--eval_interval=2")
     assert len(results) == 2 and results[0] != results[1]

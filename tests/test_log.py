@@ -48,7 +48,9 @@ def a_loss(iteration):
 def test_a_line_that_is_not_of_the_record_is_named(line, tmp_path):
     path = tmp_path / "metrics.jsonl"
     write_lines(path, [{"type": "config", "config": {}}, a_loss(10), a_loss(20), line])
-    with pytest.raises(ValueError, match=r"metrics.jsonl, line 4: not a line of this run's record"):
+    with pytest.raises(
+        ValueError, match=r"metrics.jsonl, line 4: not a line of this run, or not in its order"
+    ):
         read_metrics(path)
 
 

@@ -17,10 +17,9 @@ FLAGS = [  # a rate that does not depend on max_iters; two passes, recomputed
 GRADIENTS = """
 import torch
 import policies
-from engine import head, processes, shard
+from engine import head, processes, sharding
 from losses import ChunkedObjective
 from model import Transformer
-from studies.papl import papl_weights
 
 head.CHUNK["cpu"] = 2000
 world, rank, where, _ = processes.start("cpu", shard=True)
@@ -29,7 +28,7 @@ for tied in False, True:
     args = dict(vocab_size=301, mask_token=300, length=7, dim=24, layers=2, heads=2, mlp=33)
     one, model = (Transformer(**args, tied=tied) for _ in range(2))
     model.load_state_dict(one.state_dict())
-    shard.split_up(model, model.model.layers, where)
+    sharding.split_up(model, model.model.layers, where)
     model.model.gradient_checkpointing = True
     x0 = torch.randint(300, (6, 7))
     hidden = torch.rand(6, 7) < 0.6
@@ -37,14 +36,14 @@ for tied in False, True:
     x = x0.masked_fill(hidden, 300)
     def loss_of(model, rows):
         own = x[rows], x0[rows], hidden[rows]
-        return ChunkedObjective(model, policies.top_k, papl_weights(1.0))(*own)[0]
+        return ChunkedObjective(model, policies.top_k, 1.0)(*own)[0]
     loss_of(one, slice(6)).backward()
     loss_of(model, slice(rank, 6, world)).backward()
     held = sum(p.to_local().numel() for p in model.parameters())
     assert held < 0.55 * sum(p.numel() for p in one.parameters())
     for (name, p), q in zip(one.named_parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(q.grad.full_tensor(), p.grad, msg=lambda m: f"{name}: {m}")
-    with torch.no_grad(), shard.unsharded(model):
+    with torch.no_grad(), sharding.unsharded(model):
         for _ in range(rank):  # as often as a process likes
             torch.testing.assert_close(model.logits(model(x)), one.logits(one(x)))
     assert all(hasattr(p, 'full_tensor') for p in model.parameters())
@@ -66,7 +65,7 @@ def test_gradients_with_a_large_vocabulary_are_those_of_one_process(tmp_path):
 def sharded(tmp_path_factory):
     """The folder of a run whose weights were split."""
     out = tmp_path_factory.mktemp("sharded")
-    watched = "--watch=True", "--patience=60"
+    watched = ["--watch=True"]
     train(out, *FLAGS, "--shard=True", "--keep_every=5", *watched, processes=2)
     return out
 
