@@ -5,12 +5,9 @@ each group with a reference: the first group with method mdm, or else the last.
 """
 
 import math
-import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
-
-from record import fault, hole_in, interval, number, number_or_null, share, text, whole
 
 from engine.files import read_json
 from engine.log import read_metrics
@@ -41,11 +38,7 @@ ERRORS = "errors at the end"
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
-PUMA_ONLY = (
-    "k_schedule", "tau", "buffer", "chains_from", "chains_until", "policy", "random_share"
-)  # fmt: skip
-
-
+PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share"
 AXES = {"iter": "iterations", "epoch": "epochs", "seconds": "seconds of training"}
 
 
@@ -56,15 +49,10 @@ class Run(NamedTuple):
     training: list  # its lines of type train
 
 
-# -- reading ---------------------------------------------------------------
-
-
+# -- reading ---------------------------------------------------------------------------------------
 def load_run(folder):
-    """The run in a folder. Raises SystemExit if its record is missing, damaged or too short."""
-    file = Path(folder) / "metrics.jsonl"
-    if not file.is_file():
-        raise SystemExit(f"{file}: no such file")
-    records = read(read_metrics, file)
+    """The run in a folder. Raises ValueError if its record is damaged or too short."""
+    records = read_metrics(Path(folder) / "metrics.jsonl")
     configs = [r["config"] for r in records if r["type"] == "config"]
     evaluations = {
         r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
@@ -72,52 +60,12 @@ def load_run(folder):
         if r["type"] == "eval"
     }
     if not configs or not evaluations:
-        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
-    if hole := hole_in(records, "eval"):
-        print(f"{file} lacks evaluations between {hole[0]} and {hole[1]}", file=sys.stderr)
+        raise ValueError(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
     config = configs[-1]
     if str(config.get("init_from")).endswith(".pt"):  # the path contains the seed
         config["init_from"] = "another run"
     training = [r for r in records if r["type"] == "train"]
     return Run(str(folder), config, evaluations, training)
-
-
-def read(reader, file, *args):
-    """reader(file, *args). Raises SystemExit if the file is missing or damaged."""
-    try:
-        return reader(file, *args)
-    except FileNotFoundError:
-        raise SystemExit(f"{file}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise SystemExit(str(error)) from None
-
-
-def triple(value):
-    """three numbers"""
-    return isinstance(value, list) and [*map(number, value)] == [True] * 3
-
-
-RESULTS = {  # the forms of the results in a run's folder, as far as figures use them
-    "nelbo.json": {"per_token": number},
-    "trajectories.json": {"iterations": [number]},
-    "contexts.json": {
-        "rows": [{
-            "iteration": number, "contexts": text, "one_away": number, "loss_far": number,
-            "by_hidden": [triple],
-        }],
-    },
-    "states.json": {
-        "rows": [{
-            "iteration": number, "states": text, "tenth": whole, "met": whole, "right": share,
-            "next": share, "sure_right": number_or_null, "confidence": number_or_null,
-        }],
-    },
-    "eval.json": [{
-        "policy": text, "reveal": number, "temperature": number, "tau": number_or_null,
-        "tau_entropy": number_or_null, "accuracy": share, "interval": interval,
-        "tokens_per_step": number, "forward_passes": number_or_null,
-    }],
-}  # fmt: skip
 
 
 def of_strata(evaluation):
@@ -126,23 +74,16 @@ def of_strata(evaluation):
     return {f"{policy} {name}": share for policy, part in parts for name, share in part.items()}
 
 
-def read_result(run, name):
-    """The JSON that a script wrote to a file in the run's folder."""
-    return read(read_json, Path(run.folder) / name, RESULTS[name])
+def read_result(run, name, *keys):
+    """The values of these keys in the JSON that a script wrote to the run's folder, or all of it.
 
-
-def trajectories(run, key, form):
-    """Iterations, and what the run's trajectories.json has for each: {chain, sampler: [form]}."""
-    result, file = read_result(run, "trajectories.json"), Path(run.folder, "trajectories.json")
-    if key not in result:  # the records in results/ leave some out
-        raise SystemExit(f"{file} has no {key}")
-    wrong = fault(result[key], {"chain": [form], "sampler": [form]})
-    lists = [] if wrong else [result[key]["chain"], result[key]["sampler"]]
-    if any(len(each) != len(result["iterations"]) for each in lists):
-        wrong = "not one value for each iteration"
-    if wrong:
-        raise SystemExit(f"{file} is damaged: {key}: {wrong}")
-    return result["iterations"], result[key]
+    Raises ValueError for a key that it lacks: the records in results/ leave some out.
+    """
+    file = Path(run.folder) / name
+    result = read_json(file)
+    if missing := [key for key in keys if key not in result]:
+        raise ValueError(f"{file} has no {missing[0]}")
+    return [result[key] for key in keys] if keys else result
 
 
 def shared_samplers(runs):
@@ -169,27 +110,20 @@ def curve(run, metric, axis="iter"):
     points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
     if not points:
         known = sorted({policy for acc in run.evaluations.values() for policy in acc})
-        raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
-    return [(place(run, i, axis), accuracy) for i, accuracy in points]
-
-
-def place(run, iteration, axis):
-    """An iteration's position on an axis of AXES, by the last training line up to it."""
+        raise ValueError(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
     if axis == "iter":
-        return iteration
-    lines = [line for line in run.training if line["iter"] <= iteration]
-    if not lines and not iteration:
-        return 0
-    if not lines or not number(lines[-1].get(axis)):
-        raise SystemExit(f"{run.folder}: metrics.jsonl has no {axis} at {iteration}")
-    return lines[-1][axis]
+        return points
+    places = dict(training_curve(run, axis))
+    if not points[0][0]:
+        places.setdefault(0, 0)  # nothing is written before the first update
+    return [(places[max(i for i in places if i <= at)], accuracy) for at, accuracy in points]
 
 
 def training_curve(run, key):
     """[(iteration, value)] of a number in the lines of type train."""
-    points = [(line["iter"], line[key]) for line in run.training if number(line.get(key))]
+    points = [(line["iter"], line[key]) for line in run.training if line.get(key) is not None]
     if not points:
-        raise SystemExit(f"{run.folder}: metrics.jsonl has no {key}")
+        raise ValueError(f"{run.folder}: metrics.jsonl has no {key}")
     return points
 
 
@@ -225,13 +159,11 @@ def refuse_repeated_seeds(runs):
     for run in runs:
         seed = run.config.get("seed")
         if seed in folders:
-            raise SystemExit(f"{folders[seed]} and {run.folder}: same configuration and seed")
+            raise ValueError(f"{folders[seed]} and {run.folder}: same configuration and seed")
         folders[seed] = run.folder
 
 
-# -- numbers ---------------------------------------------------------------
-
-
+# -- numbers ---------------------------------------------------------------------------------------
 def iterations_to(points, target):
     """Where a curve first reaches the target, interpolated linearly; None if it never does."""
     before = None
@@ -327,9 +259,7 @@ def pairs_at(runs, metric, method, variable, value):
     return seed_pairs(curves_by_seed(ours, metric), curves_by_seed(theirs, metric))
 
 
-# -- tables ----------------------------------------------------------------
-
-
+# -- tables ----------------------------------------------------------------------------------------
 def target_headings(targets, axis="iter"):
     return [f"{AXES[axis]} to {target:g}" for target in targets]
 

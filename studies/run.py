@@ -23,23 +23,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
-from configurator import configure
+from configurator import configure, errors_as_messages
 from engine.files import progress_bar, say
 from studies import records
 from studies.catalogue import STUDIES
 
 study = ""  # its name; "" = list all
-seeds = [1, 2, 3]
-jobs = 2  # runs at once, each on one core
+seeds = [1, 2, 3]  # 0..:
+jobs = 2  # 1..: runs at once, each on one core
 config = ""  # a configuration in place of the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
 archive = ""  # of finished runs (records.py): only draw the study's figures, of these seeds
-
-LIMITS = """
-    0 <= seeds < 2**32
-    1 <= jobs <= 10**4
-"""
 SHARED = '--eval_policies=["top_k"]'  # a flag of all runs
 RESUME = "--init_from=resume"
 
@@ -59,9 +54,7 @@ class Stopped(Exception):
     """Stopped by a signal."""
 
 
-# -- what to do ------------------------------------------------------------
-
-
+# -- what to do ------------------------------------------------------------------------------------
 def plan(runs, file, folder):
     """The runs of all seeds, each after the one that it starts from."""
     planned = {}
@@ -105,22 +98,13 @@ def shown_runs(runs):
 
 
 def archived_runs(runs):
-    """The same for the runs in the archive of a study {name: flags}."""
-    there = sorted({name.split("/")[0] for name in records.read(archive)})
-    starts = {start for flags in runs.values() for start in re.findall(r"{(\w+)}", flags)}
-    found = [
-        f"{archive}/{run}"
-        for name in runs
-        if name not in starts
-        for seed in seeds
-        if (run := f"{name}_{seed}") in there
-    ]
-    if not found:
-        known = ", ".join(there)
-        raise SystemExit(
-            f"{archive} has no run of the study {study} with seeds {seeds}: it has {known}"
-        )
-    return found
+    """The same in the archive, of those that it has. Raises ValueError if there are none."""
+    with records.opened(archive) as file:
+        there = {name.split("/")[0] for name in file.namelist()}
+    names = [shown.name for shown in shown_runs(runs)]
+    if not there & {*names}:
+        raise ValueError(f"{archive} has no run of the study {study} with seeds {seeds}")
+    return [f"{archive}/{name}" for name in names if name in there]
 
 
 def figure_commands(figures, folders, folder):
@@ -133,9 +117,7 @@ def figure_commands(figures, folders, folder):
     }
 
 
-# -- doing it --------------------------------------------------------------
-
-
+# -- doing it --------------------------------------------------------------------------------------
 class Processes:
     """Commands in progress, which `stop` ends."""
 
@@ -241,9 +223,7 @@ def draw(commands, processes):
             raise SystemExit(f"{file}.png: not drawn")
 
 
-# -- command line ----------------------------------------------------------
-
-
+# -- command line ----------------------------------------------------------------------------------
 def listing():
     """All studies, as text."""
     fill = textwrap.TextWrapper(96, initial_indent="    ", subsequent_indent="    ").fill
@@ -263,26 +243,27 @@ def print_commands(runs, scripts, figures):
 
 
 def check():
-    """Raise SystemExit for settings that do not make a study."""
+    """Raise ValueError for settings that do not make a study."""
     if study not in STUDIES:
-        raise SystemExit(f"study {study!r}: expected {', '.join(STUDIES)}")
+        raise ValueError(f"study {study!r}: expected {', '.join(STUDIES)}")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise SystemExit(f"seeds {seeds}: expected different integers")
+        raise ValueError(f"seeds {seeds}: expected different integers")
     if config and not Path(config).is_file():
-        raise SystemExit(f"no config file {config!r}")
+        raise ValueError(f"no config file {config!r}")
 
 
 def main():
     if not study:
         print(listing())
         return
-    check()
-    chosen = STUDIES[study]
-    file = config or chosen.config
-    folder = Path(out_dir, Path(file).stem)
-    runs = [] if archive else plan(chosen.runs, file, folder)
-    folders = archived_runs(chosen.runs) if archive else shown_runs(runs)
-    figures = figure_commands(chosen.figures, folders, folder)
+    with errors_as_messages():
+        check()
+        chosen = STUDIES[study]
+        file = config or chosen.config
+        folder = Path(out_dir, Path(file).stem)
+        runs = plan(chosen.runs, file, folder)
+        folders = archived_runs(runs) if archive else shown_runs(runs)
+    runs, figures = [] if archive else runs, figure_commands(chosen.figures, folders, folder)
     if dry_run:
         print_commands(runs, chosen.scripts, figures)
         return
