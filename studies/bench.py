@@ -7,22 +7,12 @@ step, text_step      training steps of PUMA and of the baseline (random masks, a
                      the paper's Sudoku shape and at that of its text model (125M parameters)
 sample               solving 9x9 puzzles of about 24 clues, 2 cells per step
 
-Prints a JSON line for the machine, one per measurement and one per ratio, and a table on stderr.
+Prints a JSON line for the machine, one per measurement and one per ratio, and tables on stderr.
 Things that are compared run in turn, since absolute speed drifts with the machine: PUMA and the
 baseline step by step, on one model; on a CPU also studies/conventional.py (`reference`), once a
 round. Each part has its own process, for its peak memory: on CUDA that of its tensors, elsewhere
-that of the whole process. Numbers are medians over steps; `from` and `to` are the extreme rounds.
-The model is untrained: it is confident of nothing, so no chain jumps.
-
-tflop_per_second counts matrix products. For T tokens in rows of L and n scored positions, a forward
-pass has (and a training step three times as many)
-
-    2 N T                 in the layers, whose matrices have N weights
-    4 layers L T dim      in attention: scores, and weighted values
-    2 n V dim             in the head; n: all positions (Sudoku), the hidden ones (text, sampling)
-
-and `share_of_matrix_rate` divides this by the rate of large products in the same dtype, measured in
-turn with the steps.
+that of the whole process. Numbers are medians; `from` and `to` are the extreme rounds. The model is
+untrained: it is confident of nothing, so no chain jumps.
 """
 
 import functools
@@ -147,52 +137,40 @@ def step(shape, where):
     s = SHAPES[shape]._replace(**{"rows": rows} if rows else {})
     trainer = Trainer(s, where)
     trainer.round(s.warmup)
-    peak = machine.peak_memory(where) / GIB
-    flags = "--what=step", f"--batch={s.rows}", *s.reference
-    taken, limits, theirs = [], [], []  # of each round
+    taken, theirs = [], []  # of each round
     for _ in progress_bar(range(rounds), shape, unit="round", leave=False):
-        limits.append(matrix_rate(where))
         taken.append(trainer.round(trainer.steps))
-        theirs += reference(where, *flags)
-    seconds, hidden = zip(*taken, strict=True)  # {method: of each step}, mean of the steps
-    hidden = mean(hidden)
-    medians = {name: [median(times[name]) for times in seconds] for name in seconds[0]}
-    for name, of_rounds in medians.items():
-        typical = median(itertools.chain(*(times[name] for times in seconds)))
+        theirs += reference(where, "--what=step", f"--batch={s.rows}", *s.reference)
+    peak = machine.peak_memory(where) / GIB
+    medians = {name: [median(times[name]) for times, _ in taken] for name in ("puma", "mdm")}
+    for name, seconds in medians.items():
         yield {
             "what": name, "rows": s.rows, "stages": trainer.chains.stages if name == "puma" else "",
-            "ms_per_step": short(1e3 * typical),
-            "from": short(1e3 * min(of_rounds)), "to": short(1e3 * max(of_rounds)),
-            "sequences_per_second": short(s.rows / typical), "hidden_per_step": short(hidden),
-            **throughput(step_flop(s, hidden) / typical, limits), "peak_gb": short(peak),
+            "ms_per_step": short(1e3 * median(seconds)),
+            "from": short(1e3 * min(seconds)), "to": short(1e3 * max(seconds)),
+            "sequences_per_second": short(s.rows / median(seconds)),
+            "hidden_per_step": short(mean(hidden for _, hidden in taken)), "peak_gb": short(peak),
         }  # fmt: skip
-    ours = [s.rows / times for times in medians["puma"]]
-    yield from against(theirs, "sequences", ours, [peak] * rounds)
+    yield from against(theirs, "sequences", [s.rows / t for t in medians["puma"]], peak)
     yield ratio("seconds, puma over mdm", medians["puma"], medians["mdm"])
 
 
 def sample(where):
-    s = SHAPES["sudoku"]
+    s, seconds, theirs = SHAPES["sudoku"], [], []
     model, casts = make_model(s).to(where).eval(), machine.autocast(where, dtype)
     x0, prompt = (part.to(where) for part in examples(s).tensors)
-    tokens, taken, limits, theirs = [], [], [], []
-    model.register_forward_pre_hook(lambda _, inputs: tokens.append(inputs[0].numel()))
     for _ in progress_bar(range(rounds), "sample", unit="round", leave=False):
         start = mark(where)
         with casts:
-            _, at, passes = generate(model, x0, ~prompt, Sampler(), batch_size=128)
-        taken += seconds_between([start, mark(where)])
-        peak = machine.peak_memory(where) / GIB
-        limits.append(matrix_rate(where))
-        theirs += reference(where, "--what=sample", "--shape=sudoku", "--reveal=2")
-    typical, ours = median(taken), [len(x0) / seconds for seconds in taken]
-    flop = forward_flop(s, sum(tokens) / rounds, at.sum().item())  # a place is scored `at` times
+            _, _, passes = generate(model, x0, ~prompt, Sampler(), batch_size=128)
+        seconds += seconds_between([start, mark(where)])
+        theirs += reference(where, "--what=sample")
+    rates, peak = [len(x0) / t for t in seconds], machine.peak_memory(where) / GIB
     yield {
-        "what": "ours", "puzzles_per_second": short(median(ours)), "passes": passes,
-        "ms_per_pass": short(1e3 * typical / passes),
-        **throughput(flop / typical, limits), "peak_gb": short(peak),
+        "what": "ours", "puzzles_per_second": short(median(rates)), "passes": passes,
+        "ms_per_pass": short(1e3 * median(seconds) / passes), "peak_gb": short(peak),
     }  # fmt: skip
-    yield from against(theirs, "puzzles", ours, [peak] * rounds)
+    yield from against(theirs, "puzzles", rates, peak)
 
 
 def reference(where, *flags):
@@ -203,13 +181,13 @@ def reference(where, *flags):
     return [json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)]
 
 
-def against(theirs, unit, rates, peaks):
+def against(theirs, unit, rates, peak):
     """The reference's medians over the rounds, and ratios; rates: of `unit` per second."""
     if theirs:
         rows = {key: [line[key] for line in theirs] for key in ("sequences_per_second", "peak_gb")}
         yield {"what": "reference"} | {key: short(median(row)) for key, row in rows.items()}
         yield ratio(f"{unit}/s, ours over reference", rates, rows["sequences_per_second"])
-        yield ratio("peak memory, ours over reference", peaks, rows["peak_gb"])
+        yield ratio("peak memory, ours over reference", [peak] * len(theirs), rows["peak_gb"])
 
 
 PARTS = {
@@ -285,16 +263,6 @@ def examples(s):
     return TensorDataset(x0, (torch.arange(s.length) < s.prompt).expand_as(x0))
 
 
-def matrix_rate(where):
-    """FLOP per second of products of large matrices."""
-    n = 2048 if where.type == "cpu" else 8192
-    a, marks = torch.randn(n, n, device=where).to(machine.precision(where, dtype)), []
-    for _ in range(STEPS + 1):
-        a @ a  # the first is not counted
-        marks.append(mark(where))
-    return 2 * n**3 / median(seconds_between(marks))
-
-
 def mark(where):
     """A point in time; on CUDA an event in its queue, without waiting."""
     if where.type == "cuda":
@@ -314,25 +282,6 @@ def seconds_between(marks):
 
 
 # -- numbers ---------------------------------------------------------------------------------------
-def forward_flop(s, tokens, scored):
-    """FLOP of a forward pass, as in the module's docstring."""
-    weights = s.layers * (4 * s.dim**2 + 3 * s.dim * s.mlp)
-    attention = 4 * s.layers * s.length * tokens * s.dim
-    return 2 * weights * tokens + attention + 2 * scored * s.words * s.dim
-
-
-def step_flop(s, hidden):
-    """FLOP of a training step: a backward pass costs twice the forward pass."""
-    tokens = s.rows * s.length
-    return 3 * forward_flop(s, tokens, tokens if s.words <= DENSE else hidden)
-
-
-def throughput(rate, limits):
-    """FLOP per second of the work, and its share of that of large products beside it."""
-    share = rate / median(limits)
-    return {"tflop_per_second": short(rate / 1e12), "share_of_matrix_rate": short(share)}
-
-
 def ratio(name, ours, theirs):
     """Ratios of numbers measured in turn."""
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]

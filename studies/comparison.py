@@ -39,7 +39,6 @@ SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share"
-AXES = {"iter": "iterations", "epoch": "epochs", "seconds": "seconds of training"}
 
 
 class Run(NamedTuple):
@@ -105,18 +104,13 @@ def default_metric(runs):
     return next(iter(next(iter(runs[0].evaluations.values()))))
 
 
-def curve(run, metric, axis="iter"):
-    """[(iteration, accuracy)], sorted; on other axes, epochs or seconds instead of iterations."""
+def curve(run, metric):
+    """[(iteration, accuracy)], sorted."""
     points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
     if not points:
         known = sorted({policy for acc in run.evaluations.values() for policy in acc})
         raise ValueError(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
-    if axis == "iter":
-        return points
-    places = dict(training_curve(run, axis))
-    if not points[0][0]:
-        places.setdefault(0, 0)  # nothing is written before the first update
-    return [(places[max(i for i in places if i <= at)], accuracy) for at, accuracy in points]
+    return points
 
 
 def training_curve(run, key):
@@ -166,17 +160,12 @@ def refuse_repeated_seeds(runs):
 # -- numbers ---------------------------------------------------------------------------------------
 def iterations_to(points, target):
     """Where a curve first reaches the target, interpolated linearly; None if it never does."""
-    before = None
-    for i, accuracy in points:
-        if accuracy >= target:
-            return crossing(before, (i, accuracy), target) if before else i
-        before = (i, accuracy)
+    i, low = points[0]
+    for j, high in points:
+        if high >= target:
+            return i + (j - i) * (target - low) / (high - low) if j > i else j
+        i, low = j, high
     return None
-
-
-def crossing(before, after, target):
-    (i, low), (j, high) = before, after
-    return i + (j - i) * (target - low) / (high - low)
 
 
 def student_interval(values):
@@ -260,13 +249,13 @@ def pairs_at(runs, metric, method, variable, value):
 
 
 # -- tables ----------------------------------------------------------------------------------------
-def target_headings(targets, axis="iter"):
-    return [f"{AXES[axis]} to {target:g}" for target in targets]
+def target_headings(targets):
+    return [f"iterations to {target:g}" for target in targets]
 
 
-def comparisons(groups, metric, targets, axis="iter"):
+def comparisons(groups, metric, targets):
     """Markdown tables with a row for each group: what it reached, and the reference over it."""
-    curves = {label: curves_by_seed(runs, metric, axis) for label, runs in groups.items()}
+    curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
     reference = reference_of(groups)
     reached, compared = [], []
     for label, by_seed in curves.items():
@@ -277,8 +266,8 @@ def comparisons(groups, metric, targets, axis="iter"):
             pairs = seed_pairs(by_seed, curves[reference])
             cells = *map(ratio_cell, ratios_of(pairs, targets)), difference_cell(pairs)
             compared.append([f"{label}, pairs: {len(pairs)}", *cells])
-    heads = target_headings(targets, axis)
-    tables = [table([f"{metric} accuracy", "at the end", f"at {axis}", *heads], reached)]
+    heads = target_headings(targets)
+    tables = [table([f"{metric} accuracy", "at the end", "at iter", *heads], reached)]
     if compared:
         heads = [f"{reference} over", *heads, ERRORS, f"points at the end, less {reference}"]
         tables.append(table(heads, compared))
@@ -291,8 +280,8 @@ def reference_of(groups):
     return mdm[0] if mdm else list(groups)[-1]
 
 
-def curves_by_seed(runs, metric, axis="iter"):
-    return {run.config.get("seed"): curve(run, metric, axis) for run in runs}
+def curves_by_seed(runs, metric):
+    return {run.config.get("seed"): curve(run, metric) for run in runs}
 
 
 def seed_pairs(ours, theirs):
@@ -316,7 +305,7 @@ def reach_cell(group, target):
     if missing:
         return f"not reached by {missing} of {len(group)} seeds"
     bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + mean_cell(reached, ".0f" if min(reached) >= 10 else ".3f")  # epochs are few
+    return bound + mean_cell(reached, ".0f")
 
 
 def accuracy_cell(group):
@@ -325,7 +314,7 @@ def accuracy_cell(group):
 
 def end_cell(group):
     ends = [points[-1][0] for points in group]
-    return " to ".join(f"{end:g}" for end in sorted({min(ends), max(ends)}))
+    return " to ".join(map(str, sorted({min(ends), max(ends)})))
 
 
 def strata_of(run, metric):

@@ -3,9 +3,9 @@
     python -m studies.conventional --what=step --shape=tinygsm
     python -m studies.conventional --what=sample
 
-A straightforward implementation of PUMA, like the authors' public code: float32 eager PyTorch on a CPU,
-the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens, logits for every
-position of the sequence, a full log-softmax kept for PUMA's scores, a sampler that runs the whole
+A straightforward implementation of PUMA, like the authors' public code: float32 eager PyTorch on a
+CPU, the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens, logits for every
+position of the sequence, a full log-softmax kept for the scores, a sampler that runs the whole
 batch until its last row is done and picks positions row by row. It shares no model, loss or sampler
 with the code it is compared with.
 

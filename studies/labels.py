@@ -111,7 +111,7 @@ def title(runs):
     if task == "sudoku" and "box" in same:
         n = math.prod(same["box"])
         generated = "clues" in same and not config.get("data_file")
-        return f"{n}x{n} Sudoku" + f", {setting('clues', same['clues'])}" * generated
+        return f"{n}x{n} Sudoku" + (f", {setting('clues', same['clues'])}" if generated else "")
     if task == "addition":
         return f"{same['digits']}-digit addition" if "digits" in same else "addition"
     if task == "text":

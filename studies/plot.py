@@ -3,7 +3,6 @@
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --out=curves.png
     python -m studies.plot --runs="out/clues*" --figure=ratio --against=clues --targets="[0.9]"
     python -m studies.plot --runs="out/puma_*" --figure=distance
-    python -m studies.plot --runs="out/puma_*,out/mdm_*" --axis=seconds
 
 A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t,
 that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Colours and words are
@@ -26,7 +25,6 @@ runs = ""  # comma-separated folders of runs, patterns of folders, or archives (
 figure = (
     "curves"  # final, ratio, visits, strata; nelbo, policies, distance, order, contexts, states
 )
-axis = "iter"  # of curves and their tables: iter, epoch (passes over the data), seconds
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
@@ -96,8 +94,8 @@ def draw_band(axes, curves, look, within=(-math.inf, math.inf), interval=True):
     """
     x, middle, half = band(curves)
     axes.plot(x, middle, **look)
-    if len(curves) > 1:
-        draw_thin(axes, curves, look)
+    for points in curves if len(curves) > 1 else ():
+        axes.plot(*zip(*points, strict=True), color=look["color"], alpha=0.5, linewidth=0.5)
     if not interval:
         return
     low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
@@ -108,11 +106,6 @@ def draw_band(axes, curves, look, within=(-math.inf, math.inf), interval=True):
 def has_room(runs):
     """Whether a figure of these runs has room for intervals."""
     return len(group_runs(runs)) <= FEW
-
-
-def draw_thin(axes, curves, look):
-    for points in curves:
-        axes.plot(*zip(*points, strict=True), color=look["color"], alpha=0.5, linewidth=0.5)
 
 
 def draw_points(axes, points, look):
@@ -126,31 +119,20 @@ def draw_points(axes, points, look):
 
 # -- figures of metrics.jsonl ----------------------------------------------------------------------
 def learning_curves(runs, file, metric):
-    """Accuracy (or val_loss) against iterations, epochs or seconds.
-
-    Seeds take different seconds to an iteration: the mean curve is drawn at their mean.
-    """
+    """Accuracy (or val_loss) against iterations."""
     print_comparisons(runs, metric)
     within, interval = (0, math.inf) if metric == LOSS else SHARE, has_room(runs)
     with panels(file, runs) as (axes,):
         for members, look in drawn(runs):
-            curves = [curve(run, metric, axis) for run in members]
-            if axis == "iter":
-                draw_band(axes, curves, look, within, interval)
-            else:
-                nth = zip(*curves, strict=False)  # evaluation of each seed
-                means = [[mean(numbers) for numbers in zip(*points, strict=True)] for points in nth]
-                axes.plot(*zip(*means, strict=True), **look)
-                draw_thin(axes, curves, look)
-        axes.set(xlabel=comparison.AXES[axis].replace("iterations", "updates"))
-        axes.set(ylabel=meaning(metric), xlim=(0, None))
+            draw_band(axes, [curve(run, metric) for run in members], look, within, interval)
+        axes.set(xlabel="updates", ylabel=meaning(metric), xlim=(0, None))
         if metric != LOSS:
             axes.set(ylim=(0, 1.01))
 
 
 def print_comparisons(runs, metric):
     if metric != LOSS:
-        tables = comparison.comparisons(group_runs(runs), metric, targets, axis)
+        tables = comparison.comparisons(group_runs(runs), metric, targets)
         print("\n\n".join(tables), comparison.NOTE, sep="\n", end="")
 
 
@@ -417,8 +399,6 @@ def check(figure, metric, against):
     """Raise ValueError for settings that do not make a figure."""
     if figure not in FIGURES:
         raise ValueError(f"figure {figure!r}: expected {', '.join(FIGURES)}")
-    if axis not in comparison.AXES:
-        raise ValueError(f"axis {axis!r}: expected {', '.join(comparison.AXES)}")
     if figure == "ratio" and (not against or metric == LOSS):
         raise ValueError("--figure=ratio needs --against, a key of train.py, and an accuracy")
 

@@ -227,9 +227,11 @@ def draw(commands, processes):
 def listing():
     """All studies, as text."""
     fill = textwrap.TextWrapper(96, initial_indent="    ", subsequent_indent="    ").fill
-    lines = ["--study=NAME carries one of these out; times are of seeds 1, 2, 3 on two cores.", ""]
+    lines = ["--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores,"]
+    lines += ["beside the runs that another study of the same configuration has made.", ""]
     for name, chosen in STUDIES.items():
-        lines += [name, fill(chosen.question), fill(f"{chosen.config}: {chosen.time}")]
+        count = f"{3 * len(chosen.runs)} runs, {chosen.minutes} minutes"
+        lines += [name, fill(chosen.question), fill(f"{chosen.config}: {count}")]
     return "\n".join(lines)
 
 
