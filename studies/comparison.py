@@ -34,6 +34,7 @@ IGNORED = (
     "deterministic", "patience", "track", "watch",
 )  # fmt: skip
 ERRORS = "errors at the end"
+SHARE = 0, 1  # where an accuracy lies
 # The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
@@ -168,33 +169,27 @@ def iterations_to(points, target):
     return None
 
 
-def student_interval(values):
-    """Mean, and half of its 95 % interval: nan for a single value."""
+def interval(values, within=(-math.inf, math.inf)):
+    """Mean, and the ends of its 95 % interval, cut off at two values; nan for a single value."""
     if len(values) == 1:
-        return values[0], math.nan
+        return values[0], math.nan, math.nan
     t = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
-    return mean(values), t * stdev(values) / math.sqrt(len(values))
+    middle, half = mean(values), t * stdev(values) / math.sqrt(len(values))
+    return middle, max(middle - half, within[0]), min(middle + half, within[1])
 
 
-def share_interval(values):
-    """Mean of shares and the ends of its interval, cut off at 0 and 1; nan for a single value."""
-    middle, half = student_interval(values)
-    return middle, middle - min(half, middle), middle + min(half, 1 - middle)
-
-
-def band(curves):
-    """The iterations that all curves have, with the mean and half of its interval at each."""
+def band(curves, within):
+    """The iterations that all curves have, and the `interval` at each."""
     curves = [dict(points) for points in curves]
     iterations = sorted(set.intersection(*map(set, curves)))
-    stats = [student_interval([points[i] for points in curves]) for i in iterations]
-    return iterations, [middle for middle, _ in stats], [half for _, half in stats]
+    return iterations, [interval([points[i] for points in curves], within) for i in iterations]
 
 
 def sampled_accuracy(rows):
     """Mean over runs and the ends of its interval; for a single run, that over its examples."""
     if len(rows) == 1:
         return rows[0]["accuracy"], *rows[0]["interval"]
-    return share_interval([row["accuracy"] for row in rows])
+    return interval([row["accuracy"] for row in rows], SHARE)
 
 
 def mean_ratio(pairs):
@@ -204,8 +199,7 @@ def mean_ratio(pairs):
     """
     if not pairs or not all(a and b for a, b in pairs):
         return None
-    middle, half = student_interval([math.log(b / a) for a, b in pairs])
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+    return tuple(map(math.exp, interval([math.log(b / a) for a, b in pairs])))
 
 
 def ratios(runs, metric, variable, targets):
@@ -309,7 +303,7 @@ def reach_cell(group, target):
 
 
 def accuracy_cell(group):
-    return with_ends(*share_interval([points[-1][1] for points in group]), ".4f")
+    return with_ends(*interval([points[-1][1] for points in group], SHARE), ".4f")
 
 
 def end_cell(group):
@@ -330,7 +324,7 @@ def strata_tables(groups, metric):
     solved, less = [], []
     for label, runs in groups.items():
         ends = [[curve(run, name)[-1][1] for run in runs] for name in metrics]
-        ends = [[100 * end for end in share_interval(values)] for values in ends]
+        ends = [[100 * end for end in interval(values, SHARE)] for values in ends]
         solved.append([with_seed_count(label, runs), *(with_ends(*end, ".1f") for end in ends)])
         if runs is not theirs:
             pairs = [seed_pairs(*(curves_by_seed(g, m) for g in (runs, theirs))) for m in metrics]
@@ -348,20 +342,16 @@ def difference_cell(pairs):
 
 
 def mean_cell(values, spec):
-    middle, half = student_interval(values)
-    return with_ends(middle, middle - half, middle + half, spec)
+    return with_ends(*interval(values), spec)
 
 
 def ratio_cell(ratio):
     return with_ends(*ratio, ".2f") if ratio else "-"
 
 
-def ratio_table(runs, metric, variable, targets):
+def ratio_table(columns, variable, targets):
     """Markdown table of `ratios`."""
-    rows = [
-        [method, str(value), *map(ratio_cell, row)]
-        for (method, value), row in ratios(runs, metric, variable, targets).items()
-    ]
+    rows = [[method, str(v), *map(ratio_cell, row)] for (method, v), row in columns.items()]
     return table(["method", variable, *target_headings(targets), ERRORS], rows)
 
 

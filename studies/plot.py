@@ -19,7 +19,7 @@ from statistics import mean
 
 from configurator import configure, errors_as_messages
 from studies import comparison, labels, records
-from studies.comparison import ERRORS, band, curve, group_runs, read_result, with_seed_count
+from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
 figure = (
@@ -31,7 +31,7 @@ targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iteration
 out = ""  # the file of the figure; "" = out/<figure>.png
 
 LOSS = "val_loss"  # the only metric that is not an accuracy
-SHARE = 0, 1  # where an accuracy lies
+POSITIVE = 0, math.inf
 FEW = 4  # groups that a legend, and intervals, leave room for in a figure
 
 
@@ -87,25 +87,18 @@ def drawn(runs):
         yield members, {"label": label, "color": color, "linestyle": style}
 
 
-def draw_band(axes, curves, look, within=(-math.inf, math.inf), interval=True):
-    """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
+def draw_band(axes, curves, look, within):
+    """The mean of the seeds' curves, as far as the shortest goes; each seed's is a thin line.
 
-    Each seed's curve is a thin line; the interval stays within two values.
+    within: where values can lie, and so their interval; None = draw no interval.
     """
-    x, middle, half = band(curves)
+    x, stats = band(curves, within or POSITIVE)
+    middle, low, high = zip(*stats, strict=True)
     axes.plot(x, middle, **look)
     for points in curves if len(curves) > 1 else ():
         axes.plot(*zip(*points, strict=True), color=look["color"], alpha=0.5, linewidth=0.5)
-    if not interval:
-        return
-    low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
-    high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
-    axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
-
-
-def has_room(runs):
-    """Whether a figure of these runs has room for intervals."""
-    return len(group_runs(runs)) <= FEW
+    if within:
+        axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
 
 
 def draw_points(axes, points, look):
@@ -117,14 +110,19 @@ def draw_points(axes, points, look):
     axes.errorbar(places, middle, ends, capsize=3, **{"marker": "o"} | look)
 
 
+def in_a_few(runs, within):
+    """`within`, if a figure of these runs has room for intervals; else None."""
+    return within if len(group_runs(runs)) <= FEW else None
+
+
 # -- figures of metrics.jsonl ----------------------------------------------------------------------
 def learning_curves(runs, file, metric):
     """Accuracy (or val_loss) against iterations."""
     print_comparisons(runs, metric)
-    within, interval = (0, math.inf) if metric == LOSS else SHARE, has_room(runs)
+    within = in_a_few(runs, POSITIVE if metric == LOSS else SHARE)
     with panels(file, runs) as (axes,):
         for members, look in drawn(runs):
-            draw_band(axes, [curve(run, metric) for run in members], look, within, interval)
+            draw_band(axes, [curve(run, metric) for run in members], look, within)
         axes.set(xlabel="updates", ylabel=meaning(metric), xlim=(0, None))
         if metric != LOSS:
             axes.set(ylim=(0, 1.01))
@@ -139,16 +137,17 @@ def print_comparisons(runs, metric):
 def visits(runs, file, metric):
     """Training contexts: visits per example and hidden share; and the loss under random masks."""
     print_comparisons(runs, metric)
-    keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
-    titles = [*keys.values(), meaning(LOSS)]
-    with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
-        interval, ends = has_room(runs), {"hidden": SHARE}
+    names = ["visits per example used up", "share of a row that is hidden", meaning(LOSS)]
+    with panels(file, runs, names, size=(4.5, 3.5)) as all_axes:
         for members, look in drawn(runs):
-            for key, axes in zip(keys, all_axes, strict=False):
-                curves = [comparison.training_curve(run, key) for run in members]
-                draw_band(axes, curves, look, ends.get(key, (0, math.inf)), interval)
+            visits, hidden = (
+                [comparison.training_curve(run, key) for run in members]
+                for key in ("visits", "hidden")
+            )
+            draw_band(all_axes[0], visits, look, in_a_few(runs, POSITIVE))
+            draw_band(all_axes[1], hidden, look, in_a_few(runs, SHARE))
             losses = [curve(run, LOSS) for run in members]
-            draw_band(all_axes[-1], losses, look, (0, math.inf), interval)
+            draw_band(all_axes[2], losses, look, in_a_few(runs, POSITIVE))
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
@@ -168,9 +167,8 @@ def strata(runs, file, metric):
     print("\n\n".join(comparison.strata_tables(group_runs(runs), metric)))
     with panels(file, runs, size=(8, 4)) as (axes,):
         for n, (members, look) in enumerate(groups):
-            places = [
-                place + (n - len(groups) / 2) / (len(groups) + 2) for place in range(len(names))
-            ]
+            beside = (n - len(groups) / 2) / (len(groups) + 2)
+            places = [place + beside for place in range(len(names))]
             ends = [[curve(run, name)[-1][1] for run in members] for name in names]
             means = [mean(values) for values in ends]
             axes.plot(places, means, **look | {"linestyle": "", "marker": "_", "markersize": 10})
@@ -185,21 +183,14 @@ def meaning(metric):
 
 
 def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
-    """One line for each group: value(run) of its seeds as dots, their mean and its interval.
-
-    The interval stays within two values.
-    """
+    """One line for each group: value(run) of its seeds as dots, their mean and its interval."""
     groups = [(look, [*map(value, members)]) for members, look in drawn(runs)]
     with panels(file, runs, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
         for y, (look, values) in enumerate(groups):
-            middle, half = comparison.student_interval(values)
-            ends = [
-                [middle - max(middle - half, within[0])],
-                [min(middle + half, within[1]) - middle],
-            ]
+            middle, low, high = comparison.interval(values, within)
+            ends = None if math.isnan(low) else [[middle - low], [high - middle]]
             axes.plot(values, [y] * len(values), ".", color=look["color"], alpha=0.5)
-            xerr = None if math.isnan(half) else ends
-            axes.errorbar(middle, y, xerr=xerr, fmt="o", capsize=3, color=look["color"])
+            axes.errorbar(middle, y, xerr=ends, fmt="o", capsize=3, color=look["color"])
         axes.set_yticks(range(len(groups)), [look["label"] for look, _ in groups])
         axes.invert_yaxis()
         axes.set(xlabel=name)
@@ -209,8 +200,8 @@ def ratio_against(runs, file, metric):
     """Baseline over each method against a variable: iterations to accuracies, final errors."""
     if not any(against in run.config for run in runs):
         raise ValueError(f"against {against!r}: expected a key that the runs have")
-    print(comparison.ratio_table(runs, metric, against, targets), comparison.NOTE, sep="\n", end="")
     columns = comparison.ratios(runs, metric, against, targets)  # {(method, value): of each panel}
+    print(comparison.ratio_table(columns, against, targets), comparison.NOTE, sep="\n", end="")
     methods = [*dict.fromkeys(method for method, _ in columns)]
     styles = labels.looks([(method, "") for method in methods])
     titles = [*comparison.target_headings(targets), ERRORS]
@@ -298,7 +289,7 @@ def trajectory_distance(runs, file, metric):
                     read_result(run, "trajectories.json", "iterations", "d_abs") for run in members
                 ]
                 curves = [[*zip(iterations, d[name], strict=True)] for iterations, d in results]
-                draw_band(axes, curves, look, (0, math.inf))
+                draw_band(axes, curves, look, POSITIVE)
             axes.set(xlabel="updates", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
@@ -345,7 +336,7 @@ def draw_contexts(all_axes, seeds, look):
     """The contexts of one stream: of each seed a row for each iteration."""
     by_hidden = [[(h, share) for h, _, share in rows[-1]["by_hidden"]] for rows in seeds]
     draw_band(all_axes[0], by_hidden, look, SHARE)
-    ends = {"one_away": SHARE, "loss_far": (0, math.inf)}
+    ends = {"one_away": SHARE, "loss_far": POSITIVE}
     for axes, (key, within) in zip(all_axes[1:], ends.items(), strict=True):
         curves = [[(row["iteration"], row[key]) for row in rows] for rows in seeds]
         draw_band(axes, curves, look, within)
@@ -364,9 +355,9 @@ def states(runs, file, metric):
             seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
             for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
                 errors = [along(rows, tenths, "wrong") for rows in seeds]
-                draw_band(axes, errors, look, interval=False)
+                draw_band(axes, errors, look, None)
             excess = [along(rows, range(10), "excess") for rows in seeds]
-            draw_band(all_axes[-1], excess, look, interval=False)
+            draw_band(all_axes[-1], excess, look, None)
         for axes in all_axes:
             axes.set(xlabel="updates", ylabel="confidence less share right")
         for axes in all_axes[:-1]:
