@@ -126,13 +126,11 @@ class Processes:
 
     def execute(self, command, output, errors=subprocess.STDOUT):
         """The exit code of `python command` with one thread; output: the file it prints to."""
-        if self.stopped:
-            raise Stopped
         env = {"OMP_NUM_THREADS": "1"} | os.environ
         pipes = {"stdout": output, "stderr": errors}
         process = subprocess.Popen([sys.executable, *command], env=env, **pipes)
         self.running.add(process)
-        if self.stopped:  # since the test above
+        if self.stopped:  # meanwhile
             process.terminate()
         code = process.wait()
         self.running.remove(process)
@@ -158,23 +156,18 @@ def make_run(run, scripts, processes, start):
         raise Failure(f"{run.folder}: not trained, because {run.start} has failed")
     run.folder.mkdir(parents=True, exist_ok=True)
     complete, log = run.folder / "complete", run.folder / "log.txt"
-    command = training_command(run)
-    if command:
+    training = training_command(run)
+    if training:
         complete.unlink(missing_ok=True)
-        if command[-1] != RESUME:
+        if training[-1] != RESUME:
             (run.folder / "settings.txt").write_text(run.settings)
             log.unlink(missing_ok=True)
-        execute(command, log, processes)
-        complete.touch()
-    for command in script_commands(scripts, run):
-        execute(command, log, processes)
-
-
-def execute(command, log, processes):
-    with open(log, "a") as file:
-        code = processes.execute(command, file)
-    if code:
-        raise Failure(f"{log}: exit code {code}: {last_words(log)}")
+    for command in filter(None, [training, *script_commands(scripts, run)]):
+        with open(log, "a") as file:
+            code = processes.execute(command, file)
+        if code:
+            raise Failure(f"{log}: exit code {code}: {last_words(log)}")
+        complete.touch()  # the training is the first of them
 
 
 def last_words(log):

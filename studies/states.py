@@ -33,7 +33,7 @@ from engine.files import progress_bar, write_json
 from engine.log import origin, read_metrics
 from losses import row_mean, score_all
 from puma import choose_random
-from sample import open_run
+from sample import choose, open_run
 from studies.weights import kept, markdown
 
 out_dir = "out/addition_puma_1"  # a run made with --keep_every
@@ -107,10 +107,7 @@ def look(model, x0, hidden, config):
     x = x0.masked_fill(hidden, model.mask_token)
     nll, score, confidence = score_all(model, x, x0, policy)
     right = hidden & (nll.neg().exp() == confidence)  # the true token has the largest probability
-    chosen = policies.reveal(score, hidden, torch.full_like(x0[:, 0], config["eval_reveal"]))
-    if config["eval_tau"] is not None:
-        fast = policies.fast_forward(confidence, hidden, config["eval_tau"])
-        chosen = torch.where(fast.any(1, keepdim=True), fast, chosen)
+    chosen = choose(score, confidence, hidden, config["eval_reveal"], config["eval_tau"])
     sure = hidden & (confidence > tau)
     numbers = [mean_of(right, hidden), mean_of(right, chosen), hidden.sum(1), sure.sum(1)]
     numbers += [(sure & right).sum(1), (confidence * sure).sum(1)]
