@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
+from configurator import errors_as_messages
 from engine.files import read_json
 from engine.log import read_metrics
 from engine.results import table
@@ -51,8 +52,9 @@ class Run(NamedTuple):
 
 # -- reading ---------------------------------------------------------------------------------------
 def load_run(folder):
-    """The run in a folder. Raises ValueError if its record is damaged or too short."""
-    records = read_metrics(Path(folder) / "metrics.jsonl")
+    """The run in a folder. Raises SystemExit if its record is damaged or too short."""
+    with errors_as_messages():
+        records = read_metrics(Path(folder) / "metrics.jsonl")
     configs = [r["config"] for r in records if r["type"] == "config"]
     evaluations = {
         r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
@@ -60,7 +62,7 @@ def load_run(folder):
         if r["type"] == "eval"
     }
     if not configs or not evaluations:
-        raise ValueError(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
+        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
     config = configs[-1]
     if str(config.get("init_from")).endswith(".pt"):  # the path contains the seed
         config["init_from"] = "another run"
@@ -77,12 +79,13 @@ def of_strata(evaluation):
 def read_result(run, name, *keys):
     """The values of these keys in the JSON that a script wrote to the run's folder, or all of it.
 
-    Raises ValueError for a key that it lacks: the records in results/ leave some out.
+    Raises SystemExit if it lacks a key: the records in results/ leave some out.
     """
     file = Path(run.folder) / name
-    result = read_json(file)
+    with errors_as_messages():
+        result = read_json(file)
     if missing := [key for key in keys if key not in result]:
-        raise ValueError(f"{file} has no {missing[0]}")
+        raise SystemExit(f"{file} has no {missing[0]}")
     return [result[key] for key in keys] if keys else result
 
 
@@ -110,7 +113,7 @@ def curve(run, metric):
     points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
     if not points:
         known = sorted({policy for acc in run.evaluations.values() for policy in acc})
-        raise ValueError(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
+        raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
     return points
 
 
@@ -118,7 +121,7 @@ def training_curve(run, key):
     """[(iteration, value)] of a number in the lines of type train."""
     points = [(line["iter"], line[key]) for line in run.training if line.get(key) is not None]
     if not points:
-        raise ValueError(f"{run.folder}: metrics.jsonl has no {key}")
+        raise SystemExit(f"{run.folder}: metrics.jsonl has no {key}")
     return points
 
 
@@ -154,7 +157,7 @@ def refuse_repeated_seeds(runs):
     for run in runs:
         seed = run.config.get("seed")
         if seed in folders:
-            raise ValueError(f"{folders[seed]} and {run.folder}: same configuration and seed")
+            raise SystemExit(f"{folders[seed]} and {run.folder}: same configuration and seed")
         folders[seed] = run.folder
 
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from configurator import configure, errors_as_messages
+from configurator import configure
 from studies import comparison, labels, records
 from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
@@ -93,7 +93,7 @@ def draw_band(axes, curves, look, within):
     within: where values can lie, and so their interval; None = draw no interval.
     """
     x, stats = band(curves, within or POSITIVE)
-    middle, low, high = zip(*stats, strict=True)
+    middle, low, high = zip(*stats, strict=True) if stats else ((), (), ())
     axes.plot(x, middle, **look)
     for points in curves if len(curves) > 1 else ():
         axes.plot(*zip(*points, strict=True), color=look["color"], alpha=0.5, linewidth=0.5)
@@ -199,7 +199,7 @@ def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
 def ratio_against(runs, file, metric):
     """Baseline over each method against a variable: iterations to accuracies, final errors."""
     if not any(against in run.config for run in runs):
-        raise ValueError(f"against {against!r}: expected a key that the runs have")
+        raise SystemExit(f"against {against!r}: expected a key that the runs have")
     columns = comparison.ratios(runs, metric, against, targets)  # {(method, value): of each panel}
     print(comparison.ratio_table(columns, against, targets), comparison.NOTE, sep="\n", end="")
     methods = [*dict.fromkeys(method for method, _ in columns)]
@@ -387,22 +387,21 @@ FIGURES = {
 
 
 def check(figure, metric, against):
-    """Raise ValueError for settings that do not make a figure."""
+    """Raise SystemExit for settings that do not make a figure."""
     if figure not in FIGURES:
-        raise ValueError(f"figure {figure!r}: expected {', '.join(FIGURES)}")
+        raise SystemExit(f"figure {figure!r}: expected {', '.join(FIGURES)}")
     if figure == "ratio" and (not against or metric == LOSS):
-        raise ValueError("--figure=ratio needs --against, a key of train.py, and an accuracy")
+        raise SystemExit("--figure=ratio needs --against, a key of train.py, and an accuracy")
 
 
 def main():
-    with errors_as_messages():
-        check(figure, metric, against)
-        if not runs:
-            raise ValueError('no runs: give folders or patterns, like --runs="out/puma_*"')
-        with records.folders(runs) as folders:
-            loaded = [comparison.load_run(folder) for folder in folders]
-            chosen = metric or comparison.default_metric(loaded)
-            FIGURES[figure](loaded, out or f"out/{figure}.png", chosen)
+    check(figure, metric, against)
+    if not runs:
+        raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
+    with records.folders(runs) as folders:
+        loaded = [comparison.load_run(folder) for folder in folders]
+        chosen = metric or comparison.default_metric(loaded)
+        FIGURES[figure](loaded, out or f"out/{figure}.png", chosen)
 
 
 if __name__ == "__main__":

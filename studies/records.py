@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from configurator import configure, errors_as_messages
+from configurator import configure
 from engine.files import atomic_path
 
 runs = ""  # comma-separated folders of runs, or patterns of folders
@@ -30,7 +30,7 @@ def folders(patterns):
     """The folders of the runs that match one of the comma-separated patterns.
 
     An archive stands for the folder it was made of; its runs exist until the block is left.
-    Raises ValueError if a pattern matches none, or an archive is damaged.
+    Raises SystemExit if a pattern matches none, or an archive is damaged.
     """
     with tempfile.TemporaryDirectory() as temporary:
         matching = []
@@ -43,19 +43,19 @@ def folders(patterns):
                 place = f"{folder}/{inside.strip('/') or '*'}"
             files = sorted(glob.glob(f"{place}/metrics.jsonl"))
             if not files:
-                raise ValueError(f"no run matches {pattern!r}: no such folder has a metrics.jsonl")
+                raise SystemExit(f"no run matches {pattern!r}: no such folder has a metrics.jsonl")
             matching += [Path(file).parent for file in files]
         yield matching
 
 
 @contextlib.contextmanager
 def opened(archive):
-    """The archive as a ZipFile. Raises ValueError if it is damaged."""
+    """The archive as a ZipFile. Raises SystemExit if it is none, or damaged."""
     try:
         with zipfile.ZipFile(archive) as file:
             yield file
-    except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
-        raise ValueError(f"{archive} is damaged: {error}") from None
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+        raise SystemExit(f"{archive}: {error}") from None
 
 
 def unpack(archive, folder):
@@ -64,9 +64,9 @@ def unpack(archive, folder):
 
 
 def main():
-    with errors_as_messages(), tempfile.TemporaryDirectory() as temporary:
-        if not runs or not out.endswith(".zip"):
-            raise ValueError('expected --runs="out/puma_*,out/mdm_*" --out=FILE.zip')
+    if not runs or not out.endswith(".zip"):
+        raise SystemExit('expected --runs="out/puma_*,out/mdm_*" --out=FILE.zip')
+    with tempfile.TemporaryDirectory() as temporary:
         if Path(out).exists():
             unpack(out, temporary)
         with folders(runs) as added:
@@ -77,12 +77,12 @@ def main():
 def copy_records(added, place):
     """Copy the records of runs to a folder, in place of those of the same name.
 
-    Raises ValueError for two added runs of one name.
+    Raises SystemExit for two added runs of one name.
     """
     sources = {}
     for folder in map(Path.resolve, added):
         if (other := sources.setdefault(folder.name, folder)) != folder:
-            raise ValueError(f"{other} and {folder} have the same name: archive one of them")
+            raise SystemExit(f"{other} and {folder} have the same name: archive one of them")
     for name, folder in sources.items():
         shutil.rmtree(place / name, ignore_errors=True)
         (place / name).mkdir()
