@@ -15,7 +15,7 @@ class Study(NamedTuple):
     """Figures show the runs in the order of `runs`, without those from which others start."""
 
     question: str
-    time: str  # of three seeds on two cores
+    minutes: int  # of three seeds on two cores, beside runs that other studies have made
     runs: dict  # name -> flags of train.py; {NAME} in them: the checkpoint of that run, same seed
     figures: dict  # file -> flags of studies.plot
     scripts: tuple = ()  # executed one after another on each complete run
@@ -51,16 +51,15 @@ STUDIES = {
     "sudoku_mini": Study(
         "Does PUMA reach an accuracy in fewer iterations than random masks? Minimal 6x6 puzzles; "
         "also the loss under random masks, an estimate of the NELBO per token.",
-        "6 runs, 20 minutes (computed from 6 min 7 s, measured for one of them on one core)",
+        20,
         PUMA | MDM,
         {"sudoku_mini": "--figure=curves", "sudoku_mini_loss": "--figure=curves --metric=val_loss"},
         config=MINI,
     ),
     "policies": Study(
-        "Is PUMA ahead under every sampler? Threshold, tokens per step and temperature (paper, "
-        "table 1), other policies and thresholds by entropy (section 'Robustness across inference "
-        "policies').",
-        "12 minutes after the 6 runs of sudoku_mini (11 min 40 s measured)",
+        "Is PUMA ahead under every sampler? Threshold, tokens per step, temperature (paper, table "
+        "1), other policies, thresholds by entropy ('Robustness across inference policies').",
+        12,
         PUMA | MDM,
         {"policies": "--figure=policies"},
         scripts=(
@@ -75,7 +74,7 @@ STUDIES = {
     "nelbo": Study(
         "Which bound on the negative log-likelihood of held-out puzzles is lower, PUMA's or that "
         "of random masks?",
-        "2 minutes after the 6 runs of sudoku_mini (96 s measured)",
+        2,
         PUMA | MDM,
         {"nelbo": "--figure=nelbo"},
         scripts=("eval.py --nelbo",),
@@ -83,9 +82,8 @@ STUDIES = {
     ),
     "trajectories": Study(
         "Does the order in which cells are revealed settle along training? Its distance to the "
-        "final order (paper, appendix, eq. traj-dist), and pictures of it, of the training chain "
-        "and of the sampler.",
-        "4 minutes after the 6 runs of sudoku_mini (190 s measured)",
+        "final order (paper, eq. traj-dist), and pictures of it; training chain and sampler.",
+        4,
         PUMA | MDM,
         {"trajectories_distance": "--figure=distance", "trajectories_order": "--figure=order"},
         scripts=("-m studies.trajectories",),
@@ -93,7 +91,7 @@ STUDIES = {
     ),
     "k": Study(
         "When does PUMA win? K, tokens revealed per stage: 18 (2 stages) to 3 (12 stages).",
-        "12 runs beside puma and mdm, 15 minutes more (10 min 54 s measured for 9 of them)",
+        15,
         PUMA | {f"k_{k}": f"--k_schedule=[(0,{k})]" for k in (3, 4, 5, 18)} | MDM,
         {
             "study_k": f"--figure=ratio --against=k_schedule {TARGETS}",
@@ -103,9 +101,9 @@ STUDIES = {
     "k_schedule": Study(
         "Does a schedule of K help (paper, appendix 'K schedule ablation')? Scaled from 12 to 43 "
         "stages of 512 tokens to 4 to 9 stages of 36 cells: fixed at either end; the standard one, "
-        "over the first third of the run; aggressive, mild; two stages at the start (the paper's "
-        "K = 256); and chains dropped at a switch.",
-        "18 runs beside puma and mdm, 23 minutes more (22 min 12 s measured)",
+        "over the first third of the run; aggressive, mild; two stages at the start (the paper's K "
+        "= 256); and chains dropped at a switch.",
+        23,
         PUMA  # fixed at K = 9
         | {
             "k_4": "--k_schedule=[(0,4)]",
@@ -121,8 +119,7 @@ STUDIES = {
     "tau": Study(
         "Which confidence threshold of fast-forwarding trains best? 0.4 to 0.95, and off (paper, "
         "figure 4).",
-        "18 runs beside puma and mdm, 23 minutes more (computed from 20 min 47 s, measured for 16 "
-        "of them and a half)",
+        23,
         MDM | PUMA | {f"tau_{tau}": f"--tau={tau}" for tau in (None, 0.4, 0.65, 0.75, 0.85, 0.95)},
         curves_and_ends("tau"),
     ),
@@ -130,8 +127,7 @@ STUDIES = {
         "Is there a better choice of contexts? Any that sees x only keeps the minimiser of the "
         "loss: random masks first, half random masks, a quarter of the steps at random, the "
         "reverse order, chains in random order, other policies.",
-        "21 runs beside puma and mdm, 25 minutes more (computed from 2.2 minutes a run, measured "
-        "on one core)",
+        25,
         PUMA
         | {"chains_from_250": "--chains_from=250"}
         | {"random_share_0.5": "--random_share=0.5"}
@@ -143,8 +139,7 @@ STUDIES = {
     "variants": Study(
         "Does it matter what the authors' code does differently? Chains that start with a random "
         "reveal, and a refill one step late.",
-        "6 runs beside puma and mdm, 7 minutes more (34 minutes measured for all 12 on one core, "
-        "with other work)",
+        7,
         PUMA
         | {name: f"--method={name}" for name in ("puma_random_start", "puma_late_refill")}
         | MDM,
@@ -152,13 +147,13 @@ STUDIES = {
     ),
     "buffer": Study(
         "When does PUMA win? Chains held, in batches of 32: 1 to 128.",
-        "9 runs beside puma and mdm, 12 minutes more (11 min 17 s measured)",
+        12,
         PUMA | {f"buffer_{size}": f"--buffer={size}" for size in (1, 8, 128)} | MDM,
         {"study_buffer": f"--figure=ratio --against=buffer {TARGETS}"},
     ),
     "budget": Study(
         "When does PUMA win? Budget: 500 to 2,000 updates, the cosine over each.",
-        "12 runs beside puma and mdm, 20 minutes more (19 min 28 s measured, with other work)",
+        20,
         PUMA
         | MDM
         | both("budget_500", "--max_iters=500")
@@ -167,7 +162,7 @@ STUDIES = {
     ),
     "size": Study(
         "When does PUMA win? Width of the model: 32, 64, 96 (0.1M to 0.7M parameters).",
-        "12 runs beside puma and mdm, 18 minutes more (17 min 19 s measured, with other work)",
+        18,
         PUMA
         | MDM
         | both("dim_32", "--dim=32 --heads=2 --mlp=96")
@@ -176,14 +171,14 @@ STUDIES = {
     ),
     "clues": Study(
         "When does PUMA win? Difficulty: minimal 6x6 puzzles (9.9 clues) to 20 clues of 36.",
-        "18 runs beside puma and mdm, 20 minutes more (12 min 35 s measured for 12 of them)",
+        20,
         PUMA | MDM | CLUES,
         {"study_clues": f"--figure=ratio --against=clues {TARGETS}"},
     ),
     "contexts": Study(
         "What are the contexts? The share of hidden cells one deduction away, in PUMA's chains and "
         "under random masks, on minimal puzzles and on easy ones.",
-        "3 runs of puma and 3 of clues, 10 minutes (2 min 49 s measured without the runs)",
+        10,
         PUMA | {"clues_20_puma": CLUES["clues_20_puma"]},
         {"contexts": "--figure=contexts"},
         scripts=("-m studies.contexts",),
@@ -191,7 +186,7 @@ STUDIES = {
     "papl": Study(
         "Does PAPL help, a loss weighted by the model's confidence (alpha 1, 3, 5)? On random "
         "masks and on PUMA.",
-        "18 runs beside puma and mdm, 21 minutes more (9 min 13 s measured for 8 of them)",
+        21,
         PUMA
         | MDM
         | both("papl_1", "--papl=1")
@@ -204,7 +199,7 @@ STUDIES = {
         "carries of low ones: chains as in the paper, without fast-forward, bounded, begun at a "
         "random stage, part of the rows random masks, and PUMA after random masks. What each "
         "forgets.",
-        "27 runs, 45 minutes (computed from 3 minutes a run, measured on one core)",
+        45,
         {
             "mdm": "--method=mdm --keep_every=250",
             "puma": f"{PAPER} --k_schedule=[(0,5)]",
@@ -224,7 +219,7 @@ STUDIES = {
     "shortcut": Study(
         "Which part of the setting of arXiv 2605.29123 does harm on addition? A buffer of one "
         "batch, a fixed set of 20,000 sums, equal stages.",
-        "15 runs, 24 minutes (computed from 3 minutes a run, measured on one core)",
+        24,
         {
             "buffer_1": "--random_share=0 --buffer=1",
             "equal_stages": "--random_share=0 --method=puma_equal_stages",
@@ -237,7 +232,7 @@ STUDIES = {
     ),
     "nine": Study(
         "The paper's Sudoku on a laptop: 9x9, minimal puzzles.",
-        "6 runs, 210 minutes (computed from 66 minutes of training a run, measured on one core)",
+        210,
         {"puma": "--method=puma", "mdm": "--method=mdm"},
         {"nine": "--figure=curves", "nine_visits": "--figure=visits"},
         config="config/sudoku_nine.py",
@@ -245,7 +240,7 @@ STUDIES = {
     "when": Study(
         "What does the repair cost where PUMA pays? Minimal puzzles at K = 4: part of the rows "
         "random masks, and fast-forward bounded; the former with 20 clues, too.",
-        "24 runs, 27 minutes (computed from 2 minutes a run, measured on one core)",
+        27,
         {
             "when_mdm": "--method=mdm",
             "when_puma": "--k_schedule=[(0,4)]",
@@ -262,7 +257,7 @@ STUDIES = {
         "Does PUMA gain more from an autoregressive start? Word problems, PUMA and random masks "
         "from scratch, and for half of the budget from a model trained autoregressively for the "
         "other half, which the iterations of the former do not count.",
-        "15 runs, 22 minutes (42 minutes measured on one core)",
+        22,
         AR | from_ar("ar_to") | PUMA | MDM,
         curves_and_ends("ar", LOW_TARGETS),
         config=WORDS,
@@ -270,7 +265,7 @@ STUDIES = {
     "block": Study(  # not Sudoku: a block does not see the clues that come later
         "Is PUMA ahead in block diffusion? Word problems, each run from an autoregressive model as "
         "in ar: blocks of 64 and of 16 tokens, a warm-up from 1 to all 128, and all 128 at once.",
-        "18 runs beside the 9 of ar that this start has, 27 minutes more (measured)",
+        27,
         AR
         | from_ar("ar_to")
         | from_ar("block_64", "--block_schedule=[(0,64)]")

@@ -5,13 +5,11 @@ each group with a reference: the first group with method mdm, or else the last.
 """
 
 import math
-import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from record import fault, hole_in, interval, number, number_or_null, share, text, whole
-
+from configurator import errors_as_messages
 from engine.files import read_json
 from engine.log import read_metrics
 from engine.results import table
@@ -37,16 +35,12 @@ IGNORED = (
     "deterministic", "patience", "track", "watch",
 )  # fmt: skip
 ERRORS = "errors at the end"
+SHARE = 0, 1  # where an accuracy lies
 # The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
-PUMA_ONLY = (
-    "k_schedule", "tau", "buffer", "chains_from", "chains_until", "policy", "random_share"
-)  # fmt: skip
-
-
-AXES = {"iter": "iterations", "epoch": "epochs", "seconds": "seconds of training"}
+PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share"
 
 
 class Run(NamedTuple):
@@ -56,15 +50,11 @@ class Run(NamedTuple):
     training: list  # its lines of type train
 
 
-# -- reading ---------------------------------------------------------------
-
-
+# -- reading ---------------------------------------------------------------------------------------
 def load_run(folder):
-    """The run in a folder. Raises SystemExit if its record is missing, damaged or too short."""
-    file = Path(folder) / "metrics.jsonl"
-    if not file.is_file():
-        raise SystemExit(f"{file}: no such file")
-    records = read(read_metrics, file)
+    """The run in a folder. Raises SystemExit if its record is damaged or too short."""
+    with errors_as_messages():
+        records = read_metrics(Path(folder) / "metrics.jsonl")
     configs = [r["config"] for r in records if r["type"] == "config"]
     evaluations = {
         r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
@@ -73,51 +63,11 @@ def load_run(folder):
     }
     if not configs or not evaluations:
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
-    if hole := hole_in(records, "eval"):
-        print(f"{file} lacks evaluations between {hole[0]} and {hole[1]}", file=sys.stderr)
     config = configs[-1]
     if str(config.get("init_from")).endswith(".pt"):  # the path contains the seed
         config["init_from"] = "another run"
     training = [r for r in records if r["type"] == "train"]
     return Run(str(folder), config, evaluations, training)
-
-
-def read(reader, file, *args):
-    """reader(file, *args). Raises SystemExit if the file is missing or damaged."""
-    try:
-        return reader(file, *args)
-    except FileNotFoundError:
-        raise SystemExit(f"{file}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise SystemExit(str(error)) from None
-
-
-def triple(value):
-    """three numbers"""
-    return isinstance(value, list) and [*map(number, value)] == [True] * 3
-
-
-RESULTS = {  # the forms of the results in a run's folder, as far as figures use them
-    "nelbo.json": {"per_token": number},
-    "trajectories.json": {"iterations": [number]},
-    "contexts.json": {
-        "rows": [{
-            "iteration": number, "contexts": text, "one_away": number, "loss_far": number,
-            "by_hidden": [triple],
-        }],
-    },
-    "states.json": {
-        "rows": [{
-            "iteration": number, "states": text, "tenth": whole, "met": whole, "right": share,
-            "next": share, "sure_right": number_or_null, "confidence": number_or_null,
-        }],
-    },
-    "eval.json": [{
-        "policy": text, "reveal": number, "temperature": number, "tau": number_or_null,
-        "tau_entropy": number_or_null, "accuracy": share, "interval": interval,
-        "tokens_per_step": number, "forward_passes": number_or_null,
-    }],
-}  # fmt: skip
 
 
 def of_strata(evaluation):
@@ -126,23 +76,17 @@ def of_strata(evaluation):
     return {f"{policy} {name}": share for policy, part in parts for name, share in part.items()}
 
 
-def read_result(run, name):
-    """The JSON that a script wrote to a file in the run's folder."""
-    return read(read_json, Path(run.folder) / name, RESULTS[name])
+def read_result(run, name, *keys):
+    """The values of these keys in the JSON that a script wrote to the run's folder, or all of it.
 
-
-def trajectories(run, key, form):
-    """Iterations, and what the run's trajectories.json has for each: {chain, sampler: [form]}."""
-    result, file = read_result(run, "trajectories.json"), Path(run.folder, "trajectories.json")
-    if key not in result:  # the records in results/ leave some out
-        raise SystemExit(f"{file} has no {key}")
-    wrong = fault(result[key], {"chain": [form], "sampler": [form]})
-    lists = [] if wrong else [result[key]["chain"], result[key]["sampler"]]
-    if any(len(each) != len(result["iterations"]) for each in lists):
-        wrong = "not one value for each iteration"
-    if wrong:
-        raise SystemExit(f"{file} is damaged: {key}: {wrong}")
-    return result["iterations"], result[key]
+    Raises SystemExit if it lacks a key: the records in results/ leave some out.
+    """
+    file = Path(run.folder) / name
+    with errors_as_messages():
+        result = read_json(file)
+    if missing := [key for key in keys if key not in result]:
+        raise SystemExit(f"{file} has no {missing[0]}")
+    return [result[key] for key in keys] if keys else result
 
 
 def shared_samplers(runs):
@@ -164,30 +108,18 @@ def default_metric(runs):
     return next(iter(next(iter(runs[0].evaluations.values()))))
 
 
-def curve(run, metric, axis="iter"):
-    """[(iteration, accuracy)], sorted; on other axes, epochs or seconds instead of iterations."""
+def curve(run, metric):
+    """[(iteration, accuracy)], sorted."""
     points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
     if not points:
         known = sorted({policy for acc in run.evaluations.values() for policy in acc})
         raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
-    return [(place(run, i, axis), accuracy) for i, accuracy in points]
-
-
-def place(run, iteration, axis):
-    """An iteration's position on an axis of AXES, by the last training line up to it."""
-    if axis == "iter":
-        return iteration
-    lines = [line for line in run.training if line["iter"] <= iteration]
-    if not lines and not iteration:
-        return 0
-    if not lines or not number(lines[-1].get(axis)):
-        raise SystemExit(f"{run.folder}: metrics.jsonl has no {axis} at {iteration}")
-    return lines[-1][axis]
+    return points
 
 
 def training_curve(run, key):
     """[(iteration, value)] of a number in the lines of type train."""
-    points = [(line["iter"], line[key]) for line in run.training if number(line.get(key))]
+    points = [(line["iter"], line[key]) for line in run.training if line.get(key) is not None]
     if not points:
         raise SystemExit(f"{run.folder}: metrics.jsonl has no {key}")
     return points
@@ -229,51 +161,38 @@ def refuse_repeated_seeds(runs):
         folders[seed] = run.folder
 
 
-# -- numbers ---------------------------------------------------------------
-
-
+# -- numbers ---------------------------------------------------------------------------------------
 def iterations_to(points, target):
     """Where a curve first reaches the target, interpolated linearly; None if it never does."""
-    before = None
-    for i, accuracy in points:
-        if accuracy >= target:
-            return crossing(before, (i, accuracy), target) if before else i
-        before = (i, accuracy)
+    i, low = points[0]
+    for j, high in points:
+        if high >= target:
+            return i + (j - i) * (target - low) / (high - low) if j > i else j
+        i, low = j, high
     return None
 
 
-def crossing(before, after, target):
-    (i, low), (j, high) = before, after
-    return i + (j - i) * (target - low) / (high - low)
-
-
-def student_interval(values):
-    """Mean, and half of its 95 % interval: nan for a single value."""
+def interval(values, within=(-math.inf, math.inf)):
+    """Mean, and the ends of its 95 % interval, cut off at two values; nan for a single value."""
     if len(values) == 1:
-        return values[0], math.nan
+        return values[0], math.nan, math.nan
     t = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
-    return mean(values), t * stdev(values) / math.sqrt(len(values))
+    middle, half = mean(values), t * stdev(values) / math.sqrt(len(values))
+    return middle, max(middle - half, within[0]), min(middle + half, within[1])
 
 
-def share_interval(values):
-    """Mean of shares and the ends of its interval, cut off at 0 and 1; nan for a single value."""
-    middle, half = student_interval(values)
-    return middle, middle - min(half, middle), middle + min(half, 1 - middle)
-
-
-def band(curves):
-    """The iterations that all curves have, with the mean and half of its interval at each."""
+def band(curves, within):
+    """The iterations that all curves have, and the `interval` at each."""
     curves = [dict(points) for points in curves]
     iterations = sorted(set.intersection(*map(set, curves)))
-    stats = [student_interval([points[i] for points in curves]) for i in iterations]
-    return iterations, [middle for middle, _ in stats], [half for _, half in stats]
+    return iterations, [interval([points[i] for points in curves], within) for i in iterations]
 
 
 def sampled_accuracy(rows):
     """Mean over runs and the ends of its interval; for a single run, that over its examples."""
     if len(rows) == 1:
         return rows[0]["accuracy"], *rows[0]["interval"]
-    return share_interval([row["accuracy"] for row in rows])
+    return interval([row["accuracy"] for row in rows], SHARE)
 
 
 def mean_ratio(pairs):
@@ -283,8 +202,7 @@ def mean_ratio(pairs):
     """
     if not pairs or not all(a and b for a, b in pairs):
         return None
-    middle, half = student_interval([math.log(b / a) for a, b in pairs])
-    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+    return tuple(map(math.exp, interval([math.log(b / a) for a, b in pairs])))
 
 
 def ratios(runs, metric, variable, targets):
@@ -327,16 +245,14 @@ def pairs_at(runs, metric, method, variable, value):
     return seed_pairs(curves_by_seed(ours, metric), curves_by_seed(theirs, metric))
 
 
-# -- tables ----------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
+def target_headings(targets):
+    return [f"iterations to {target:g}" for target in targets]
 
 
-def target_headings(targets, axis="iter"):
-    return [f"{AXES[axis]} to {target:g}" for target in targets]
-
-
-def comparisons(groups, metric, targets, axis="iter"):
+def comparisons(groups, metric, targets):
     """Markdown tables with a row for each group: what it reached, and the reference over it."""
-    curves = {label: curves_by_seed(runs, metric, axis) for label, runs in groups.items()}
+    curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
     reference = reference_of(groups)
     reached, compared = [], []
     for label, by_seed in curves.items():
@@ -347,8 +263,8 @@ def comparisons(groups, metric, targets, axis="iter"):
             pairs = seed_pairs(by_seed, curves[reference])
             cells = *map(ratio_cell, ratios_of(pairs, targets)), difference_cell(pairs)
             compared.append([f"{label}, pairs: {len(pairs)}", *cells])
-    heads = target_headings(targets, axis)
-    tables = [table([f"{metric} accuracy", "at the end", f"at {axis}", *heads], reached)]
+    heads = target_headings(targets)
+    tables = [table([f"{metric} accuracy", "at the end", "at iter", *heads], reached)]
     if compared:
         heads = [f"{reference} over", *heads, ERRORS, f"points at the end, less {reference}"]
         tables.append(table(heads, compared))
@@ -361,8 +277,8 @@ def reference_of(groups):
     return mdm[0] if mdm else list(groups)[-1]
 
 
-def curves_by_seed(runs, metric, axis="iter"):
-    return {run.config.get("seed"): curve(run, metric, axis) for run in runs}
+def curves_by_seed(runs, metric):
+    return {run.config.get("seed"): curve(run, metric) for run in runs}
 
 
 def seed_pairs(ours, theirs):
@@ -386,16 +302,16 @@ def reach_cell(group, target):
     if missing:
         return f"not reached by {missing} of {len(group)} seeds"
     bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + mean_cell(reached, ".0f" if min(reached) >= 10 else ".3f")  # epochs are few
+    return bound + mean_cell(reached, ".0f")
 
 
 def accuracy_cell(group):
-    return with_ends(*share_interval([points[-1][1] for points in group]), ".4f")
+    return with_ends(*interval([points[-1][1] for points in group], SHARE), ".4f")
 
 
 def end_cell(group):
     ends = [points[-1][0] for points in group]
-    return " to ".join(f"{end:g}" for end in sorted({min(ends), max(ends)}))
+    return " to ".join(map(str, sorted({min(ends), max(ends)})))
 
 
 def strata_of(run, metric):
@@ -411,7 +327,7 @@ def strata_tables(groups, metric):
     solved, less = [], []
     for label, runs in groups.items():
         ends = [[curve(run, name)[-1][1] for run in runs] for name in metrics]
-        ends = [[100 * end for end in share_interval(values)] for values in ends]
+        ends = [[100 * end for end in interval(values, SHARE)] for values in ends]
         solved.append([with_seed_count(label, runs), *(with_ends(*end, ".1f") for end in ends)])
         if runs is not theirs:
             pairs = [seed_pairs(*(curves_by_seed(g, m) for g in (runs, theirs))) for m in metrics]
@@ -429,20 +345,16 @@ def difference_cell(pairs):
 
 
 def mean_cell(values, spec):
-    middle, half = student_interval(values)
-    return with_ends(middle, middle - half, middle + half, spec)
+    return with_ends(*interval(values), spec)
 
 
 def ratio_cell(ratio):
     return with_ends(*ratio, ".2f") if ratio else "-"
 
 
-def ratio_table(runs, metric, variable, targets):
+def ratio_table(columns, variable, targets):
     """Markdown table of `ratios`."""
-    rows = [
-        [method, str(value), *map(ratio_cell, row)]
-        for (method, value), row in ratios(runs, metric, variable, targets).items()
-    ]
+    rows = [[method, str(v), *map(ratio_cell, row)] for (method, v), row in columns.items()]
     return table(["method", variable, *target_headings(targets), ERRORS], rows)
 
 

@@ -16,6 +16,7 @@ stream with
     by_hidden    [[hidden cells, contexts with so many, their mean one_away], ...]
 """
 
+import math
 from pathlib import Path
 
 import torch
@@ -27,70 +28,54 @@ from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin
 from engine.queue import ExampleQueue
-from engine.results import table
 from losses import row_shares, score_all
-from pretrained import runs
-from puma import ProgressiveUnmasking, RandomMasking
-from studies import ablations
-from tasks import sudoku
+from pretrained.runs import open_run
+from puma import ProgressiveUnmasking, RandomMasking, value_at
+from studies.ablations import STREAMS
+from studies.weights import kept, markdown
 
 out_dir = "out/sudoku_mini_puma_1"  # a run, best with --keep_every
-contexts = 2048  # per weight file and stream
-batch_size = 256
-sure = 0.9  # a cell counts as known if its true digit is more probable than this
-seed = 1
+contexts = 2048  # 1..: per weight file and stream, rounded up to whole batches
+batch_size = 256  # 1..:
+sure = 0.9  # 0..1: a cell counts as known if its true digit is more probable than this
+seed = 1  # 0..:
 device = ""  # cpu, cuda, mps; "" = the best there is
-
-LIMITS = """
-    1 <= batch_size <= contexts <= 10**8
-    contexts % batch_size == 0
-    0 < sure <= 1
-    0 <= seed < 2**32
-"""
 
 
 def main():
     with errors_as_messages():
         _, _, where = processes.start(device)
-        files, saved = runs.kept_weights(out_dir)
-        config = saved.config
-        if config["dataset"] != "sudoku":
-            raise ValueError(
-                f"{out_dir} was trained on {config['dataset']}: deductions need Sudoku"
-            )
-        if saved.block:
-            raise ValueError(f"{out_dir} is autoregressive or in blocks: it has other contexts")
-        task = sudoku.load(config)
+        files, config, task = kept(out_dir, "sudoku")
     rows = []
     for file in progress_bar(files, "weights"):
-        model, _, iteration, _ = runs.open_run(file, where)
+        model, _, iteration, _ = open_run(file, where)
         for name in ("chains", "random"):
-            seen = examine(model, stream(name, task, config, where), config, iteration)
-            found = summary(*seen, task.box)
-            rows.append({"iteration": iteration, "contexts": name} | found)
+            seen = examine(model, stream(name, task, config, iteration, where), config["policy"])
+            about = {"iteration": iteration, "contexts": name}
+            rows.append(about | summary(*seen, task.box))
     settings = {"config": config, "contexts": contexts, "sure": sure, "seed": seed}
     write_json(Path(out_dir, "contexts.json"), {"origin": settings | origin(), "rows": rows})
-    print(markdown(rows))
+    print(markdown(rows, 3, leave_out=("by_hidden",)))
 
 
-def stream(name, task, config, where):
+def stream(name, task, config, iteration, where):
+    """Of held-out puzzles; chains have the K of that iteration."""
     queue = ExampleQueue(task.validation, batch_size, where, seed)
-    generator = torch.Generator(where).manual_seed(seed)
+    args = queue, task.mask, torch.Generator(where).manual_seed(seed)
     if name == "random":
-        return RandomMasking(queue, task.mask, generator)
-    kind = ablations.CHAINS.get(config["method"], ProgressiveUnmasking)
-    return kind(queue, task.mask, generator, config["k_schedule"], config["tau"], 1)
+        return RandomMasking(*args)
+    K = value_at(config["k_schedule"], iteration)
+    return STREAMS.get(config["method"], ProgressiveUnmasking)(*args, K, config["tau"], buffer=1)
 
 
 @torch.no_grad()
-def examine(model, stream, config, iteration):
+def examine(model, stream, policy):
     """x0, hidden, and the loss at the hidden cells of contexts of the stream, (N, L) each."""
-    policy, seen = policies.get(config["policy"]), []
+    policy, seen = policies.get(policy), []
     torch.manual_seed(seed)  # for a random policy
-    stream.prepare(iteration)  # for the number of stages there
     settle = getattr(stream, "stages", 0)  # by then every first chain has been replaced
-    for turn in range(settle + contexts // batch_size):
-        x, x0, hidden, _ = stream.batch(iteration)
+    for turn in range(settle + math.ceil(contexts / batch_size)):
+        x, x0, hidden, _ = stream.batch(0)
         nll, score, confidence = score_all(model, x, x0, policy)
         stream.advance(score, confidence)
         if turn >= settle:
@@ -114,13 +99,6 @@ def summary(x0, hidden, nll, box):
         "loss_far": (share * nll)[hidden & ~away].sum().item(),
         "by_hidden": [[h, int(r.sum()), near[r].mean().item()] for h, r in of_size.items()],
     }
-
-
-def markdown(rows):
-    keys = ["iteration", "contexts", "hidden", "one_away", "learnable", "loss_near", "loss_far"]
-    values = [map(row.get, keys) for row in rows]
-    cells = [[f"{v:.3f}" if isinstance(v, float) else str(v) for v in row] for row in values]
-    return table(keys, cells)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m studies.conventional --what=step --shape=tinygsm
     python -m studies.conventional --what=sample
 
-A straightforward implementation, like the authors' public code: float32 eager PyTorch on a CPU,
-the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens, logits for every
-position of the sequence, a full log-softmax kept for PUMA's scores, a sampler that runs the whole
+A straightforward implementation of PUMA, like the authors' public code: float32 eager PyTorch on a
+CPU, the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens, logits for every
+position of the sequence, a full log-softmax kept for the scores, a sampler that runs the whole
 batch until its last row is done and picks positions row by row. It shares no model, loss or sampler
 with the code it is compared with.
 
@@ -28,18 +28,10 @@ from engine import machine
 
 what = "step"  # step or sample
 shape = "sudoku"  # sudoku or tinygsm
-method = "puma"  # of the step: puma or mdm
-batch: int | None = None  # rows; None = 32 (sudoku), 2 (tinygsm), 16 when puzzles are solved
-steps = 12  # the first two are not counted
-puzzles = 32  # to solve
-reveal = 2  # cells per step of the sampler
-
-LIMITS = """
-    1 <= batch <= 10**6
-    3 <= steps <= 10**6    # the first two are not counted
-    1 <= puzzles <= 10**6
-    1 <= reveal <= 10**6
-"""
+batch: int | None = None  # 1..: rows; None = 32 (sudoku), 2 (tinygsm), 16 when puzzles are solved
+steps = 12  # 3..: the first two are not counted
+puzzles = 32  # 1..: to solve
+reveal = 2  # 1..: cells per step of the sampler
 
 
 class Shape(NamedTuple):
@@ -125,29 +117,6 @@ def random_mask(x0, prompt, mask, count):
     return torch.where(order < count[:, None], mask, x0)
 
 
-class RandomMasks:
-    """A new batch for each step, under random masks; logits of all positions."""
-
-    def __init__(self, s, rows):
-        self.s, self.rows, self.mask = s, rows, s.vocab - 1
-
-    def loss(self, model):
-        answer = self.s.length - self.s.prompt
-        x0, prompt = random_batch(self.s, self.rows)
-        count = (torch.rand(self.rows) * answer).long() + 1
-        x = random_mask(x0, prompt, self.mask, count)
-        return loss_at(model(x), x0, x == self.mask, count)
-
-    def advance(self):
-        pass
-
-
-def loss_at(logits, x0, hidden, count):
-    """Mean over the count (B,) hidden positions of each row, then over the rows."""
-    nll = F.cross_entropy(logits[hidden], x0[hidden], reduction="none")
-    return (nll / count[:, None].expand_as(hidden)[hidden]).sum() / len(x0)
-
-
 class Chains:
     """A batch of chains that continue from step to step; a row whose chain ends is replaced."""
 
@@ -178,7 +147,7 @@ class Chains:
 
 
 def chain_loss(log_probs, x0, hidden):
-    """The mean of `loss_at`, from a log-softmax at all positions, (B, L, V)."""
+    """Mean over the hidden positions of each row, then over the rows; log_probs (B, L, V)."""
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     return ((nll * hidden).sum(1) / hidden.sum(1).clamp_min(1)).sum() / len(x0)
 
@@ -189,11 +158,11 @@ def next_shown(score, hidden, count):
     return hidden & (rank < count.clamp_min(0)[:, None])
 
 
-def step_times(s, stream):
+def step_times(s, rows):
     """Seconds of each step but the first two."""
     model = Transformer(s)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01)
-    stream = stream(s, batch or s.batch)
+    stream = Chains(s, rows)
     times = []
     for _ in range(steps):
         start = time.perf_counter()
@@ -232,34 +201,21 @@ def sample_times(s, rows):
 
 def main():
     with errors_as_messages():
-        check()
+        if what not in TIMES or shape not in SHAPES:
+            raise ValueError(f"expected what in {[*TIMES]}, shape in {[*SHAPES]}")
     torch.manual_seed(0)
     s = SHAPES[shape]
-    if what == "step":
-        rows, times = batch or s.batch, step_times(s, METHODS[method])
-    else:
-        rows = batch or 16
-        times = sample_times(s, rows)
+    rows = batch or (s.batch if what == "step" else 16)
+    times = TIMES[what](s, rows)
     median = statistics.median(times)
     print(json.dumps({
-        "what": what, "shape": shape, "method": method, "batch": rows,
+        "what": what, "shape": shape, "batch": rows,
         "seconds": round(median, 4), "sequences_per_second": round(rows / median, 3),
         "peak_gb": round(machine.peak_memory(torch.device("cpu")) / 2**30, 2),
     }))  # fmt: skip
 
 
-def check():
-    """Raise ValueError for settings that are not known."""
-    for name, value, known in (
-        ("what", what, ("step", "sample")),
-        ("shape", shape, SHAPES),
-        ("method", method, METHODS),
-    ):
-        if value not in known:
-            raise ValueError(f"{name} {value!r}: expected {' or '.join(known)}")
-
-
-METHODS = {"mdm": RandomMasks, "puma": Chains}
+TIMES = {"step": step_times, "sample": sample_times}
 
 if __name__ == "__main__":
     configure(globals())

@@ -13,8 +13,6 @@ METHODS = {
     "puma": "PUMA",
     "mdm": "random masks",
     "ar": "next token",
-    "bell": "bell-shaped masks",
-    "sat": "self-aligned masks",
     "puma_mixed": "PUMA, half of the rows random",  # so called in records, before random_share
     "puma_quarter_mixed": "PUMA, a quarter of the rows random",
 }
@@ -94,7 +92,6 @@ FORMS = {
     "buffer": "buffer of {}",
     "random_share": "{:.0%} of the rows random",
     "chains_from": "chains from update {:,}",
-    "chains_until": "chains until update {:,}",
     "papl": "PAPL {:g}",
     "max_iters": "{:,} updates",
     "train_examples": "{:,} examples",
@@ -108,20 +105,15 @@ FORMS = {
 
 def title(runs):
     """The task of the runs, as far as it is the same for all: "6x6 Sudoku, minimal puzzles"."""
-    configs = [run.config for run in runs]
-    config = configs[0]
-    same = {key for key in config if all(c.get(key) == config[key] for c in configs)}
-    if "dataset" in config and "dataset" not in same:
-        return ""
-    task = str(config.get("dataset", "sudoku"))
-    box = config.get("box") if "box" in same else None
-    if task == "sudoku" and isinstance(box, list) and [*map(type, box)] == [int, int]:
-        n = math.prod(box)
-        puzzles = setting("clues", config.get("clues")) if "clues" in same else ""
-        puzzles = "" if config.get("data_file") else puzzles
-        return f"{n}x{n} Sudoku" + f", {puzzles}" * bool(puzzles)
+    config = runs[0].config
+    same = {key: v for key, v in config.items() if all(r.config.get(key) == v for r in runs)}
+    task = same.get("dataset", "" if "dataset" in config else "sudoku")
+    if task == "sudoku" and "box" in same:
+        n = math.prod(same["box"])
+        generated = "clues" in same and not config.get("data_file")
+        return f"{n}x{n} Sudoku" + (f", {setting('clues', same['clues'])}" if generated else "")
     if task == "addition":
-        return f"{config['digits']}-digit addition" if "digits" in same else "addition"
+        return f"{same['digits']}-digit addition" if "digits" in same else "addition"
     if task == "text":
         return config.get("data_dir") or "generated word problems"
     return task.replace("_", " ")

@@ -3,7 +3,6 @@
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --out=curves.png
     python -m studies.plot --runs="out/clues*" --figure=ratio --against=clues --targets="[0.9]"
     python -m studies.plot --runs="out/puma_*" --figure=distance
-    python -m studies.plot --runs="out/puma_*,out/mdm_*" --axis=seconds
 
 A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t,
 that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Colours and words are
@@ -18,56 +17,21 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from record import number, whole
-
 from configurator import configure
-from studies import records
-from studies.comparison import (
-    AXES,
-    ERRORS,
-    NOTE,
-    band,
-    comparisons,
-    curve,
-    default_metric,
-    group_runs,
-    load_run,
-    matters,
-    place,
-    ratio_table,
-    ratios,
-    read_result,
-    sampled_accuracy,
-    sampler_table,
-    shared_samplers,
-    strata_of,
-    strata_tables,
-    student_interval,
-    target_headings,
-    telling,
-    training_curve,
-    trajectories,
-    with_seed_count,
-)
-from studies.labels import LOOKS, METHODS, arm_of, in_words, looks, setting, title
+from studies import comparison, labels, records
+from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
 figure = (
     "curves"  # final, ratio, visits, strata; nelbo, policies, distance, order, contexts, states
 )
-axis = "iter"  # of curves and their tables: iter, epoch (passes over the data), seconds
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
-targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # the accuracies to which iterations are counted
+targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
-LIMITS = """
-    0 < targets <= 1    # shares of solved problems, like [0.5, 0.9]
-"""
 LOSS = "val_loss"  # the only metric that is not an accuracy
-
-
-SHARE = 0, 1  # where an accuracy lies
+POSITIVE = 0, math.inf
 FEW = 4  # groups that a legend, and intervals, leave room for in a figure
 
 
@@ -81,7 +45,7 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
 
     columns = len(titles) // rows
     page = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-    page.suptitle(title(runs))
+    page.suptitle(labels.title(runs))
     all_axes = page.subplots(rows, columns, squeeze=False).ravel()
     yield all_axes
     for axes, name in zip(all_axes, titles, strict=True):
@@ -97,11 +61,8 @@ def panels(file, runs, titles=("",), rows=1, size=(6, 4)):
         page.set_figheight(size[1] * rows + 0.25 * math.ceil(len(handles) / across))
         how = {"loc": "outside lower center", "ncols": across, "handlelength": 2.6}
         page.legend(handles.values(), handles, frameon=False, **how)
-    try:
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        page.savefig(file, dpi=110)
-    except (OSError, ValueError) as error:  # ValueError: an unknown suffix
-        raise SystemExit(f"{file}: {error}") from None
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    page.savefig(file, dpi=110)
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
 
@@ -110,49 +71,34 @@ def drawn(runs):
 
     Where more than half of the groups have a setting in common it goes without saying.
     """
-    groups, keys = [*group_runs(runs).values()], telling(runs)
+    groups, keys = [*group_runs(runs).values()], comparison.telling(runs)
     first = [members[0] for members in groups]
-    values = {key: [run.config.get(key) for run in first if matters(key, run)] for key in keys}
-    said = [
-        [
-            key for key in keys
-            if matters(key, run) and values[key].count(run.config.get(key)) <= len(values[key]) / 2
-        ]
-        for run in first
-    ]  # fmt: skip
-    words = [in_words(run.config, keys) for run, keys in zip(first, said, strict=True)]
-    styles = looks(
-        [(arm_of(run.config), more) for run, (_, more) in zip(first, words, strict=True)]
-    )
-    for members, (name, more), (color, style) in zip(groups, words, styles, strict=True):
-        label = with_seed_count(", ".join(filter(None, (name, more))), members)
+
+    def says(run, key):
+        values = [other.config.get(key) for other in first if comparison.matters(key, other)]
+        common = values.count(run.config.get(key)) > len(values) / 2
+        return comparison.matters(key, run) and not common
+
+    words = [labels.in_words(run.config, [key for key in keys if says(run, key)]) for run in first]
+    arms = [labels.arm_of(run.config) for run in first]
+    styles = labels.looks([(arm, more) for arm, (_, more) in zip(arms, words, strict=True)])
+    for members, word, (color, style) in zip(groups, words, styles, strict=True):
+        label = with_seed_count(", ".join(filter(None, word)), members)
         yield members, {"label": label, "color": color, "linestyle": style}
 
 
-def draw_band(axes, curves, look, within=(-math.inf, math.inf), interval=True):
-    """The mean of the seeds' curves and its interval, as far as the shortest curve goes.
+def draw_band(axes, curves, look, within):
+    """The mean of the seeds' curves, as far as the shortest goes; each seed's is a thin line.
 
-    Each seed's curve is a thin line; the interval stays within two values.
+    within: where values can lie, and so their interval; None = draw no interval.
     """
-    x, middle, half = band(curves)
+    x, stats = band(curves, within or POSITIVE)
+    middle, low, high = zip(*stats, strict=True) if stats else ((), (), ())
     axes.plot(x, middle, **look)
-    if len(curves) > 1:
-        draw_thin(axes, curves, look)
-    if not interval:
-        return
-    low = [max(m - h, within[0]) for m, h in zip(middle, half, strict=True)]
-    high = [min(m + h, within[1]) for m, h in zip(middle, half, strict=True)]
-    axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
-
-
-def has_room(runs):
-    """Whether a figure of these runs has room for intervals."""
-    return len(group_runs(runs)) <= FEW
-
-
-def draw_thin(axes, curves, look):
-    for points in curves:
+    for points in curves if len(curves) > 1 else ():
         axes.plot(*zip(*points, strict=True), color=look["color"], alpha=0.5, linewidth=0.5)
+    if within:
+        axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=look["color"])
 
 
 def draw_points(axes, points, look):
@@ -164,38 +110,44 @@ def draw_points(axes, points, look):
     axes.errorbar(places, middle, ends, capsize=3, **{"marker": "o"} | look)
 
 
-def learning_curves(runs, file, metric):
-    """Accuracy (or val_loss) against iterations, epochs or seconds.
+def in_a_few(runs, within):
+    """`within`, if a figure of these runs has room for intervals; else None."""
+    return within if len(group_runs(runs)) <= FEW else None
 
-    Seeds take different seconds to an iteration: the mean curve is drawn at their mean.
-    """
-    within, interval = (0, math.inf) if metric == LOSS else SHARE, has_room(runs)
+
+# -- figures of metrics.jsonl ----------------------------------------------------------------------
+def learning_curves(runs, file, metric):
+    """Accuracy (or val_loss) against iterations."""
+    print_comparisons(runs, metric)
+    within = in_a_few(runs, POSITIVE if metric == LOSS else SHARE)
     with panels(file, runs) as (axes,):
         for members, look in drawn(runs):
-            if axis == "iter":
-                curves = [curve(run, metric) for run in members]
-                draw_band(axes, curves, look, within, interval)
-                continue
-            iterations, middle, _ = band([curve(run, metric) for run in members])
-            x = [mean(place(run, i, axis) for run in members) for i in iterations]
-            axes.plot(x, middle, **look)
-            draw_thin(axes, [curve(run, metric, axis) for run in members], look)
-        axes.set(xlabel=AXES[axis].replace("iterations", "updates"), ylabel=meaning(metric))
-        axes.set(xlim=(0, None), **{"ylim": (0, 1.01)} if metric != LOSS else {})
+            draw_band(axes, [curve(run, metric) for run in members], look, within)
+        axes.set(xlabel="updates", ylabel=meaning(metric), xlim=(0, None))
+        if metric != LOSS:
+            axes.set(ylim=(0, 1.01))
+
+
+def print_comparisons(runs, metric):
+    if metric != LOSS:
+        tables = comparison.comparisons(group_runs(runs), metric, targets)
+        print("\n\n".join(tables), comparison.NOTE, sep="\n", end="")
 
 
 def visits(runs, file, metric):
     """Training contexts: visits per example and hidden share; and the loss under random masks."""
-    keys = {"visits": "visits per example used up", "hidden": "share of a row that is hidden"}
-    titles = [*keys.values(), meaning(LOSS)]
-    with panels(file, runs, titles, size=(4.5, 3.5)) as all_axes:
-        interval, ends = has_room(runs), {"hidden": SHARE}
+    print_comparisons(runs, metric)
+    names = ["visits per example used up", "share of a row that is hidden", meaning(LOSS)]
+    with panels(file, runs, names, size=(4.5, 3.5)) as all_axes:
         for members, look in drawn(runs):
-            for key, axes in zip(keys, all_axes, strict=False):
-                curves = [training_curve(run, key) for run in members]
-                draw_band(axes, curves, look, ends.get(key, (0, math.inf)), interval)
+            visits, hidden = (
+                [comparison.training_curve(run, key) for run in members]
+                for key in ("visits", "hidden")
+            )
+            draw_band(all_axes[0], visits, look, in_a_few(runs, POSITIVE))
+            draw_band(all_axes[1], hidden, look, in_a_few(runs, SHARE))
             losses = [curve(run, LOSS) for run in members]
-            draw_band(all_axes[-1], losses, look, (0, math.inf), interval)
+            draw_band(all_axes[2], losses, look, in_a_few(runs, POSITIVE))
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
@@ -204,20 +156,19 @@ def visits(runs, file, metric):
 
 def final_accuracy(runs, file, metric):
     """The accuracy at the end of each group: ablations of tau, K, start, refill."""
-    value_per_group(
-        runs, file, lambda run: curve(run, metric)[-1][1], f"{meaning(metric)} at the end", SHARE
-    )
+    print_comparisons(runs, metric)
+    name = f"{meaning(metric)} at the end"
+    value_per_group(runs, file, lambda run: curve(run, metric)[-1][1], name, SHARE)
 
 
 def strata(runs, file, metric):
     """The accuracy at the end in each stratum of the problems: seeds as dots, and their mean."""
-    names, groups = strata_of(runs[0], metric), [*drawn(runs)]
-    print("\n\n".join(strata_tables(group_runs(runs), metric)))
+    names, groups = comparison.strata_of(runs[0], metric), [*drawn(runs)]
+    print("\n\n".join(comparison.strata_tables(group_runs(runs), metric)))
     with panels(file, runs, size=(8, 4)) as (axes,):
         for n, (members, look) in enumerate(groups):
-            places = [
-                place + (n - len(groups) / 2) / (len(groups) + 2) for place in range(len(names))
-            ]
+            beside = (n - len(groups) / 2) / (len(groups) + 2)
+            places = [place + beside for place in range(len(names))]
             ends = [[curve(run, name)[-1][1] for run in members] for name in names]
             means = [mean(values) for values in ends]
             axes.plot(places, means, **look | {"linestyle": "", "marker": "_", "markersize": 10})
@@ -231,49 +182,38 @@ def meaning(metric):
     return "loss under random masks" if metric == LOSS else f"share solved, {metric}"
 
 
-def nelbo(runs, file):
-    """The bound on the negative log-likelihood of each group, from nelbo.json."""
-    value_per_group(
-        runs, file, lambda run: read_result(run, "nelbo.json")["per_token"], "NELBO, nats per token"
-    )
-
-
 def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
-    """One line for each group: value(run) of its seeds as dots, their mean and its interval.
-
-    The interval stays within two values.
-    """
+    """One line for each group: value(run) of its seeds as dots, their mean and its interval."""
     groups = [(look, [*map(value, members)]) for members, look in drawn(runs)]
     with panels(file, runs, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
         for y, (look, values) in enumerate(groups):
-            middle, half = student_interval(values)
-            ends = [
-                [middle - max(middle - half, within[0])],
-                [min(middle + half, within[1]) - middle],
-            ]
+            middle, low, high = comparison.interval(values, within)
+            ends = None if math.isnan(low) else [[middle - low], [high - middle]]
             axes.plot(values, [y] * len(values), ".", color=look["color"], alpha=0.5)
-            xerr = None if math.isnan(half) else ends
-            axes.errorbar(middle, y, xerr=xerr, fmt="o", capsize=3, color=look["color"])
+            axes.errorbar(middle, y, xerr=ends, fmt="o", capsize=3, color=look["color"])
         axes.set_yticks(range(len(groups)), [look["label"] for look, _ in groups])
         axes.invert_yaxis()
         axes.set(xlabel=name)
 
 
-def ratio_against(runs, file, metric, variable, targets):
+def ratio_against(runs, file, metric):
     """Baseline over each method against a variable: iterations to accuracies, final errors."""
-    columns = ratios(runs, metric, variable, targets)  # {(method, value): a ratio per panel}
+    if not any(against in run.config for run in runs):
+        raise SystemExit(f"against {against!r}: expected a key that the runs have")
+    columns = comparison.ratios(runs, metric, against, targets)  # {(method, value): of each panel}
+    print(comparison.ratio_table(columns, against, targets), comparison.NOTE, sep="\n", end="")
     methods = [*dict.fromkeys(method for method, _ in columns)]
-    names = [in_words({"method": method}, []) for method in methods]
-    styles = looks([*zip(methods, (more for _, more in names), strict=True)])
-    with panels(file, runs, [*target_headings(targets), ERRORS], size=(4.5, 4)) as all_axes:
+    styles = labels.looks([(method, "") for method in methods])
+    titles = [*comparison.target_headings(targets), ERRORS]
+    with panels(file, runs, titles, size=(4.5, 4)) as all_axes:
         for n, axes in enumerate(all_axes):
-            for method, (name, _), (color, style) in zip(methods, names, styles, strict=True):
+            for method, (color, style) in zip(methods, styles, strict=True):
                 points = [(v, column[n]) for (m, v), column in columns.items() if m == method]
-                points = [(shown(variable, v), ratio) for v, ratio in points if ratio]
-                look = {"label": name, "color": color, "linestyle": style}
-                draw_points(axes, points, look)
+                points = [(shown(against, v), ratio) for v, ratio in points if ratio]
+                name, _ = labels.in_words({"method": method}, [])
+                draw_points(axes, points, {"label": name, "color": color, "linestyle": style})
             axes.axhline(1, color="black", linewidth=0.8)
-            axes.set(xlabel=NAMES.get(variable, variable), ylabel="times fewer than random masks")
+            axes.set(xlabel=NAMES.get(against, against), ylabel="times fewer than random masks")
             axes.set_yscale("log", base=2)
             low, high = axes.get_ylim()
             if high < 4 * low:
@@ -291,27 +231,30 @@ NAMES = {  # of variables
 def shown(variable, value):
     """A value of a variable, on its axis."""
     if variable == "k_schedule":
-        return setting(variable, json.loads(value)).removeprefix("K = ")
+        return labels.setting(variable, json.loads(value)).removeprefix("K = ")
     return {"clues": "minimal", "tau": "off"}.get(variable, "None") if value is None else f"{value}"
 
 
-def sampler_grid(runs, file):
+# -- figures of other results ----------------------------------------------------------------------
+def nelbo(runs, file, metric):
+    """The bound on the negative log-likelihood of each group, from nelbo.json."""
+    name = "NELBO, nats per token"
+    value_per_group(runs, file, lambda run: read_result(run, "nelbo.json")["per_token"], name)
+
+
+def sampler_grid(runs, file, metric):
     """Accuracy of samplers against tau, tokens per step, temperature (eval.json), and a table."""
-    titles = {
-        "tau": "tau, of confidence",
-        "reveal": "tokens per step",
-        "temperature": "temperature",
-    }
+    names = {"tau": "tau, of confidence", "reveal": "tokens per step", "temperature": "temperature"}
     groups = {
-        with_seed_count(label, members): shared_samplers(members)
+        with_seed_count(label, members): comparison.shared_samplers(members)
         for label, members in group_runs(runs).items()
     }
-    print(sampler_table(groups))
-    with panels(file, runs, ["" for _ in titles], size=(4.5, 4)) as all_axes:
-        for key, axes in zip(titles, all_axes, strict=True):
+    print(comparison.sampler_table(groups))
+    with panels(file, runs, ["" for _ in names], size=(4.5, 4)) as all_axes:
+        for (key, name), axes in zip(names.items(), all_axes, strict=True):
             for (_, look), samplers in zip(drawn(runs), groups.values(), strict=True):
                 draw_ablation(axes, key, samplers, look)
-            axes.set(xlabel=titles[key], ylabel="share solved")
+            axes.set(xlabel=name, ylabel="share solved")
 
 
 MARKERS = {"top_k": "o", "margin": "s", "entropy": "^", "random": "x"}
@@ -320,11 +263,9 @@ MARKERS = {"top_k": "o", "margin": "s", "entropy": "^", "random": "x"}
 def draw_ablation(axes, key, samplers, look):
     """The accuracy of the samplers that vary the key, one line for each policy."""
     points = {}
-    for rows in sorted(
-        (rows for rows in samplers.values() if ablation_of(rows[0]) == key),
-        key=lambda rows: rows[0][key],
-    ):
-        point = rows[0][key], sampled_accuracy(rows)
+    varied = [rows for rows in samplers.values() if ablation_of(rows[0]) == key]
+    for rows in sorted(varied, key=lambda rows: rows[0][key]):
+        point = rows[0][key], comparison.sampled_accuracy(rows)
         points.setdefault(rows[0]["policy"], []).append(point)
     for policy, line in points.items():
         name = {"label": f"{look['label']}, {policy}", "marker": MARKERS.get(policy, "d")}
@@ -339,20 +280,22 @@ def ablation_of(sampler):
     return None if len(changed) > 1 else (changed or ["reveal"])[0]
 
 
-def trajectory_distance(runs, file):
+def trajectory_distance(runs, file, metric):
     """d_abs to the last weights along training, from trajectories.json."""
     with panels(file, runs, ["teacher-forced chain", "sampler"]) as all_axes:
         for name, axes in zip(("chain", "sampler"), all_axes, strict=True):
             for members, look in drawn(runs):
-                found = [trajectories(run, "d_abs", number) for run in members]
-                curves = [[*zip(iterations, d[name], strict=True)] for iterations, d in found]
-                draw_band(axes, curves, look, (0, math.inf))
+                results = [
+                    read_result(run, "trajectories.json", "iterations", "d_abs") for run in members
+                ]
+                curves = [[*zip(iterations, d[name], strict=True)] for iterations, d in results]
+                draw_band(axes, curves, look, POSITIVE)
             axes.set(xlabel="updates", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
-def reveal_order(runs, file):
+def reveal_order(runs, file, metric):
     """The step at which each cell of a puzzle is revealed, at five checkpoints; chain, sampler."""
-    iterations, steps = trajectories(runs[0], "steps", [[whole]])
+    iterations, steps = read_result(runs[0], "trajectories.json", "iterations", "steps")
     last = len(iterations) - 1
     times = sorted({last * n // 4 for n in range(5)})
     pictures = [(name, t) for name in ("chain", "sampler") for t in times]
@@ -372,7 +315,7 @@ def draw_grid(axes, steps):
     axes.set(xticks=[], yticks=[])
 
 
-def contexts(runs, file):
+def contexts(runs, file, metric):
     """Hidden cells one deduction away: by their number at the end, and along training."""
     titles = ["last weights", "along training", "along training"]
     with panels(file, runs, titles, size=(5, 4)) as all_axes:
@@ -380,12 +323,10 @@ def contexts(runs, file):
             results = [read_result(run, "contexts.json")["rows"] for run in members]
             for stream, method in ("chains", "puma"), ("random", "mdm"):
                 seeds = [[row for row in rows if row["contexts"] == stream] for rows in results]
-                if [] in seeds:
-                    folder = members[seeds.index([])].folder
-                    raise SystemExit(f"{folder}/contexts.json has no contexts {stream!r}")
-                look = {"color": LOOKS[method][0], "linestyle": ("-", ":", "-.", "--")[n % 4]}
-                name = f"{group['label']}: {METHODS[method] if method == 'mdm' else stream}"
-                draw_contexts(all_axes, seeds, look | {"label": name})
+                color, style = labels.LOOKS[method][0], ("-", ":", "-.", "--")[n % 4]
+                name = stream if method == "puma" else labels.METHODS[method]
+                look = {"label": f"{group['label']}: {name}", "color": color, "linestyle": style}
+                draw_contexts(all_axes, seeds, look)
         all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
         all_axes[1].set(xlabel="updates", ylabel="share one deduction away")
         all_axes[2].set(xlabel="updates", ylabel="loss from cells further away")
@@ -395,7 +336,7 @@ def draw_contexts(all_axes, seeds, look):
     """The contexts of one stream: of each seed a row for each iteration."""
     by_hidden = [[(h, share) for h, _, share in rows[-1]["by_hidden"]] for rows in seeds]
     draw_band(all_axes[0], by_hidden, look, SHARE)
-    ends = {"one_away": SHARE, "loss_far": (0, math.inf)}
+    ends = {"one_away": SHARE, "loss_far": POSITIVE}
     for axes, (key, within) in zip(all_axes[1:], ends.items(), strict=True):
         curves = [[(row["iteration"], row[key]) for row in rows] for rows in seeds]
         draw_band(axes, curves, look, within)
@@ -404,7 +345,7 @@ def draw_contexts(all_axes, seeds, look):
 BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)}  # tenths
 
 
-def states(runs, file):
+def states(runs, file, metric):
     """Errors in the states of the sampler, by the share hidden, and calibration at tau."""
     last = "calibration where confidence is above tau"
     titles = [f"the next token is wrong: {band}" for band in BANDS]
@@ -413,11 +354,10 @@ def states(runs, file):
             results = [read_result(run, "states.json")["rows"] for run in members]
             seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
             for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
-                draw_band(
-                    axes, [along(rows, tenths, "wrong") for rows in seeds], look, interval=False
-                )
+                errors = [along(rows, tenths, "wrong") for rows in seeds]
+                draw_band(axes, errors, look, None)
             excess = [along(rows, range(10), "excess") for rows in seeds]
-            draw_band(all_axes[-1], excess, look, interval=False)
+            draw_band(all_axes[-1], excess, look, None)
         for axes in all_axes:
             axes.set(xlabel="updates", ylabel="confidence less share right")
         for axes in all_axes[:-1]:
@@ -438,59 +378,30 @@ def along(rows, tenths, key):
     ]
 
 
-FIGURES = {  # from metrics.jsonl
+# -- command line ----------------------------------------------------------------------------------
+FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
-    "strata": strata,
-}  # fmt: skip
-RESULTS = {  # from result files
-    "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
+    "strata": strata, "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
     "order": reveal_order, "contexts": contexts, "states": states,
 }  # fmt: skip
 
 
 def check(figure, metric, against):
     """Raise SystemExit for settings that do not make a figure."""
-    if figure not in FIGURES | RESULTS:
-        raise SystemExit(f"figure {figure!r}: expected {', '.join([*FIGURES, *RESULTS])}")
-    if axis not in AXES:
-        raise SystemExit(f"axis {axis!r}: expected {', '.join(AXES)}")
-    if figure == "ratio" and not against:
-        raise SystemExit("--figure=ratio needs --against, a key of train.py")
-    if figure == "ratio" and metric == LOSS:
-        raise SystemExit("--figure=ratio compares accuracies: --metric must be a sampling policy")
+    if figure not in FIGURES:
+        raise SystemExit(f"figure {figure!r}: expected {', '.join(FIGURES)}")
+    if figure == "ratio" and (not against or metric == LOSS):
+        raise SystemExit("--figure=ratio needs --against, a key of train.py, and an accuracy")
 
 
 def main():
     check(figure, metric, against)
     if not runs:
-        raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*,out/mdm_*"')
+        raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
     with records.folders(runs) as folders:
-        draw([load_run(folder) for folder in folders], out or f"out/{figure}.png")
-
-
-def draw(loaded, file):
-    if figure in RESULTS:
-        RESULTS[figure](loaded, file)
-    elif figure == "strata":
-        strata(loaded, file, metric or default_metric(loaded))
-    elif figure == "ratio":
-        draw_ratios(loaded, file, metric or default_metric(loaded))
-    else:
-        draw_accuracies(loaded, file, metric or default_metric(loaded))
-
-
-def draw_ratios(loaded, file, metric):
-    if not any(against in run.config for run in loaded):
-        raise SystemExit(f"--against={against}: no run has such a key")
-    print(ratio_table(loaded, metric, against, targets), NOTE, sep="\n", end="")
-    ratio_against(loaded, file, metric, against, targets)
-
-
-def draw_accuracies(loaded, file, metric):
-    if metric != LOSS:
-        tables = comparisons(group_runs(loaded), metric, targets, axis)
-        print("\n\n".join(tables), NOTE, sep="\n", end="")
-    FIGURES[figure](loaded, file, metric)
+        loaded = [comparison.load_run(folder) for folder in folders]
+        chosen = metric or comparison.default_metric(loaded)
+        FIGURES[figure](loaded, out or f"out/{figure}.png", chosen)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ the same name. The same files always make the same bytes.
 
 import contextlib
 import glob
-import re
+import shutil
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 from configurator import configure
@@ -21,7 +22,6 @@ from engine.files import atomic_path
 
 runs = ""  # comma-separated folders of runs, or patterns of folders
 out = ""  # the archive
-KEPT = "metrics.jsonl", "*.json"
 BEGINNING = 1980, 1, 1, 0, 0, 0  # a zip archive knows no earlier time
 
 
@@ -32,73 +32,74 @@ def folders(patterns):
     An archive stands for the folder it was made of; its runs exist until the block is left.
     Raises SystemExit if a pattern matches none, or an archive is damaged.
     """
-    with contextlib.ExitStack() as until_the_end:
-        found = []
+    with tempfile.TemporaryDirectory() as temporary:
+        matching = []
         for pattern in patterns.split(","):
             archive, ending, inside = pattern.partition(".zip")
-            if ending:
-                folder = until_the_end.enter_context(unpacked(Path(archive + ending)))
-                files = sorted(glob.glob(f"{folder}/{inside.strip('/') or '*'}/metrics.jsonl"))
-            else:
-                files = sorted(glob.glob(f"{pattern}/metrics.jsonl"))
+            place = pattern
+            if ending:  # messages about a run name the archive
+                folder = Path(temporary, str(len(matching)), Path(archive).name + ending)
+                unpack(archive + ending, folder)
+                place = f"{folder}/{inside.strip('/') or '*'}"
+            files = sorted(glob.glob(f"{place}/metrics.jsonl"))
             if not files:
                 raise SystemExit(f"no run matches {pattern!r}: no such folder has a metrics.jsonl")
-            found += [Path(file).parent for file in files]
-        yield found
+            matching += [Path(file).parent for file in files]
+        yield matching
 
 
 @contextlib.contextmanager
-def unpacked(archive):
-    """A folder with what the archive holds, as long as the block lasts."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, archive.name)  # messages about a run name the archive
-        for name, data in read(archive).items():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).write_bytes(data)
-        yield place
-
-
-def read(archive):
-    """The files of an archive, {"run/file": bytes}. Raises SystemExit if it is not one."""
+def opened(archive):
+    """The archive as a ZipFile. Raises SystemExit if it is none, or damaged."""
     try:
-        with zipfile.ZipFile(archive) as opened:
-            names = [entry.filename for entry in opened.infolist()]
-            plain = re.compile(r"[^/\\]+/[^/\\]+")
-            strange = [n for n in names if not plain.fullmatch(n) or {".", ".."} & {*n.split("/")}]
-            if strange:
-                raise SystemExit(f"{archive} has {strange[0]!r}: expected RUN/FILE")
-            return {name: opened.read(name) for name in names}
-    except FileNotFoundError:
-        raise SystemExit(f"{archive}: no such file") from None
-    except Exception as error:  # zipfile's are of many kinds: damaged, encrypted, not supported
-        raise SystemExit(f"{archive}: {str(error) or type(error).__name__}") from None
+        with zipfile.ZipFile(archive) as file:
+            yield file
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+        raise SystemExit(f"{archive}: {error}") from None
 
 
-def write(archive, files):
-    """files: as `read` returns them."""
-    with atomic_path(archive) as partial, zipfile.ZipFile(partial, "w") as opened:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, BEGINNING)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            opened.writestr(entry, files[name], compresslevel=9)
+def unpack(archive, folder):
+    with opened(archive) as file:
+        file.extractall(folder)  # never outside the folder, whatever the names in the archive
 
 
 def main():
     if not runs or not out.endswith(".zip"):
         raise SystemExit('expected --runs="out/puma_*,out/mdm_*" --out=FILE.zip')
-    files, taken = read(out) if Path(out).exists() else {}, {}
-    with folders(runs) as found:
-        for folder in found:
-            name = folder.name
-            if (other := taken.setdefault(name, folder)).resolve() != folder.resolve():
-                raise SystemExit(f"{other} and {folder} have the same name: archive one of them")
-            files = {key: data for key, data in files.items() if key.split("/")[0] != name}
-            for pattern in KEPT:
-                for file in folder.glob(pattern):
-                    files[f"{name}/{file.name}"] = file.read_bytes()
-    write(Path(out), files)
-    kept = len({name.split("/")[0] for name in files})
-    print(f"{out}: {kept} runs, {Path(out).stat().st_size / 1e3:.0f} kB")
+    with tempfile.TemporaryDirectory() as temporary:
+        if Path(out).exists():
+            unpack(out, temporary)
+        with folders(runs) as added:
+            copy_records(added, Path(temporary))
+        write(Path(out), temporary)
+
+
+def copy_records(added, place):
+    """Copy the records of runs to a folder, in place of those of the same name.
+
+    Raises SystemExit for two added runs of one name.
+    """
+    sources = {}
+    for folder in map(Path.resolve, added):
+        if (other := sources.setdefault(folder.name, folder)) != folder:
+            raise SystemExit(f"{other} and {folder} have the same name: archive one of them")
+    for name, folder in sources.items():
+        shutil.rmtree(place / name, ignore_errors=True)
+        (place / name).mkdir()
+        for file in [folder / "metrics.jsonl", *folder.glob("*.json")]:
+            shutil.copy(file, place / name)
+
+
+def write(archive, folder):
+    """An archive of the folders of runs in a folder."""
+    with atomic_path(archive) as partial, zipfile.ZipFile(partial, "w") as file:
+        paths = sorted(Path(folder).glob("*/*"))
+        for path in paths:
+            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), BEGINNING)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            file.writestr(entry, path.read_bytes(), compresslevel=9)
+    kept = len({path.parent for path in paths})
+    print(f"{archive}: {kept} runs, {archive.stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

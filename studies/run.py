@@ -23,23 +23,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
-from configurator import configure
+from configurator import configure, errors_as_messages
 from engine.files import progress_bar, say
 from studies import records
 from studies.catalogue import STUDIES
 
 study = ""  # its name; "" = list all
-seeds = [1, 2, 3]
-jobs = 2  # runs at once, each on one core
+seeds = [1, 2, 3]  # 0..:
+jobs = 2  # 1..: runs at once, each on one core
 config = ""  # a configuration in place of the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
 archive = ""  # of finished runs (records.py): only draw the study's figures, of these seeds
-
-LIMITS = """
-    0 <= seeds < 2**32
-    1 <= jobs <= 10**4
-"""
 SHARED = '--eval_policies=["top_k"]'  # a flag of all runs
 RESUME = "--init_from=resume"
 
@@ -59,9 +54,7 @@ class Stopped(Exception):
     """Stopped by a signal."""
 
 
-# -- what to do ------------------------------------------------------------
-
-
+# -- what to do ------------------------------------------------------------------------------------
 def plan(runs, file, folder):
     """The runs of all seeds, each after the one that it starts from."""
     planned = {}
@@ -105,22 +98,13 @@ def shown_runs(runs):
 
 
 def archived_runs(runs):
-    """The same for the runs in the archive of a study {name: flags}."""
-    there = sorted({name.split("/")[0] for name in records.read(archive)})
-    starts = {start for flags in runs.values() for start in re.findall(r"{(\w+)}", flags)}
-    found = [
-        f"{archive}/{run}"
-        for name in runs
-        if name not in starts
-        for seed in seeds
-        if (run := f"{name}_{seed}") in there
-    ]
-    if not found:
-        known = ", ".join(there)
-        raise SystemExit(
-            f"{archive} has no run of the study {study} with seeds {seeds}: it has {known}"
-        )
-    return found
+    """The same in the archive, of those that it has. Raises ValueError if there are none."""
+    with records.opened(archive) as file:
+        there = {name.split("/")[0] for name in file.namelist()}
+    names = [shown.name for shown in shown_runs(runs)]
+    if not there & {*names}:
+        raise ValueError(f"{archive} has no run of the study {study} with seeds {seeds}")
+    return [f"{archive}/{name}" for name in names if name in there]
 
 
 def figure_commands(figures, folders, folder):
@@ -133,9 +117,7 @@ def figure_commands(figures, folders, folder):
     }
 
 
-# -- doing it --------------------------------------------------------------
-
-
+# -- doing it --------------------------------------------------------------------------------------
 class Processes:
     """Commands in progress, which `stop` ends."""
 
@@ -144,13 +126,11 @@ class Processes:
 
     def execute(self, command, output, errors=subprocess.STDOUT):
         """The exit code of `python command` with one thread; output: the file it prints to."""
-        if self.stopped:
-            raise Stopped
         env = {"OMP_NUM_THREADS": "1"} | os.environ
         pipes = {"stdout": output, "stderr": errors}
         process = subprocess.Popen([sys.executable, *command], env=env, **pipes)
         self.running.add(process)
-        if self.stopped:  # since the test above
+        if self.stopped:  # meanwhile
             process.terminate()
         code = process.wait()
         self.running.remove(process)
@@ -176,23 +156,18 @@ def make_run(run, scripts, processes, start):
         raise Failure(f"{run.folder}: not trained, because {run.start} has failed")
     run.folder.mkdir(parents=True, exist_ok=True)
     complete, log = run.folder / "complete", run.folder / "log.txt"
-    command = training_command(run)
-    if command:
+    training = training_command(run)
+    if training:
         complete.unlink(missing_ok=True)
-        if command[-1] != RESUME:
+        if training[-1] != RESUME:
             (run.folder / "settings.txt").write_text(run.settings)
             log.unlink(missing_ok=True)
-        execute(command, log, processes)
-        complete.touch()
-    for command in script_commands(scripts, run):
-        execute(command, log, processes)
-
-
-def execute(command, log, processes):
-    with open(log, "a") as file:
-        code = processes.execute(command, file)
-    if code:
-        raise Failure(f"{log}: exit code {code}: {last_words(log)}")
+    for command in filter(None, [training, *script_commands(scripts, run)]):
+        with open(log, "a") as file:
+            code = processes.execute(command, file)
+        if code:
+            raise Failure(f"{log}: exit code {code}: {last_words(log)}")
+        complete.touch()  # the training is the first of them
 
 
 def last_words(log):
@@ -241,15 +216,15 @@ def draw(commands, processes):
             raise SystemExit(f"{file}.png: not drawn")
 
 
-# -- command line ----------------------------------------------------------
-
-
+# -- command line ----------------------------------------------------------------------------------
 def listing():
     """All studies, as text."""
     fill = textwrap.TextWrapper(96, initial_indent="    ", subsequent_indent="    ").fill
-    lines = ["--study=NAME carries one of these out; times are of seeds 1, 2, 3 on two cores.", ""]
+    lines = ["--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores,"]
+    lines += ["beside the runs that another study of the same configuration has made.", ""]
     for name, chosen in STUDIES.items():
-        lines += [name, fill(chosen.question), fill(f"{chosen.config}: {chosen.time}")]
+        count = f"{3 * len(chosen.runs)} runs, {chosen.minutes} minutes"
+        lines += [name, fill(chosen.question), fill(f"{chosen.config}: {count}")]
     return "\n".join(lines)
 
 
@@ -263,26 +238,27 @@ def print_commands(runs, scripts, figures):
 
 
 def check():
-    """Raise SystemExit for settings that do not make a study."""
+    """Raise ValueError for settings that do not make a study."""
     if study not in STUDIES:
-        raise SystemExit(f"study {study!r}: expected {', '.join(STUDIES)}")
+        raise ValueError(f"study {study!r}: expected {', '.join(STUDIES)}")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise SystemExit(f"seeds {seeds}: expected different integers")
+        raise ValueError(f"seeds {seeds}: expected different integers")
     if config and not Path(config).is_file():
-        raise SystemExit(f"no config file {config!r}")
+        raise ValueError(f"no config file {config!r}")
 
 
 def main():
     if not study:
         print(listing())
         return
-    check()
-    chosen = STUDIES[study]
-    file = config or chosen.config
-    folder = Path(out_dir, Path(file).stem)
-    runs = [] if archive else plan(chosen.runs, file, folder)
-    folders = archived_runs(chosen.runs) if archive else shown_runs(runs)
-    figures = figure_commands(chosen.figures, folders, folder)
+    with errors_as_messages():
+        check()
+        chosen = STUDIES[study]
+        file = config or chosen.config
+        folder = Path(out_dir, Path(file).stem)
+        runs = plan(chosen.runs, file, folder)
+        folders = archived_runs(runs) if archive else shown_runs(runs)
+    runs, figures = [] if archive else runs, figure_commands(chosen.figures, folders, folder)
     if dry_run:
         print_commands(runs, chosen.scripts, figures)
         return

@@ -27,42 +27,32 @@ import numpy as np
 import torch
 
 import policies
-import tasks
 from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin, read_metrics
-from engine.results import table
 from losses import row_mean, score_all
-from pretrained import runs
+from pretrained.runs import open_run
 from puma import choose_random
+from sample import choose
+from studies.weights import kept, markdown
 
 out_dir = "out/addition_puma_1"  # a run made with --keep_every
-examples = 256  # held-out ones, the same for all runs on the same data
-batch_size = 256
-seed = 1
+examples = 256  # 1..: held-out ones, the same for all runs on the same data
+batch_size = 256  # 1..:
+seed = 1  # 0..:
 device = ""  # cpu, cuda, mps; "" = the best there is
-
-LIMITS = """
-    1 <= examples <= 10**7
-    1 <= batch_size <= 10**6
-    0 <= seed < 2**32
-"""
 KINDS = "own", "random"
 
 
 def main():
     with errors_as_messages():
         _, _, where = processes.start(device)
-        files, saved = runs.kept_weights(out_dir)
-        config = saved.config
-        if saved.block:
-            raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such states")
+        files, config, task = kept(out_dir)
         lines = [r for r in read_metrics(Path(out_dir, "metrics.jsonl")) if "tenths" in r]
-        task = tasks.get(config["dataset"]).load(config)
     rows, start_loss, before = [], [], 0
     for file in progress_bar(files, "weights"):
-        model, _, iteration, _ = runs.open_run(file, where)
+        model, _, iteration, _ = open_run(file, where)
         since = [line["tenths"] for line in lines if before < line["iter"] <= iteration]
         trained = np.sum(since, 0).tolist() if since else [None] * 10
         for row in summary(examine(model, task.validation, config, where)):
@@ -72,7 +62,8 @@ def main():
     settings = {"config": config, "examples": examples, "seed": seed}
     result = {"origin": settings | origin(), "rows": rows, "start_loss": start_loss}
     write_json(Path(out_dir, "states.json"), result)
-    print(markdown([row for row in rows if row["iteration"] == before]))
+    last = [row for row in rows if row["iteration"] == before]
+    print(markdown(last, 4, leave_out=("iteration",)))
 
 
 @torch.no_grad()
@@ -117,10 +108,7 @@ def look(model, x0, hidden, config):
     x = x0.masked_fill(hidden, model.mask_token)
     nll, score, confidence = score_all(model, x, x0, policy)
     right = hidden & (nll.neg().exp() == confidence)  # the true token has the largest probability
-    chosen = policies.reveal(score, hidden, torch.full_like(x0[:, 0], config["eval_reveal"]))
-    if config["eval_tau"] is not None:
-        fast = policies.fast_forward(confidence, hidden, config["eval_tau"])
-        chosen = torch.where(fast.any(1, keepdim=True), fast, chosen)
+    chosen = choose(score, confidence, hidden, config["eval_reveal"], config["eval_tau"])
     sure = hidden & (confidence > tau)
     numbers = [mean_of(right, hidden), mean_of(right, chosen), hidden.sum(1), sure.sum(1)]
     numbers += [(sure & right).sum(1), (confidence * sure).sum(1)]
@@ -134,7 +122,7 @@ def mean_of(right, where):
 def labelled(kind, hidden, prompt, numbers):
     """Kind and tenth on top of the numbers, for the rows that have something hidden."""
     share = hidden.sum(1) / (~prompt).sum(1).clamp(min=1)
-    tenth = (share * 10).long().clamp(max=9)  # as record.contexts counts
+    tenth = (share * 10).long().clamp(max=9)  # as engine.log counts
     labels = torch.stack([torch.full_like(tenth, kind), tenth]).double()
     return torch.cat([labels, numbers])[:, hidden.any(1)]
 
@@ -155,12 +143,6 @@ def summary(states):
                     "confidence": confidence / sure if sure else None,
                 })  # fmt: skip
     return rows
-
-
-def markdown(rows):
-    keys = [key for key in rows[0] if key != "iteration"]
-    cells = [["-" if row[key] is None else row[key] for key in keys] for row in rows]
-    return table(keys, [[f"{v:.4f}" if type(v) is float else str(v) for v in row] for row in cells])
 
 
 if __name__ == "__main__":

@@ -21,17 +21,13 @@ from data.sudoku.renaming import renaming_keys
 from sudoku import side
 from tasks.sudoku import DATA_SEED, Sudoku
 
-box = (2, 3)  # rows and columns of a box; 3x3 has 3,359,232 symmetries: hours, and no copy expected
-clues: int | None = None  # per puzzle; None = minimal puzzles
-train_examples = 200_000
-test_examples = 512
-
-LIMITS = """
-    2 <= box <= 3
-    1 <= clues <= 80
-    1 <= train_examples <= 10**8
-    1 <= test_examples <= 10**7
-"""
+box = (
+    2,
+    3,
+)  # 2..3: rows and columns of a box; 3x3 has 3,359,232 symmetries: hours, and no copy expected
+clues: int | None = None  # 1..: per puzzle; None = minimal puzzles
+train_examples = 200_000  # 1..:
+test_examples = 512  # 1..:
 
 
 def main():

@@ -27,31 +27,21 @@ from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin
 from engine.results import table
-from pretrained import runs
+from pretrained.runs import open_run
 from sample import Sampler, generate
-from tasks import sudoku
+from studies.weights import kept
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
-puzzles = 100  # held-out puzzles, the same for all runs on the same data
+puzzles = 100  # 1..: held-out puzzles, the same for all runs on the same data
 device = ""  # cpu, cuda, mps; "" = the best there is
-
-LIMITS = """
-    1 <= puzzles <= 10**7
-"""
 
 
 def main():
     with errors_as_messages():
         _, _, where = processes.start(device)
-        files, saved = runs.kept_weights(out_dir)
-        config = saved.config
-        if config["dataset"] != "sudoku":
-            raise ValueError(f"{out_dir} was trained on {config['dataset']}: expected sudoku")
-        if saved.block:
-            raise ValueError(f"{out_dir} is autoregressive or in blocks: it has no such chain")
+        files, config, task = kept(out_dir, "sudoku")
         if len(files) < 2:
             raise ValueError(f"{out_dir} has no weights to compare: train it with --keep_every")
-        task = sudoku.load(config)
     iterations, solved, steps = measure(files, task, config, where)
     distance = {name: distances(orders).tolist() for name, orders in steps.items()}
     write_json(
@@ -75,7 +65,7 @@ def measure(files, task, config, where):
     sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
     iterations, solved, chains, samples = [], [], [], []
     for file in progress_bar(files, "weights"):
-        saved = runs.open_run(file, where)
+        saved = open_run(file, where)
         torch.manual_seed(0)
         chains.append(chain(saved.model, x0, hidden, policy, K, tau).cpu())
         tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)
@@ -92,8 +82,8 @@ def chain(model, x0, hidden, policy, K, tau):
 
     puma.step at r = 0, the least share of each stage; cells hidden when a chain ends come last.
     """
-    tau = puma.tau_or_inf(tau)
-    stages, effective = puma.stages_of(x0.shape[1], K), hidden.sum(1)
+    tau, effective = policies.check_tau(tau), hidden.sum(1)
+    stages = puma.stages_of(x0.shape[1], K)
     revealed_at, stage = torch.zeros_like(x0), torch.zeros_like(effective)
     r = torch.zeros(len(x0), device=x0.device)
     for number in range(1, stages + 1):

@@ -1,8 +1,8 @@
 """One HTML file that shows how runs unmask held-out examples, or an animated picture.
 
-    python view.py --out_dir=out/sudoku_mini_puma_1
-    python view.py --out_dir="['out/puma','out/mdm']" --out=view.html
-    python view.py --out_dir="['out/puma','out/mdm']" --svg=filling.svg
+    python -m studies.view --out_dir=out/sudoku_mini_puma_1
+    python -m studies.view --out_dir="['out/puma','out/mdm']" --out=view.html
+    python -m studies.view --out_dir="['out/puma','out/mdm']" --svg=filling.svg
 
 For each run, and each of the averaged weights that it kept (`--keep_every=N`), side by side:
 
@@ -25,67 +25,50 @@ import torch
 
 import policies
 import puma
-import tasks
-from configurator import check_saved, configure, errors_as_messages
+from configurator import configure, errors_as_messages
 from engine import processes
-from engine.files import atomic_path, progress_bar
-from pretrained import runs
+from engine.files import progress_bar, write
+from pretrained.runs import open_run
 from sample import Sampler, generate
 from studies.labels import METHODS
 from studies.picture import picture, same_updates
 from studies.trajectories import chain
 from studies.watch import SURE, probabilities
+from studies.weights import kept
 
 out_dir: str | list = "out/sudoku_mini_puma_1"  # a run, or a list of runs on the same data
-examples = 3  # how many of the first held-out examples
-weights = 11  # most weights per run: evenly spaced, with the first and the last
+examples = 3  # 1..100: how many of the first held-out examples
+weights = 11  # 2..: most weights per run: evenly spaced, with the first and the last
 out = ""  # the HTML file; "" = view.html in the folder of the (first) run
 svg = ""  # write an animated picture to this file instead of the page
 device = ""  # cpu, cuda, mps; "" = the best there is
-
-LIMITS = """
-    1 <= examples <= 100
-    2 <= weights <= 1000
-"""
 
 
 def main():
     folders = [*map(str, out_dir)] if isinstance(out_dir, list | tuple) else [out_dir]
     with errors_as_messages():
         _, _, where = processes.start(device)
-        loaded = [load(folder) for folder in folders]
-        task = loaded[0][1]
+        loaded = [kept(folder) for folder in folders]
+        task = loaded[0][2]
         if svg and not hasattr(task, "box"):
             raise ValueError("svg: the picture shows grids, expected a run on Sudoku")
-        x0, prompt = held_out(folders, [each for _, each, _ in loaded])
+        x0, prompt = held_out(folders, [task for _, _, task in loaded])
         x0, hidden = x0.long().to(where), ~prompt.to(where)
         runs = []
-        for folder, (files, _, config) in zip(folders, loaded, strict=True):
-            files = progress_bar(
-                same_updates(files, loaded) if svg else some(files), folder, unit="weights"
-            )
-            runs.append(about(folder, config, [measure(f, x0, hidden, where) for f in files]))
+        for folder, (files, config, _) in zip(folders, loaded, strict=True):
+            files = same_updates(files, loaded) if svg else some(files)
+            bar = progress_bar(files, folder, unit="weights")
+            runs.append(about(folder, config, [measure(file, x0, hidden, where) for file in bar]))
         data = {"runs": runs, "examples": [layout(task, row) for row in x0.cpu().numpy()]}
         data |= {"truth": x0.tolist(), "words": words(task, runs)}
         data |= {"box": getattr(task, "box", None)}
         text = picture(data) if svg else page(data)
         file = Path(svg or out or Path(folders[0], "view.html"))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(file) as partial:
-            partial.write_text(text, encoding="utf-8")
+        write(file, text)
     print(f"wrote {file}, {len(text.encode()) / 1e6:.2f} MB")
 
 
 # -- what runs do ----------------------------------------------------------------------------------
-def load(folder):
-    """A run's files of weights, its task and configuration. Raises ValueError if unsuitable."""
-    files, saved = runs.kept_weights(folder)
-    if saved.block or saved.model.causal:
-        raise ValueError(f"{folder} is autoregressive or has blocks: it has no chain to show")
-    check_saved("train.py", saved.config)
-    return files, tasks.get(saved.config["dataset"]).load(saved.config), saved.config
-
-
 def some(files):
     """`weights` of them, evenly spaced."""
     chosen = np.linspace(0, len(files) - 1, min(weights, len(files))).round().astype(int)
@@ -104,7 +87,7 @@ def held_out(folders, loaded):
 
 def measure(file, x0, hidden, where):
     """For one file of weights: its iteration; for chain and sampler, a panel per example."""
-    saved = runs.open_run(file, where)
+    saved = open_run(file, where)
     config = saved.config
     torch.manual_seed(0)  # for the random policy
     K = puma.value_at(config["k_schedule"], saved.iteration)

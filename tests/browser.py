@@ -1,6 +1,5 @@
 """Chromium without a window, driven over a pipe by its DevTools protocol; no package is needed."""
 
-import base64
 import contextlib
 import itertools
 import json
@@ -74,15 +73,10 @@ class Page:
 
     def press(self, key, text=""):
         codes = {" ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
-        codes |= {"Tab": 9}
         about = dict(key=key, windowsVirtualKeyCode=codes[key])
         kind = "keyDown" if text else "rawKeyDown"
         self.send("Input.dispatchKeyEvent", type=kind, **about, **({"text": text} if text else {}))
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)
-
-    def screenshot(self, file):
-        picture = self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        file.write_bytes(base64.b64decode(picture))
 
 
 @contextlib.contextmanager

@@ -14,16 +14,14 @@ from studies import conventional
 SHAPE = conventional.Shape(11, 40, 8, 32, 48, 1, 2, True, 8, 4)
 
 
-def test_losses_are_those_of_the_objective_on_the_same_logits():
+def test_the_loss_is_that_of_the_objective_on_the_same_logits():
     torch.manual_seed(0)
     logits, x0 = torch.randn(3, 5, 7, dtype=torch.float64), torch.randint(7, (3, 5))
     hidden = torch.rand(3, 5) < 0.5
     hidden[:, 0] = True
     log_probs = logits.log_softmax(-1)
     expected = row_mean(-log_probs.gather(-1, x0[..., None])[..., 0], hidden)
-    chains = conventional.chain_loss(log_probs, x0, hidden)
-    masks = conventional.loss_at(logits, x0, hidden, hidden.sum(1))
-    torch.testing.assert_close((chains, masks), (expected, expected))
+    torch.testing.assert_close(conventional.chain_loss(log_probs, x0, hidden), expected)
 
 
 def test_chains_reveal_what_algorithm_1_does(monkeypatch):
@@ -46,22 +44,14 @@ def test_chains_reveal_what_algorithm_1_does(monkeypatch):
     assert expected.sum(1).tolist() != hidden.sum(1).tolist()
 
 
-@pytest.mark.parametrize("flags", [["--method=mdm"], ["--method=puma"], ["--what=sample"]])
-def test_the_script_prints_what_the_comparison_reads(flags, monkeypatch):
-    flags = [*flags, "--batch=1", "--steps=3", "--puzzles=1", "--reveal=81"]
+@pytest.mark.parametrize("what", ["step", "sample"])
+def test_the_script_prints_what_the_comparison_reads(what):
+    flags = f"--what={what}", "--batch=1", "--steps=3", "--puzzles=1", "--reveal=81"
     found = json.loads(run_script("studies/conventional.py", *flags))
     assert found["sequences_per_second"] == pytest.approx(1 / found["seconds"], rel=0.05)
     assert found["peak_gb"] > 0.1
 
 
-@pytest.mark.parametrize(
-    "flag, message",
-    [
-        ("--what=train", "what 'train': expected step or sample"),
-        ("--shape=9x9", "shape '9x9': expected sudoku or tinygsm"),
-        ("--method=ar", "method 'ar': expected mdm or puma"),
-        ("--steps=2", "steps 2: expected 3 <= steps"),
-    ],
-)
-def test_mistakes_are_named(flag, message, refused):
-    assert message in refused(run_script, "studies/conventional.py", flag)
+def test_mistakes_are_named(refused):
+    message = refused(run_script, "studies/conventional.py", "--what=train")
+    assert "expected what in ['step', 'sample']" in message

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import run_script, train
+from conftest import TINY, run_script
 
 from model import Transformer
 from studies import states
 from tasks.addition import Addition
 
-FLAGS = ["--dataset=addition", "--digits=3", "--train_examples=500", "--test_examples=16"]
+FLAGS = ["--dataset=addition", "--digits=3", "--keep_every=10", "--log_interval=5"]
 TAU = 0.3
 CONFIG = {"policy": "top_k", "tau": TAU, "eval_reveal": 2, "eval_tau": None}
 
@@ -88,7 +88,8 @@ def test_a_worked_summary():
 
 
 def test_of_a_run_and_its_figure(tmp_path):
-    train(tmp_path / "run", *FLAGS, "--keep_every=10", "--max_iters=20", "--log_interval=5")
+    tiny = [flag for flag in TINY if not flag.startswith("--box")]
+    run_script("train.py", f"--out_dir={tmp_path}/run", *tiny, *FLAGS)
     printed = run_script("studies/states.py", f"--out_dir={tmp_path}/run", "--examples=8")
     assert printed.startswith("| states | tenth | met |")
     rows = json.loads((tmp_path / "run/states.json").read_text())["rows"]

@@ -46,6 +46,7 @@ def test_copies_made_by_hand_are_found():
     assert not symmetry.copies(train, across, BOX).any(), "rows of different bands"
 
 
+@pytest.mark.slow
 def test_the_study(monkeypatch, tmp_path):
     monkeypatch.setattr(Sudoku.generated.__func__, "__defaults__", (tmp_path, 1))
     flags = "--box=(2,2)", "--train_examples=2000", "--test_examples=40"

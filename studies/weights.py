@@ -1,0 +1,29 @@
+"""The averaged weights that a run kept along its training, for the scripts that look into them."""
+
+from engine.results import table
+from pretrained.runs import kept_weights, load_task, open_run
+
+
+def kept(folder, dataset=None):
+    """The files of a run's weights, in order, or its checkpoint; its configuration; its task.
+
+    Raises ValueError for a run on another dataset, or one whose chains are not PUMA's: a causal
+    model, or blocks.
+    """
+    files = kept_weights(folder)
+    saved = open_run(files[-1])
+    found = saved.config["dataset"]
+    if dataset not in (None, found):
+        raise ValueError(f"{folder} was trained on {found}: expected {dataset}")
+    if saved.block or saved.model.causal:
+        raise ValueError(f"{folder} is autoregressive or in blocks: it has no such chain")
+    return files, saved.config, load_task(saved.config)
+
+
+def markdown(rows, digits, leave_out=()):
+    """A table of rows {name: value} with that many digits; None is a dash."""
+    keys = [key for key in rows[0] if key not in leave_out]
+    cells = [["-" if row[key] is None else row[key] for key in keys] for row in rows]
+    return table(
+        keys, [[f"{v:.{digits}f}" if type(v) is float else str(v) for v in row] for row in cells]
+    )
