@@ -199,6 +199,8 @@ class ProgressiveUnmasking:
         return state | {"turn": self.turn, "stages": self.stages}
 
     def load_state_dict(self, state):
+        if state["number"].shape != self.number.shape:  # copy_ would repeat a buffer of 1
+            raise ValueError("the saved chains have another buffer or batch size")
         for name in self.STATE:
             getattr(self, name).copy_(state[name])
         self.turn, self.stages, self.visiting = state["turn"], state["stages"], False

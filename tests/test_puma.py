@@ -167,6 +167,8 @@ def test_misuse_of_a_stream_is_named():
         with pytest.raises(ValueError, match=f"buffer {buffer}: expected a whole number"):
             make_chains(buffer=buffer)
     stream, score = make_chains(), torch.rand(16, 24)
+    with pytest.raises(ValueError, match="another buffer or batch size"):
+        make_chains(buffer=2).load_state_dict(stream.state_dict())
     with pytest.raises(RuntimeError, match=r"call batch\(iteration\) first"):
         stream.advance(score, score)
     stream.batch(0)
