@@ -21,6 +21,7 @@ import json
 import math
 import platform
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -92,7 +93,7 @@ def main():
         if not parts or not {*parts} <= {*PARTS}:
             raise ValueError(f"parts {parts}: expected some of {', '.join(PARTS)}")
         machine.precision(torch.device("cpu"), dtype)  # refuses an unknown one
-        _, _, where = processes.start(device)
+        where = processes.start(device).device
     if len(parts) == 1:
         measure(parts[0], where)
     else:
@@ -141,7 +142,7 @@ def step(shape, where):
     for _ in progress_bar(range(rounds), shape, unit="round", leave=False):
         taken.append(trainer.round(trainer.steps))
         theirs += reference(where, "--what=step", f"--batch={s.rows}", *s.reference)
-    peak = machine.peak_memory(where) / GIB
+    peak = peak_memory(where) / GIB
     medians = {name: [median(times[name]) for times, _ in taken] for name in ("puma", "mdm")}
     for name, seconds in medians.items():
         yield {
@@ -165,7 +166,7 @@ def sample(where):
             _, _, passes = generate(model, x0, ~prompt, Sampler(), batch_size=128)
         seconds += seconds_between([start, mark(where)])
         theirs += reference(where, "--what=sample")
-    rates, peak = [len(x0) / t for t in seconds], machine.peak_memory(where) / GIB
+    rates, peak = [len(x0) / t for t in seconds], peak_memory(where) / GIB
     yield {
         "what": "ours", "puzzles_per_second": short(median(rates)), "passes": passes,
         "ms_per_pass": short(1e3 * median(seconds) / passes), "peak_gb": short(peak),
@@ -292,6 +293,14 @@ def ratio(name, ours, theirs):
 def short(number):
     """Rounded to four digits."""
     return float(f"{number:.4g}")
+
+
+def peak_memory(device):
+    """Peak bytes of this process on the device; on a CPU, of all its memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 
 def main():
     with errors_as_messages():
-        _, _, where = processes.start(device)
+        where = processes.start(device).device
         files, config, task = kept(out_dir, "sudoku")
     rows = []
     for file in progress_bar(files, "weights"):

@@ -47,7 +47,7 @@ KINDS = "own", "random"
 
 def main():
     with errors_as_messages():
-        _, _, where = processes.start(device)
+        where = processes.start(device).device
         files, config, task = kept(out_dir)
         lines = [r for r in read_metrics(Path(out_dir, "metrics.jsonl")) if "tenths" in r]
     rows, start_loss, before = [], [], 0

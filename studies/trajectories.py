@@ -38,7 +38,7 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 
 def main():
     with errors_as_messages():
-        _, _, where = processes.start(device)
+        where = processes.start(device).device
         files, config, task = kept(out_dir, "sudoku")
         if len(files) < 2:
             raise ValueError(f"{out_dir} has no weights to compare: train it with --keep_every")

@@ -47,7 +47,7 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 def main():
     folders = [*map(str, out_dir)] if isinstance(out_dir, list | tuple) else [out_dir]
     with errors_as_messages():
-        _, _, where = processes.start(device)
+        where = processes.start(device).device
         loaded = [kept(folder) for folder in folders]
         task = loaded[0][2]
         if svg and not hasattr(task, "box"):

@@ -15,9 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data import files
-from data.processes import cores
-from data.sudoku.renaming import distinct, is_held_out
 from sudoku import SYMBOLS, parse, render, side, solves, to_text, validate
 from tasks import Problems, Task
 
@@ -32,44 +29,6 @@ class Settings(NamedTuple):
     box: tuple = (2, 3)  # 1..32: rows and columns of a Sudoku box
     clues: int | None = None  # 1..: clues per generated puzzle; None = minimal puzzles
     data_file: str = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
-
-
-# -- prepared files --------------------------------------------------------------------------
-def read_prepared(path, box):
-    """Puzzles and solutions of a prepared file, memory-mapped uint8 (N, 2, L), and its description.
-
-    Raises FileNotFoundError, or ValueError with the command that makes such a file.
-    """
-    try:
-        pairs, about = files.open_kept(path)
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; if it is damaged, delete it; if it is not a prepared file, make one with "
-            f"python data/sudoku/prepare.py --source={path} "
-            f'--box="({box[0]},{box[1]})" --out=FILE.npy'
-        ) from None
-    form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, side(box) ** 2]}
-    if about != about | form:
-        raise ValueError(f"{path} holds puzzles with box {about.get('box')}, not {tuple(box)}")
-    return pairs, about
-
-
-def held_out_file(path):
-    """The file of a prepared file's held-out puzzles, if these have their own."""
-    return Path(path).with_suffix(f".test{Path(path).suffix}")
-
-
-def read_held_out(path, box, about):
-    """Like `read_prepared`, of the held-out file; None if the prepared one (`about`) has none.
-
-    Raises ValueError if the two were not prepared together.
-    """
-    other, pairs, own = held_out_file(path), None, {}
-    if other.exists():
-        pairs, own = read_prepared(other, box)
-    if own.get("array") != about.get("test"):
-        raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
-    return None if pairs is None else (pairs, own)
 
 
 # -- the task --------------------------------------------------------------------------------
@@ -165,38 +124,21 @@ class Sudoku(Task):
     def generated(cls, box, clues, train, test, seed, folder=FOLDER, workers=1):
         """`train` and `test` generated puzzles, the first ones of data/sudoku/generated.py.
 
-        Raises ValueError if there are not that many different puzzles.
+        workers: processes, None = a process per core. Raises ValueError if there are not that many.
         """
-        from data.sudoku.generated import first_puzzles  # only needed here
+        from data.processes import cores  # only needed here
+        from data.sudoku.generated import first_puzzles
 
-        pairs, *rows = first_puzzles(folder, box, clues, seed, train, test, workers)
+        pairs, *rows = first_puzzles(folder, box, clues, seed, train, test, workers or cores())
         return cls(box, *(Examples(pairs, part) for part in rows))
 
     @classmethod
     def from_file(cls, path, box, test):
-        """The puzzles of a prepared file that are not held out, and `test` of those that are.
+        """The puzzles of a prepared file that are not held out, and `test` of those that are."""
+        from data.sudoku.prepared import split  # only needed here
 
-        One in renaming.HELD_OUT puzzles is held out; but if there is a file of held-out puzzles
-        (`held_out_file`), exactly those. A larger test set starts with the smaller one. Raises
-        ValueError if there are fewer than `test`.
-        """
-        pairs, about = read_prepared(path, box)
-        keys, rows = distinct(pairs[:, 0], pairs[:, 1])
-        if separate := read_held_out(path, box, about):
-            others, about = separate
-            other_keys, other_rows = distinct(others[:, 0], others[:, 1])
-            held_out = np.isin(keys, other_keys)
-        else:
-            held_out = is_held_out(keys)
-            others, other_rows = pairs, rows[held_out]
-        if len(other_rows) < test:
-            raise ValueError(
-                f"test_examples {test}: {path} has {len(rows)} different puzzles, {len(other_rows)}"
-                " held out; ask for fewer, or prepare it with a --test_source"
-            )
-        train, test = np.sort(rows[~held_out]), other_rows[:test]
-        ratings = np.array(about["ratings"])[test] if "ratings" in about else ()
-        return cls(box, Examples(pairs, train), Examples(others, test), ratings)
+        pairs, train, others, held_out, ratings = split(path, box, test)
+        return cls(box, Examples(pairs, train), Examples(others, held_out), ratings)
 
 
 def load(config):
@@ -204,4 +146,4 @@ def load(config):
     box, train, test = tuple(config["box"]), config["train_examples"], config["test_examples"]
     if config["data_file"]:
         return Sudoku.from_file(config["data_file"], box, test)
-    return Sudoku.generated(box, config["clues"], train, test, DATA_SEED, workers=cores())
+    return Sudoku.generated(box, config["clues"], train, test, DATA_SEED, workers=None)

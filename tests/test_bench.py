@@ -9,7 +9,6 @@ import pytest
 import torch
 from conftest import run_script
 
-from engine import machine
 from studies import bench
 
 SUDOKU = bench.Shape(
@@ -108,7 +107,7 @@ def test_the_reference_runs_on_a_cpu_only():
 def test_peak_memory_is_what_the_system_says():
     block = torch.ones(1 << 26)  # 256 MB
     (line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
-    peak = machine.peak_memory(CPU)
+    peak = bench.peak_memory(CPU)
     assert peak == pytest.approx(int(line.split()[1]) * 1024, rel=0.015) and peak > block.nbytes
 
 

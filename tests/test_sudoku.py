@@ -12,7 +12,8 @@ from conftest import run_script
 import sudoku
 from data.sudoku import generate as generator
 from data.sudoku import prepare, readers, renaming
-from tasks.sudoku import Sudoku, held_out_file
+from data.sudoku.prepared import held_out_file
+from tasks.sudoku import Sudoku
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data" / "sudoku"

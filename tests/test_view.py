@@ -15,7 +15,7 @@ from conftest import run_script, train
 from toys import MASK, Arrays, L, make_model, make_problems
 
 import tasks
-from pretrained import runs
+from pretrained.runs import open_run
 from sample import Sampler, generate
 from studies.view import held_out, panel, words
 from studies.view import page as page_of
@@ -69,7 +69,7 @@ def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
     assert data["box"] == [2, 2] and data["examples"] == [[*range(16)]] * 3
     assert data["words"] == {str(digit): str(digit + 1) for digit in range(4)}
     for run, folder in zip(data["runs"], runs, strict=True):
-        saved = runs.open_run(f"{folder}/checkpoint.pt")
+        saved = open_run(f"{folder}/checkpoint.pt")
         task = load(saved.config)
         x, hidden = tasks.problems_on("cpu", task.test, [0, 1, 2])
         tokens, at, _ = generate(saved.model, x, hidden, Sampler())

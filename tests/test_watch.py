@@ -128,7 +128,7 @@ def test_the_command_shows_every_step(trained):
 
 def test_watching_leaves_training_as_it_was(trained, tmp_path):
     printed = train(tmp_path, "--watch", "--eval_policies=['random']")
-    shown = [printed.index(f"iteration {n}\n") for n in (0, 10, 20)]
+    shown = [printed.index(f"iteration {n}\n") for n in (10, 20)]
     assert shown == sorted(shown) and "step 1 of" in printed
     ours, theirs = (checkpoint.load(path / "checkpoint.pt") for path in (tmp_path, trained))
     assert same(ours["model"], theirs["model"])

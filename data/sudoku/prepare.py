@@ -25,9 +25,9 @@ from data.growing import GrowingArray
 from data.processes import cores, start
 from data.sudoku import readers
 from data.sudoku.generate import make_puzzles
+from data.sudoku.prepared import held_out_file
 from engine.files import atomic_path
 from sudoku import side, to_text
-from tasks.sudoku import held_out_file
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles
