@@ -69,8 +69,6 @@ class Shape(NamedTuple):
     tied: bool
     rows: int
     K: int
-    buffer: int  # least batches of chains held
-    warmup: int  # uncounted steps at the start
     reference: tuple  # flags of a step of studies/conventional.py
     prompt: int = 0
     box: tuple | None = None
@@ -78,12 +76,12 @@ class Shape(NamedTuple):
 
 SHAPES = {
     "sudoku": Shape(
-        10, 81, dim=256, layers=8, heads=8, mlp=768, tied=False, rows=32, K=10, buffer=8, warmup=10,
-        reference=("--shape=sudoku", "--steps=8"), box=(3, 3),
+        10, 81, dim=256, layers=8, heads=8, mlp=768, tied=False, rows=32, K=10, box=(3, 3),
+        reference=("--shape=sudoku", "--steps=8"),
     ),
     "text": Shape(
-        151_645, 512, dim=512, layers=14, heads=8, mlp=1536, tied=True, rows=2, K=42, buffer=1,
-        warmup=2, reference=("--shape=tinygsm",), prompt=100,
+        151_645, 512, dim=512, layers=14, heads=8, mlp=1536, tied=True, rows=2, K=42, prompt=100,
+        reference=("--shape=tinygsm",),
     ),
 }  # fmt: skip
 
@@ -137,7 +135,7 @@ def about(where):
 def step(shape, where):
     s = SHAPES[shape]._replace(**{"rows": rows} if rows else {})
     trainer = Trainer(s, where)
-    trainer.round(s.warmup)
+    trainer.round(2)  # compiles
     taken, theirs = [], []  # of each round
     for _ in progress_bar(range(rounds), shape, unit="round", leave=False):
         taken.append(trainer.round(trainer.steps))
@@ -210,7 +208,7 @@ class Trainer:
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
         self.casts = machine.autocast(where, dtype)
         # Enough batches for a chain at each stage, so that half is hidden on average.
-        batches = max(s.buffer, math.ceil(stages_of(s.length, s.K) / s.rows))
+        batches = math.ceil(stages_of(s.length, s.K) / s.rows)
         self.steps = batches * math.ceil(STEPS / batches)  # visits each chain equally often
         queue = ExampleQueue(examples(s), s.rows, where)
         args = queue, model.mask_token, torch.Generator(where)

@@ -12,10 +12,10 @@ from conftest import run_script
 from studies import bench
 
 SUDOKU = bench.Shape(
-    5, 16, dim=16, layers=2, heads=2, mlp=24, tied=False, rows=3, K=4, buffer=2, warmup=1,
-    reference=("--shape=sudoku", "--steps=3"), box=(2, 2),
+    5, 16, dim=16, layers=2, heads=2, mlp=24, tied=False, rows=3, K=4, box=(2, 2),
+    reference=("--shape=sudoku", "--steps=3"),
 )  # fmt: skip
-TEXT = SUDOKU._replace(words=103, tied=True, prompt=4, box=None, buffer=1)
+TEXT = SUDOKU._replace(words=103, tied=True, prompt=4, box=None)
 CPU = torch.device("cpu")
 THEIRS = {"seconds": 2.0, "sequences_per_second": 4.0, "peak_gb": 8.0}
 

@@ -17,7 +17,7 @@ from toys import MASK, Arrays, L, make_model, make_problems
 import tasks
 from pretrained.runs import open_run
 from sample import Sampler, generate
-from studies.view import held_out, panel, words
+from studies.view import held_out, panel
 from studies.view import page as page_of
 from tasks.sudoku import load
 
@@ -93,18 +93,6 @@ def test_no_run_that_has_no_chain_and_no_runs_on_other_data(runs, tmp_path, refu
     svg = f"--svg={tmp_path}/no.svg"
     assert "no weights of the same iteration" in refused(view, runs, svg)
     assert not (tmp_path / "no.svg").exists()
-
-
-def test_the_text_of_a_token_is_asked_for_once():
-    asked, panels = [], [[[{"tokens": [1, 2], "steps": [[[3, 2], [500, 500]]]}]]]
-
-    def pieces(row):
-        asked.extend(row)
-        return [(0, f"<{row[0]}>")]
-
-    task = SimpleNamespace(length=1000, test=SimpleNamespace(pieces=pieces))
-    assert words(task, [{"panels": panels}]) == {1: "<1>", 2: "<2>", 3: "<3>"}
-    assert sorted(asked) == [1, 2, 3]
 
 
 def test_the_picture_moves_without_scripts(runs, page, tmp_path):
