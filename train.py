@@ -21,7 +21,7 @@ import torch
 import policies
 import tasks
 from configurator import configure, errors_as_messages
-from engine import checkpoint, elastic, files, log, machine, processes, queue, saver, sharding
+from engine import checkpoint, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon
 from losses import objective_for
 from pretrained.start import make_model
@@ -141,6 +141,8 @@ class Run:
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
         self.queue, before = queue.ExampleQueue(train, rows, device, seed, rank, world), None
         if changes:
+            from engine import elastic
+
             state, before = elastic.redistribute(saved["ranks"], world, len(train), seed)[rank]
             self.queue.load_state_dict(state)
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
