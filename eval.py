@@ -30,12 +30,13 @@ import torch
 import tasks
 from configurator import configure, errors_as_messages
 from engine import processes
-from engine.files import Lock, progress_bar, write_json
+from engine.files import Lock, progress_bar, write, write_json
 from engine.log import origin
 from engine.machine import autocast
 from engine.results import Results
 from pretrained.runs import checksum, load_task, open_run
 from sample import Sampler, generate
+from tasks import scores
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -137,7 +138,9 @@ def measure_samplers(saved, samplers, conditions, place):
             results.finish(sampler, test.summary(results.records(sampler)) | cost)
         if place.rank == 0:
             rows = [results.row(sampler) for sampler in samplers]
-            print(tasks.summary_text(rows[0]) if len(rows) == 1 else results.markdown())
+            tables = scores.results_table(results.comparable())
+            write(Path(out_dir) / "eval.md", tables + "\n")
+            print(scores.summary_text(rows[0]) if len(rows) == 1 else tables)
 
 
 def solve_missing(saved, test, sampler, results, rank, world):

@@ -11,7 +11,6 @@ Settings of a data set are in its file in tasks/; what keeps a run alive is in e
 
 import contextlib
 import copy
-import functools
 import math
 import time
 from pathlib import Path
@@ -21,8 +20,8 @@ import torch
 import policies
 import tasks
 from configurator import configure, errors_as_messages
-from engine import checkpoint, files, log, machine, processes, queue, saver, sharding
-from engine.muon import Muon
+from engine import checkpoint, elastic, files, log, machine, processes, queue, saver, sharding
+from engine.muon import Muon, update_average
 from losses import objective_for
 from pretrained.start import make_model
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
@@ -89,8 +88,6 @@ dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the har
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
-say_once = functools.cache(files.say)
-
 
 def main(config):
     with contextlib.ExitStack() as until_the_end:
@@ -139,28 +136,28 @@ class Run:
         self.optimizer = Muon(self.model, body.layers, muon, matmuls, betas=betas, **adamw)
         train, mask = self.task.train, self.model.mask_token
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
-        self.queue, before = queue.ExampleQueue(train, rows, device, seed, rank, world), None
-        if changes:
-            from engine import elastic
-
-            state, before = elastic.redistribute(saved["ranks"], world, len(train), seed)[rank]
-            self.queue.load_state_dict(state)
+        self.queue = queue.ExampleQueue(train, rows, device, seed, rank, world)
+        before = elastic.take_over(self.queue, saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
         self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
         if before:
             self.chains.adopt(before)  # the chains of other processes
-        data = queue.fingerprint(train)
-        about = dict(config=config, model_args=args, device=device.type, data=data)
-        shared = dict(model=weights, optimizer=self.optimizer)
-        shared |= dict(ema=self.averaged) if ema else {}
+        about = dict(config=config, model_args=args, device=device.type)
         own = dict(queue=self.queue, generator=generator, stream=self.chains)
-        self.saver = saver.Saver(folder, about, shared, own, rank)
+        self.saver = self.make_saver(
+            folder, about | {"data": queue.fingerprint(train)}, weights, own
+        )
         torch.manual_seed(seed + rank + stride)
         self.saver.begin(block_at(0), keep_every, saved, changes)
         self.log = log.Log(folder if rank == 0 else None, config, self.start, max_iters, changes,
                        int(self.queue.taken), tracker)  # fmt: skip
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
+
+    def make_saver(self, folder, about, weights, own):
+        shared = dict(model=weights, optimizer=self.optimizer)
+        shared |= dict(ema=self.averaged) if ema else {}
+        return saver.Saver(folder, about, shared, own, self.place.rank)
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -201,16 +198,9 @@ def update(run, iteration):
     run.optimizer.step()
     run.optimizer.zero_grad()
     if ema:
-        update_average(run.averaged, run.model, iteration)
+        decay = min(ema, (1 + iteration) / (10 + iteration))  # forget the initial weights soon
+        update_average(run.averaged, run.model, decay)
     return torch.stack(losses).mean(), sharding.whole(norm), torch.cat(hidden)
-
-
-@torch.no_grad()
-def update_average(averaged, model, n):
-    """Move the averaged weights towards the model's: faster at first, to forget the first ones."""
-    decay = min(ema, (1 + n) / (10 + n))
-    for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
-        average.lerp_(weight, 1 - decay)
 
 
 def keep_record(run, done, stopping):
@@ -223,21 +213,21 @@ def keep_record(run, done, stopping):
     if logs:
         values = {"epoch": run.queue.passes(), "lr": lr_at(done - 1)}
         line = run.log.report_training(done, values, run.place.world, run.queue.taken)
-        warn_of_collapse(line)
+        warn_of_collapse(run.log, line)
     if keeps:
         run.saver.save_weights(done, block)
     if saves:
         run.saver.save(done, block, last)
 
 
-def warn_of_collapse(line):
+def warn_of_collapse(log, line):
     """If chains end at once, by a line of metrics.jsonl."""
     at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
     has_chains = method not in ("mdm", "ar") and block_at(line["iter"] - 1) != 1
     if at_once and tau is not None and has_chains:
         text = "chains end at their first visit: confidence is above tau nearly everywhere, so the "
         text += "model may forget everything else: see results/when.md, --random_share, --tau=None"
-        say_once(text)
+        log.warn(text)
 
 
 def report(run, done):

@@ -80,3 +80,10 @@ def orthogonalise(g, precision=torch.float32):
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         x = torch.baddbmm(x, polynomial, x, beta=a)
     return (x.mT if tall else x).to(g.dtype)
+
+
+@torch.no_grad()
+def update_average(averaged, model, decay):
+    """Move the averaged weights towards the model's."""
+    for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
+        average.lerp_(weight, 1 - decay)

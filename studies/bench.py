@@ -38,11 +38,11 @@ from engine import machine, processes
 from engine.files import progress_bar
 from engine.log import origin
 from engine.queue import ExampleQueue
-from engine.results import table
 from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
 from puma import Batch, ProgressiveUnmasking, RandomMasking, choose_random, stages_of
 from sample import Sampler, generate
+from tasks.scores import table
 
 # -- what ----------------------------------------------------------------------------------------
 parts = ["step", "sample"]  # of step, text_step, sample

@@ -1,7 +1,7 @@
 """The averaged weights that a run kept along its training, for the scripts that look into them."""
 
-from engine.results import table
 from pretrained.runs import kept_weights, load_task, open_run
+from tasks.scores import table
 
 
 def kept(folder, dataset=None):

@@ -24,7 +24,7 @@ from collections import Counter
 import numpy as np
 import torch
 
-from engine.results import scores, wilson_interval
+from tasks.scores import wilson_interval
 
 TASKS = {
     "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
@@ -120,23 +120,6 @@ def printable(text):
     `repr`: control characters, and those that change the direction of a line.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
-
-
-def summary_text(row):
-    """A row of results as text."""
-    total = row.get("problems", sum(row["kinds"].values()))
-    lines = [
-        f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
-        for name, score, (low, high) in scores(row)
-    ]
-    for name, part in row.get("strata", {}).items():
-        low, high = part["interval"]
-        lines.append(f"{part['accuracy']:.1%} [{low:.1%}, {high:.1%}] of stratum {name}")
-    if "tokens_per_step" in row:
-        lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
-    if row.get("seconds") is not None:
-        lines.append(f"{row['forward_passes']} forward passes, {row['seconds']} s")
-    return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])
 
 
 def accuracy(records):

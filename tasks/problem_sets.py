@@ -7,7 +7,8 @@ from pathlib import Path
 
 from engine import checkpoint
 from pretrained.runs import load_task
-from tasks import codeeval, gsm8k, printable, summary_text, text
+from tasks import codeeval, gsm8k, printable, text
+from tasks.scores import summary_text
 
 CODE = "humaneval", "mbpp"
 

@@ -20,8 +20,7 @@ from tasks import Problems, Task
 
 DATA_SEED = 0  # the same puzzles for runs of every seed
 FOLDER = Path(__file__).parents[1] / "data" / "sudoku"  # of generated puzzles
-# Strata of ratings, with the least rating of each: decades, but 10 to 99, where most of the hard
-# puzzles of Sudoku-Extreme are, is split in two.
+# Strata of ratings, with the least rating of each.
 STRATA = {"0": 0, "1-9": 1, "10-29": 10, "30-99": 30, "100+": 100}
 
 

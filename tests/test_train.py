@@ -16,6 +16,7 @@ import policies
 import train as trainer
 from engine.checkpoint import load
 from engine.files import write_lines
+from engine.muon import update_average
 from engine.processes import StopSign
 from losses import Objective
 from model import Transformer
@@ -183,8 +184,8 @@ def test_averaged_weights_follow_their_definition():
     expected = averaged.weight.item()
     for n in range(5):
         model.weight.data.fill_(n)
-        trainer.update_average(averaged, model, n)
         decay = (1 + n) / (10 + n)
+        update_average(averaged, model, decay)
         expected = decay * expected + (1 - decay) * n
     assert averaged.weight.item() == pytest.approx(expected, rel=1e-5)
 
