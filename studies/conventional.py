@@ -1,4 +1,4 @@
-"""A conventional masked-diffusion training step and sampler, to measure against (bench.py).
+"""A conventional masked-diffusion training step and sampler, to measure against (studies/bench.py).
 
     python -m studies.conventional --what=step --shape=tinygsm
     python -m studies.conventional --what=sample

@@ -1,7 +1,7 @@
 """An animated picture of masks filling in: samplers on Sudoku, a row for each run.
 
 An SVG with CSS animations and no scripts, so that it moves as an image in a README. `data` is that
-of view.py's page.
+of the page that studies/view.py writes.
 """
 
 import html
