@@ -322,7 +322,7 @@ def read_all(*arguments):
     return tuple(np.concatenate(part) for part in zip(*batches, strict=True))
 
 
-def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
+def test_csv_with_ratings(tmp_path, minimal, prepared, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 64)
     text = [[sudoku.to_text(grid) for grid in part] for part in minimal]
     pairs = enumerate(zip(*text, strict=True))
@@ -330,6 +330,8 @@ def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
     path = write_table(tmp_path / "a.csv", "id,puzzle,solution,clues,difficulty", rows)
     assert same(read_all(path, BOX), minimal)
     assert same(read_all(path, BOX, 0.0), [part[::2] for part in minimal])
+    made = np.load(prepared(source=str(path), test_source=str(path), max_rating=0.0))
+    assert (made == np.stack(minimal, 1)[::2]).all()
 
 
 def test_wrong_files(tmp_path):
@@ -542,9 +544,6 @@ def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypat
     fewer = Sudoku.from_file(path, BOX, 3)
     assert len(fewer.train) == 256 - HELD_OUT
     assert fewer.validation.rows.tolist() == task.validation.rows[:3].tolist()
-    message = f"test_examples {HELD_OUT + 1}: .* has 256 different puzzles, {HELD_OUT} held out"
-    with pytest.raises(ValueError, match=message):
-        Sudoku.from_file(path, BOX, HELD_OUT + 1)
 
 
 def test_a_faulty_source_leaves_the_prepared_files_as_they_are(tmp_path, prepared, minimal):
@@ -602,12 +601,6 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
         assert command in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_file_of_another_box_is_refused(tmp_path, prepared):
-    path = prepared(box=(2, 3), count=50)
-    with pytest.raises(ValueError, match=r"a\.npy holds puzzles with box \[2, 3\], not \(3"):
-        Sudoku.from_file(path, (3, 2), 1)
-
-
 @pytest.mark.slow
 def test_command_line(tmp_path):
     script, small = "data/sudoku/prepare.py", "--box=(2,3)"
@@ -618,10 +611,8 @@ def test_command_line(tmp_path):
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
     run_script(script, source, f"--out={tmp_path}/b.npy", small)
     assert np.load(tmp_path / "b.npy").shape == (30, 2, 36)
-    for bad, message in (("c.csv", "36 characters, must be 81"), ("c.txt", "FILE.npy")):
-        with pytest.raises(SystemExit, match=message):
-            run_script(script, source, f"--out={tmp_path}/{bad}")
-        assert not (tmp_path / bad).exists()
+    with pytest.raises(SystemExit, match=r"FILE\.npy"):
+        run_script(script, source, f"--out={tmp_path}/c.txt")
 
 
 # ---- published puzzles

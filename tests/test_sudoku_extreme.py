@@ -93,29 +93,6 @@ def test_held_out_puzzles_keep_their_ratings(published):
     assert task.test.ratings.tolist() == ratings
 
 
-def test_columns_in_another_order_and_one_file_alone(tmp_path):
-    """Without a test file one puzzle in 32 is held out: with its rating."""
-    rows = [[rating, answer, question, "x"] for _, question, answer, rating in rows_of(0, 200, 3)]
-    path = write_rows(tmp_path / "a.csv", rows, ["Rating", " answer", "question", "more"])
-    task = Sudoku.from_file(prepare(tmp_path, f"--source={path}"), BOX, 4)
-    expected = {question.replace(".", "0"): int(rating) for rating, _, question, _ in rows}
-    for puzzle, rating in zip(task.test.puzzles, task.test.ratings, strict=True):
-        assert expected[sudoku.to_text(puzzle)] == rating
-    assert task.test.strata == [
-        name for name in BOUNDS if name in map(stratum, task.test.ratings.tolist())
-    ]
-
-
-@pytest.mark.parametrize(("most", "kept"), [(9, [0, 1, 9, 3]), (98.5, [*RATINGS[:6], 3])])
-def test_max_rating(tmp_path, most, kept):
-    path = write_rows(tmp_path / "a.csv", rows_of(0, 30, 4))
-    ((puzzles, solutions, ratings),) = readers.read(path, BOX, most)
-    assert ratings.tolist() == kept * 3 and len(puzzles) == len(solutions) == 3 * len(kept)
-    prepare(tmp_path, f"--source={path}", f"--max_rating={most}", f"--test_source={path}")
-    for name in ("extreme.npy", "extreme.test.npy"):
-        assert len(np.load(tmp_path / name)) == 3 * len(kept)
-
-
 # ---- mistakes and damage
 
 

@@ -67,17 +67,6 @@ def test_ids_beyond_the_tokenizer_show_as_the_mask(task):
     assert text.answer_text(task.encoding, [*word, 10**6, task.encoding.end, 5]) == "pass<|mask|>"
 
 
-def test_splits_share_no_question(task):
-    def keys(examples):
-        rows, prompts = examples[np.arange(len(examples))]
-        given = (row[prompt] for row, prompt in zip(rows, prompts, strict=True))
-        return {corpus.question_key(task.encoding.decode(ids)) for ids in given}
-
-    held_out = {corpus.question_key(problem.question) for problem in task.test.problems}
-    train = keys(task.train)
-    assert len(train) > 250 and not train & (held_out | keys(task.validation))
-
-
 def test_problems_of_gsm8k_and_others_are_read(tmp_path):
     file = tmp_path / "questions.jsonl"
     rows = [
@@ -186,14 +175,3 @@ def test_two_runs_may_make_the_same_data_at_once(monkeypatch, tmp_path):
 
     monkeypatch.setattr(corpus.Writer, "finish", late)
     assert prepare.make_once(20, [], 176) == others[0] and [*tmp_path.iterdir()] == others
-
-
-def test_a_failed_run_leaves_nothing_behind(monkeypatch, tmp_path):
-    monkeypatch.setattr(prepare, "FOLDER", tmp_path)
-    monkeypatch.setattr(prepare, "HELD_OUT", 5)
-    with pytest.raises(ValueError, match="unknown templates"):
-        prepare.make_once(20, ["ratios"], 176)
-    monkeypatch.setattr(corpus.Writer, "finish", lambda writer: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        prepare.make_once(20, ["ratio"], 176)
-    assert not [*tmp_path.iterdir()]
