@@ -7,7 +7,7 @@ import pytest
 from toys import contents, first_ranks
 
 from data import corpus, files
-from data.corpus import Examples, Writer, encode, prompt_text, question_key
+from data.corpus import Examples, Writer, encode, question_key
 from data.tokenizer import Tokenizer
 
 LENGTH = 60
@@ -66,20 +66,6 @@ def test_rows_as_made_one_by_one(tmp_path, tokenizer):
     assert data.end == 290 and data.length == LENGTH
 
 
-def test_length_that_just_fits(tokenizer):
-    needed = (
-        len(tokenizer.encode(prompt_text(PAIRS[0][0]))) + len(tokenizer.encode(PAIRS[0][1])) + 1
-    )
-    given = len(tokenizer.encode(prompt_text(PAIRS[0][0])))
-    for length, count, dropped in [
-        (needed, 1, ""),
-        (needed - 1, 0, "too_long"),
-        (given, 0, "prompt_too_long"),
-    ]:
-        encoded, reasons = encode(tokenizer, PAIRS[:1], length)
-        assert (len(encoded.lengths), reasons) == (count, [dropped])
-
-
 def test_text_that_would_overflow_the_encoder_is_too_long(tokenizer):
     blanks = " " * 3_000_000
     pairs = [("Why?", blanks + "x"), ("Why" + blanks + "not?", "x"), "unusable"]
@@ -98,21 +84,6 @@ def test_keys_ignore_form_only():
     assert len({question_key(question) for question in same + other}) == 4
     assert len({question_key(each) for each in ("###", " ###\n", "+-|", "$$")}) == 3
     assert question_key(same[0]) == 1198275333716499575  # on every machine: splits depend on it
-
-
-class Letters:
-    """A tokenizer that leaves out all but letters."""
-
-    end = 290
-
-    def encode(self, text):
-        return [ord(c) for c in text if c.isalpha()]
-
-
-@pytest.mark.parametrize("form", [corpus.plain, corpus.document])
-def test_a_row_that_encodes_to_nothing_is_dropped(form):
-    encoded, reasons = encode(Letters(), [("?", "!"), ("Why?", "x")], LENGTH, form)
-    assert reasons == ["empty", ""] and encoded.lengths.tolist() == [4]
 
 
 def test_wide_ids(tmp_path, tokenizer):
@@ -199,8 +170,7 @@ def test_a_damaged_file_is_refused(whole):
         start = 128 if name.endswith(".npy") else 0  # where numpy's header ends
         places = [*rng.integers(start, len(content), 5), len(content) - 1]
         bad = [flipped(content, at) for at in places]
-        bad += [content[:at] for at in (0, 1, len(content) // 2, len(content) - 2)]
-        bad += [b"PK\3\4" + content, b"\xff\xfe\0", b"[" * 10**5]
+        bad += [b"", content[:-2], b"\xff\xfe\0", b"[" * 10**5]
         for damaged in bad:
             if damaged.strip() == content.strip():
                 continue  # blank space at the end of JSON

@@ -154,35 +154,6 @@ def test_files_of_ones_own(run, tmp_path):
     assert len(both(folder)) == 9
     with pytest.raises(ValueError, match="has the fields program, task; known sets: instruction, "):
         run(source=str(own), out=str(tmp_path / "second"))
-    with pytest.raises(ValueError, match=r"own.jsonl has no field 'code', but program, task"):
-        run(source=str(own), question="task", answer="code", out=str(tmp_path / "second"))
-
-
-def test_hub(run, monkeypatch, tmp_path):
-    """The same rows through the hub's library as from files; fields that are missing are named."""
-    datasets, hub = pytest.importorskip("datasets"), pytest.importorskip("huggingface_hub")
-    sets = dict(zip(prepare.SETS, ROWS.values(), strict=True))
-    asked = []
-
-    def load_dataset(path, name, split, revision, cache_dir):
-        asked.append((path, name, split))
-        return datasets.Dataset.from_list(sets[path])
-
-    class HfApi:
-        def dataset_info(self, name):
-            return hub.hf_api.DatasetInfo(id=name, sha="abc", tags=[])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(hub, "HfApi", HfApi)
-    assert sorted(both(run(source=""))) == sorted(TEMPLATE.format(*pair) for pair in expected(ROWS))
-    assert asked == [
-        ("OpenCoder-LLM/opc-sft-stage2", "educational_instruct", "train"),
-        ("KodCode/KodCode-V1-SFT-4o", None, "train"),
-        ("nvidia/OpenCodeInstruct", None, "train"),
-    ]
-    sets["KodCode/KodCode-V1-SFT-4o"] = [{"question": "Q", "solution": "x"}]
-    with pytest.raises(ValueError, match="SFT-4o has no field '4o_solution', but question, solu"):
-        run(source="", out=str(tmp_path / "second"))
 
 
 @pytest.mark.skipif(not (SHARED / "qwen2").exists(), reason="Qwen2's ranks are not here")

@@ -124,28 +124,6 @@ def test_a_source_that_changed_is_read_again(run, monkeypatch, tmp_path):
     assert found and all(text.startswith("Bob") for text in found)
 
 
-@pytest.mark.slow
-def test_several_workers_parquet_and_limit(run, tmp_path, files):
-    import pyarrow
-    import pyarrow.parquet
-
-    rows = ROWS
-    for part in range(2):
-        write_lines(tmp_path / f"{part}.jsonl", rows[200 * part :][:200])
-        table = pyarrow.Table.from_pylist(ROWS[200 * part :][:200])
-        pyarrow.parquet.write_table(table, tmp_path / f"{part}.parquet")
-    listed = f"{tmp_path}/0.jsonl,{tmp_path}/1.jsonl"
-    lines = run(source=listed, out=str(tmp_path / "a"), limit=300)
-    parquet = run(source=f"{tmp_path}/*.parquet", out=str(tmp_path / "b"), limit=300, workers=2)
-    a, b = contents(lines), contents(parquet)
-    headers = [json.loads(found.pop("header.json")) for found in (a, b)]
-    assert a == b and headers[0]["splits"] == headers[1]["splits"]
-    count = sum(split["examples"] for split in headers[0]["splits"].values())
-    assert count == 300 - headers[0]["dropped"]["gsm8k_test"] == 298
-    with pytest.raises(ValueError, match="no field 'answer', but code, question"):
-        run(source=f"{tmp_path}/*.parquet", code="answer", out=str(tmp_path / "c"))
-
-
 def test_another_field_for_the_code(run, files, tmp_path):
     source = write_lines(tmp_path / "gsm8k.jsonl", TEST)
     other = {"question": "Ann?", "answer": "#### 1"}

@@ -175,10 +175,8 @@ def test_validate_names_row_and_fault():
         (faulty(2, 10), f"row {far}: digits must be 0 (blank) to 9"),
         (faulty(2, 5), f"row {far}: the same clue twice in a row, column or box"),
         (faulty(2, 1), f"row {far}: the solution disagrees with the clues"),
-        ((solution, solution), "row 0: no blank cell"),
         ((puzzle, puzzle), "row 0: the solution breaks the rules"),
         ((puzzle[:, :80], solution), "puzzles of shape (1, 80): must be (1, 81)"),
-        ((puzzle, np.repeat(solution, 2, 0)), "solutions of shape (2, 81): must be (1, 81)"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             sudoku.validate(grids[0], BOX, grids[1])
@@ -219,23 +217,6 @@ def test_singles_solve_every_puzzle(box, clues):
     assert puzzles.dtype == solutions.dtype == np.uint8
     if clues:
         assert set((puzzles > 0).sum(1)) == {clues}
-
-
-def test_out_of_reach_clues_leave_as_few_as_singles_allow():
-    puzzles, solutions = generator.make_puzzles(16, (2, 3), 1, seed=0)
-    for puzzle, solution in zip(puzzles, solutions, strict=True):
-        for cell in np.flatnonzero(puzzle):
-            fewer = puzzle.copy()
-            fewer[cell] = 0
-            assert slow_singles(fewer, (2, 3)) != solution.tolist()
-
-
-def test_minimal_puzzles_are_minimal(minimal):
-    for puzzle in minimal[0][:2]:
-        for cell in np.flatnonzero(puzzle):
-            fewer = puzzle.copy()
-            fewer[cell] = 0
-            assert count_solutions(fewer, BOX) == 2
 
 
 def dug_for_uniqueness(solution, order, box):
@@ -309,17 +290,6 @@ def test_canonical_undoes_renaming(minimal):
     assert sudoku.solves(solutions, puzzles, BOX).all()
 
 
-def test_keys_are_equal_up_to_renaming_and_the_same_everywhere(minimal):
-    keys = renaming.renaming_keys(*minimal)
-    renamed = relabelled(np.random.default_rng(0), *minimal)
-    assert (keys == renaming.renaming_keys(*renamed)).all()
-    assert len(set(keys.tolist())) == 256
-    fewer = one()[0].copy()
-    fewer[0, 0] = 0  # the same solution with other clues is another puzzle
-    assert renaming.renaming_keys(*one()) == [7688532132600857010]  # sets depend on it
-    assert renaming.renaming_keys(fewer, one()[1]) != renaming.renaming_keys(*one())
-
-
 def slow_key(puzzle, solution):
     """As splitmix64 and the docstrings have it, in Python's integers."""
 
@@ -338,12 +308,6 @@ def test_keys_are_those_of_a_slow_loop(minimal):
     assert keys == [slow_key(*pair) for pair in zip(*(m.tolist() for m in minimal), strict=True)]
 
 
-def test_one_in_so_many_is_held_out():
-    puzzles = generator.make_puzzles(3200, (2, 3), seed=1)
-    held_out = renaming.is_held_out(renaming.renaming_keys(*puzzles)).sum()
-    assert abs(held_out - 100) < 4 * 10
-
-
 # ---- files
 
 
@@ -358,7 +322,7 @@ def read_all(*arguments):
     return tuple(np.concatenate(part) for part in zip(*batches, strict=True))
 
 
-def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
+def test_csv_with_ratings(tmp_path, minimal, prepared, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 64)
     text = [[sudoku.to_text(grid) for grid in part] for part in minimal]
     pairs = enumerate(zip(*text, strict=True))
@@ -366,34 +330,18 @@ def test_csv_with_ratings(tmp_path, minimal, monkeypatch):
     path = write_table(tmp_path / "a.csv", "id,puzzle,solution,clues,difficulty", rows)
     assert same(read_all(path, BOX), minimal)
     assert same(read_all(path, BOX, 0.0), [part[::2] for part in minimal])
-
-
-def test_faults_of_a_csv_name_the_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(sudoku, "SLAB", 1)
-    for row, message in (
-        ((PUZZLE, SOLUTION[1:], 0), r"line 3 \(row 1\): 80 characters, must be 81"),
-        ((PUZZLE, PUZZLE, 0), r"line 3 \(row 1\): the solution breaks the rules"),
-        ((PUZZLE, SOLUTION, ""), "line 3: not a puzzle, solution and rating"),
-        ((PUZZLE, SOLUTION, "nan"), "line 3: not a puzzle, solution and rating"),
-    ):
-        rows = [(PUZZLE, SOLUTION, 0), row]
-        path = write_table(tmp_path / "a.csv", "puzzle,solution,rating", rows)
-        with pytest.raises(ValueError, match=rf"a\.csv, {message}"):
-            read_all(path, BOX, 1.0)
+    made = np.load(prepared(source=str(path), test_source=str(path), max_rating=0.0))
+    assert (made == np.stack(minimal, 1)[::2]).all()
 
 
 def test_wrong_files(tmp_path):
-    quizzes = write_table(tmp_path / "a.csv", "quizzes,answers", [(PUZZLE, SOLUTION)])
     unrated = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
     np.save(tmp_path / "d.npy", np.zeros((3, 81), np.int64))
-    (tmp_path / "e.npy").mkdir()
     for path, rating, message in (
-        (quizzes, None, "solution, or question, answer, rating, but it is"),
         (unrated, 0.0, "no difficulty or rating column"),
         (tmp_path / "c.txt", None, r"must end in \.csv or \.npy"),
         (tmp_path / "d.npy", None, r"shape \(3, 81\), must be \(N, 325\)"),
         (tmp_path / "d.npy", 0.0, "steps has no ratings"),
-        (tmp_path / "e.npy", None, "not a file"),
     ):
         with pytest.raises(ValueError, match=f"{path}.*{message}"):
             read_all(path, BOX, rating)
@@ -426,7 +374,6 @@ def test_faults_of_an_npy_name_the_row(tmp_path, minimal):
     for columns, value, message in (
         (0, 81, "the number of clues is out of range"),
         (2, -1, r"a row or column is not in 0\.\.8"),
-        (3, 10, r"a value is not in 1\.\.9"),
         (5, np.nan, "not whole numbers"),
         (slice(5, 7), twice, "a cell occurs twice"),
     ):
@@ -440,10 +387,8 @@ def test_faults_of_an_npy_name_the_row(tmp_path, minimal):
 def test_tables_that_are_none(tmp_path):
     """Read as puzzles to train on, and as puzzles to solve: one line that names the file."""
     path = tmp_path / "a.csv"
-    for content in (
-        b"", b"puzzle,solution\n" + b"1" * 200_000 + b",1\n", b"puzzle,solution\n\xff\xfe,1\n",
-        b"\x00\x01\x02\xff" * 10_000, b"x," * 60_000,
-    ):  # fmt: skip
+    head = b"puzzle,solution\n"
+    for content in (b"", head + b"1" * 200_000 + b",1\n", head + b"\xff\xfe,1\n"):
         path.write_bytes(content)
         for read in (read_all, readers.read_puzzles):
             with pytest.raises(ValueError, match=r"a\.csv") as error:
@@ -540,14 +485,9 @@ def test_a_damaged_or_another_set_is_refused(tmp_path):
         return next(tmp_path.glob("2x2-clues*" if clues else "2x2-minimal*"))
 
     path, other = make(), make(clues=8)
-    whole, pairs = path.read_bytes(), np.load(path)
-    damaged = [flipped(whole, at) for at in (0, 9, 40, 127, 128, 200, len(whole) - 3)]
-    damaged += [whole[:at] for at in (0, 100, 500, len(whole) - 2)]
-    damaged.append(whole.replace(b"False", b"True "))  # the same bytes in Fortran's order
-    damaged += [whole + b"x", whole + whole, other.read_bytes()]
-    np.save(tmp_path / "a.npy", pairs)  # without checksum
-    damaged.append((tmp_path / "a.npy").read_bytes())
-    for content in damaged:
+    whole = path.read_bytes()
+    damaged = [flipped(whole, at) for at in (0, 40, 200, len(whole) - 3)]
+    for content in (*damaged, whole[:-2], whole + whole, other.read_bytes()):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"{path}.*delete it to make it again") as error:
             make()
@@ -604,9 +544,6 @@ def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypat
     fewer = Sudoku.from_file(path, BOX, 3)
     assert len(fewer.train) == 256 - HELD_OUT
     assert fewer.validation.rows.tolist() == task.validation.rows[:3].tolist()
-    message = f"test_examples {HELD_OUT + 1}: .* has 256 different puzzles, {HELD_OUT} held out"
-    with pytest.raises(ValueError, match=message):
-        Sudoku.from_file(path, BOX, HELD_OUT + 1)
 
 
 def test_a_faulty_source_leaves_the_prepared_files_as_they_are(tmp_path, prepared, minimal):
@@ -664,12 +601,6 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
         assert command in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_file_of_another_box_is_refused(tmp_path, prepared):
-    path = prepared(box=(2, 3), count=50)
-    with pytest.raises(ValueError, match=r"a\.npy holds puzzles with box \[2, 3\], not \(3"):
-        Sudoku.from_file(path, (3, 2), 1)
-
-
 @pytest.mark.slow
 def test_command_line(tmp_path):
     script, small = "data/sudoku/prepare.py", "--box=(2,3)"
@@ -680,10 +611,8 @@ def test_command_line(tmp_path):
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
     run_script(script, source, f"--out={tmp_path}/b.npy", small)
     assert np.load(tmp_path / "b.npy").shape == (30, 2, 36)
-    for bad, message in (("c.csv", "36 characters, must be 81"), ("c.txt", "FILE.npy")):
-        with pytest.raises(SystemExit, match=message):
-            run_script(script, source, f"--out={tmp_path}/{bad}")
-        assert not (tmp_path / bad).exists()
+    with pytest.raises(SystemExit, match=r"FILE\.npy"):
+        run_script(script, source, f"--out={tmp_path}/c.txt")
 
 
 # ---- published puzzles
