@@ -136,10 +136,7 @@ class Buffer:
         return seen, chains
 
     def compare(self, size, objective_of=losses.Objective):
-        """(visits, chains, degrees of freedom, p-value) of such a run against `joints`.
-
-        Each visit of a chain is tested on its own; the p-value is after Bonferroni.
-        """
+        """(visits, chains, degrees of freedom, p-value by Bonferroni) of such a run."""
         seen, chains = self.run(size, objective_of)
         pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
         tests = [chi_square(*pair, chains) for pair in pairs]

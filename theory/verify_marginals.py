@@ -52,11 +52,7 @@ def parity(L, V=2):
 
 
 def same_order(worlds, scores):
-    """The shipped order of every state descends in the exact scores {policy: score}.
-
-    Exact ties go to the leftmost, unless the last bit of a float breaks them (then the policy is
-    still a function of z, which is all that the proposition asks).
-    """
+    """The shipped order of every state descends in the exact scores {policy: score}."""
     states = wrong = rounded = 0
     for d, (name, score) in product(worlds, scores.items()):
         for z, order in shipped.shipped_order(d, name).items():
