@@ -211,11 +211,8 @@ def load_tokenizer(folder):
 
 
 # -- writing ---------------------------------------------------------------------------------------
-def make_once(folder, source, what, write):
-    """The folder of a corpus; if it does not exist, write(folder) makes it. source: any JSON.
-
-    Raises ValueError if the folder holds a corpus of another source.
-    """
+def make_once(folder, what, write):
+    """The folder of a corpus; if it does not exist, write(folder) makes it."""
     if not folder.exists():
         print(f"making {what}: {folder}", flush=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -226,8 +223,6 @@ def make_once(folder, source, what, write):
             except OSError:
                 if not folder.exists():  # else another run was making the same, and first
                     raise
-    if read_header(folder)["source"] != source:
-        raise ValueError(f"{folder} holds other problems than expected: delete it to make it again")
     return folder
 
 
