@@ -7,6 +7,7 @@
 # data/sudoku/prepare.py makes it from the paper's own data (Shah et al.) or from Radcliffe's.
 #
 # Paper: 90.1 % of unseen puzzles (top_k, 2 per step), 1 hour on two H100. Not yet run in full here.
+# The baseline, --method=mdm, needs 1.7 times PUMA's iterations for the same accuracy.
 name = "sudoku"
 box = (3, 3)
 clues = None

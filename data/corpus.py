@@ -9,8 +9,7 @@ because a truncated program never returns.
 A folder has header.json, the tokenizer's file and, for each split, one file per flat array:
 `<split>.tokens.npy` the ids of all examples, concatenated, without `end` after each; `.starts.npy`
 (N + 1) where each begins; `.prompts.npy` (N) the length of its prompt. The header has checksums
-(CRC-32) of itself, of each array and of every other file. These are no Arrow files, because to
-import `datasets` takes longer than to open numpy's arrays.
+(CRC-32) of itself, of each array and of every other file.
 """
 
 import hashlib
@@ -34,7 +33,6 @@ from engine.files import write_json
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
 ABOUT = "checksum", "kind", "vocab_size", "end", "mask"  # a tokenizer, in the header
-LONGEST = 65_535  # tokens of an example
 PIECE = 1 << 16  # characters of a document encoded at once
 CHARACTERS = 256  # kept per token of a row: more do not fit, and might overflow tiktoken's stack
 
@@ -54,13 +52,18 @@ class Encoded(NamedTuple):
         return Encoded(tokens, self.lengths[rows], self.prompts[rows], self.keys[rows])
 
 
-def encode(tokenizer, pairs, length, form=None):
+def plain(tokenizer, question, code, most):
+    """question, newline | code"""
+    prompt = tokenizer.encode(prompt_text(question)[:most])
+    return prompt, tokenizer.encode(code.strip("\n")[:most])
+
+
+def encode(tokenizer, pairs, length, form=plain):
     """(question, code) strings -> Encoded examples, and for each pair "" or why it was dropped.
 
     A pair may be a word that says why its row is dropped. form(tokenizer, question, code, maximum
     characters of each) -> ids of prompt and answer; length: maximum tokens, one end included.
     """
-    form = form or plain
     ids, prompts, keys, reasons = [], [], [], []
     for pair in pairs:
         if isinstance(pair, str):
@@ -86,19 +89,12 @@ def why_dropped(prompt, answer, length):
     return "" if answer else "empty"  # a tokenizer may leave out what it does not know
 
 
-def plain(tokenizer, question, code, most):
-    """question, newline | code"""
-    prompt = tokenizer.encode(prompt_text(question)[:most])
-    return prompt, tokenizer.encode(code.strip("\n")[:most])
-
-
 def chat(tokenizer, question, answer, most):
     """System, user and start of the assistant's turn, as in Qwen2 and Dream | answer, its end.
 
     Text that looks like a special token is encoded as text.
     """
     start, end = tokenizer.special[IM_START], tokenizer.special[IM_END]
-
     prompt = []
     for turn in "system\nYou are a helpful assistant.", "user\n" + question.strip()[:most]:
         prompt += [start, *tokenizer.encode(turn), end, *tokenizer.encode("\n")]
@@ -215,11 +211,8 @@ def load_tokenizer(folder):
 
 
 # -- writing ---------------------------------------------------------------------------------------
-def make_once(folder, source, what, write):
-    """The folder of a corpus; if it does not exist, write(folder) makes it. source: any JSON.
-
-    Raises ValueError if the folder holds a corpus of another source.
-    """
+def make_once(folder, what, write):
+    """The folder of a corpus; if it does not exist, write(folder) makes it."""
     if not folder.exists():
         print(f"making {what}: {folder}", flush=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -230,8 +223,6 @@ def make_once(folder, source, what, write):
             except OSError:
                 if not folder.exists():  # else another run was making the same, and first
                     raise
-    if read_header(folder)["source"] != source:
-        raise ValueError(f"{folder} holds other problems than expected: delete it to make it again")
     return folder
 
 
@@ -240,7 +231,7 @@ class Writer:
 
     source: where the examples come from, any JSON. `dropped` {reason: rows} goes into the header.
     Files that are put into `partial` are kept; `cache` in it survives until `finish`, for a script
-    that is started again. Raises FileExistsError if the folder exists, ValueError for the length.
+    that is started again. length: 1 to 65,535. Raises FileExistsError if the folder exists.
     """
 
     def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
@@ -251,8 +242,6 @@ class Writer:
             raise FileExistsError(
                 f"{folder} already exists: remove it to write it again, or give another --out"
             )
-        if not 0 < length <= LONGEST:
-            raise ValueError(f"length={length}: must be 1 to {LONGEST}")
         about = {name: getattr(tokenizer, name) for name in ABOUT}
         self.header = {"format": FORMAT, "source": source, "length": length, "tokenizer": about}
         self.partial.mkdir(parents=True, exist_ok=True)

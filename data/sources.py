@@ -1,7 +1,6 @@
 """Rows of data sets, from files or from the hub, read by `datasets`.
 
-Lines of JSON are parsed here, because its reader stops at the first damaged line, which a
-prepare.py counts as an unusable row, and takes the type of a field from the first lines.
+Lines of JSON are parsed here, because its reader stops at the first damaged line.
 """
 
 import functools
@@ -102,10 +101,7 @@ def require(fields, present, where):
 
 # -- the hub -------------------------------------------------------------------------------------
 def hub(name, fields, config=None, split="train"):
-    """What a header records of a data set on the hub, and read(cache, limit) -> its rows.
-
-    Raises OSError that says how to do without the hub.
-    """
+    """What a header records of a data set on the hub, and read(cache, limit) -> its rows."""
     with by_hand(name):
         import huggingface_hub
 

@@ -5,11 +5,10 @@ first or the lowest: token d is the digit d, token 10 the mask. The prompt is th
 Column 0 is the units, whatever the order in a row.
 
 A *carry chain* begins in a column whose digits add up to 10 or more and continues through the next
-higher columns as long as their digits add up to 9: 5 + 5 has a chain of 1 column, 95 + 5 one of 2,
-99 + 1 one of 2. Uniform digits rarely have a long chain, so test sums come in strata by their
-longest chain, 0-1, 2-3, 4-7, ..., the last up to D, equally filled: accuracy is the mean over
-these, not that of uniform sums. Within a stratum all lengths are equally likely; a sum is uniform
-except for one chain of that length in a random place.
+higher columns as long as their digits add up to 9: 95 + 5 has a chain of 2 columns. Uniform digits
+rarely have a long one, so test sums come in strata by their longest chain, 0-1, 2-3, 4-7, ..., the
+last up to D, equally filled: accuracy is the mean over these, not that of uniform sums. Within a
+stratum all lengths are equally likely, and a sum is uniform except for its chain.
 
 A sum is a function of its index, so a training set of any size takes no memory. A checksum of the
 two numbers decides whether they are held out, so no test sum is trained on, however few there are.

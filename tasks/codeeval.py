@@ -1,15 +1,13 @@
 """Programs with tests: sampled from a trained model, run with the tests in the sandbox; pass@k.
 
-humaneval.py and mbpp.py read the problems; this file turns them into a test set for eval.py
-
     python eval.py config/humaneval.py --out_dir=... --samples=20 --temperature=0.8
 
-and, with instructions to train on, for train.py (`--dataset=instructions`).
+humaneval.py and mbpp.py read the problems. With instructions to train on, HumanEval's are also the
+test set of train.py (`--dataset=instructions`).
 
-A row is `prompt | new_tokens to generate`; only prompts of equal length share a batch, so that no
-row sees padding. A program is correct if `before + completion + after` runs to its end: `after`
-holds the tests. Otherwise its kind says why: "assertion_failed", "exception", "syntax_error",
-"timeout", "killed", or "too_long": prompt and answer do not fit, so nothing was generated.
+A program is correct if `before + completion + after` runs to its end: `after` holds the tests.
+Otherwise its kind says why: "assertion_failed", "exception", "syntax_error", "timeout", "killed",
+or "too_long": prompt and answer do not fit, so nothing was generated.
 
 Program and tests are one text in one process, so a malicious program can forge its own outcome (by
 objects that equal everything, say) and counts as correct; pass@k is meant for models that do not
@@ -201,8 +199,7 @@ def pass_at_k(n, correct, k):
 def summary(records):
     """pass@k, its 95 % interval over problems, and the number of programs of each kind.
 
-    The interval is Wilson's. It treats a problem's score as a coin toss; with several samples the
-    score lies between 0 and 1 and varies less, so the interval is too wide rather than too narrow.
+    The interval is Wilson's, as if scores were tosses of a coin: too wide with several samples.
     """
     problems = defaultdict(list)
     for each in records:

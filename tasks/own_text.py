@@ -32,7 +32,7 @@ say_once = functools.cache(say)
 
 
 class Settings(NamedTuple):
-    text_length: int = 176  # 1..100000: tokens of a row of generated text
+    text_length: int = 176  # 1..65535: tokens of a row of generated text
     eval_judge: str = ""  # of responses: exact or FILE.py (see above); "" = the loss alone
 
 
@@ -159,12 +159,9 @@ def folder_of(config):
 def find_judge(name, item):
     """decide(prompt, response, answer) -> kind and detail, for `exact` or a FILE.py.
 
-    It is tried on an Item. Raises ValueError if there is no such file, if it has no function
-    `judge`, or if that fails.
+    Raises ValueError if there is no such judge, or if it fails on the Item.
     """
-    if name == "exact":
-        return exact
-    decide = functools.partial(decided, read_judge(name), name)
+    decide = functools.partial(decided, exact if name == "exact" else read_judge(name), name)
     kind, detail = decide(item.prompt, item.answer, item.answer)
     if kind == "judge_failed":
         raise ValueError(f"eval_judge: {detail}, given the held-out answer as response")
@@ -172,7 +169,7 @@ def find_judge(name, item):
 
 
 def exact(prompt, response, answer):
-    return "correct" if response.strip() == answer.strip() else "wrong", ""
+    return response.strip() == answer.strip()
 
 
 def decided(judge, file, *texts):

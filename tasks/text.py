@@ -22,7 +22,7 @@ from tasks import Problems, Task, gsm8k
 # ruff: noqa: RUF012 (a NamedTuple shares the default, which nobody changes)
 class Settings(NamedTuple):
     templates: list[str] = []  # names in data/wordproblems/templates.py; [] = all of them
-    text_length: int = 176  # 1..100000: tokens of a generated problem; longer ones are dropped
+    text_length: int = 176  # 1..65535: tokens of a generated problem; longer ones are dropped
 
 
 class Prompts(Problems):

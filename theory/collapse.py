@@ -1,11 +1,8 @@
 """The chain collapses if fast-forward ends it at its first visit: laws, and a model that forgets.
 
 `sharpened` is p_eps = (1 - eps) (one answer) + eps (noise): a model that knows it gets more
-confident as eps falls. The exact law of the buffer gives the mean visits per chain, of which one is
-at the start, where only the prompt is visible.
-
-A table of logits forgets nothing, so `Shared` has two weights for all its states. Its world is
-(a, a, a), a in {0, 1} with equal chances, the first token given and K = 2: two stages of one token.
+confident as eps falls. `Shared` has two weights for all its states; its world is (a, a, a), a in
+{0, 1} with equal chances, the first token given and K = 2: two stages of one token.
 """
 
 import math

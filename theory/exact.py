@@ -146,11 +146,7 @@ def total_variation(p, q):
 
 
 def random_policy(rng, wait=False):
-    """One random index per step; g(i | z, j) is a new random law for every state and step.
-
-    A policy that may wait depends on t as well as on z: without waiting, the number of revealed
-    tokens gives the step away.
-    """
+    """One random index per step; g(i | z, j) is a new random law for every state and step."""
     table = {}
 
     def moves(z, j, x0=None):

@@ -52,7 +52,6 @@ def joint(model, theta):
     law = model.weights[(y - theta - model.thetas.step * sum(u)) % model.m]
     for u_j in u:
         law = law * np.array(model.latent)[u_j]
-    assert int(law.sum()) ** 2 < 2**63, "integers too large: choose eta with a smaller denominator"
     return law
 
 
@@ -116,9 +115,7 @@ def depends_on_theta(laws, hidden, target):
 def alone_informs(model):
     """A prediction depends on theta if and only if no position but its own is hidden.
 
-    The paper says so of Y; the loss predicts the latents too. What is visible then does not depend
-    on theta, so the ratio of the predictions is P_theta(x0) / P_theta'(x0), whichever position is
-    hidden: all are as good evidence as Y.
+    What is visible then does not depend on theta: all such predictions are as good evidence as Y.
     """
     positions, laws = range(model.d + 1), joints(model)
     same_evidence = all((law.sum(i) == laws[0].sum(i)).all() for law in laws for i in positions)

@@ -32,10 +32,7 @@ torch.set_num_threads(1)  # the tensors are small
 # -- the exact law of the buffer -------------------------------------------------------------------
 @cache
 def target_law(stage, effective, stages):
-    """The law of the count that the buffer aims at: r ~ Unif(I_{n+1}), times L_eff, rounded.
-
-    The probability of k is the share of [stage + 1, stage + 2] / stages * L_eff that rounds to k.
-    """
+    """The law of the count that the buffer aims at: r ~ Unif(I_{n+1}), times L_eff, rounded."""
     low, high = (Fraction((stage + k) * effective, stages) for k in (1, 2))
     law, half = Counter(), Fraction(1, 2)
     for k in range(2 * effective + 1):
@@ -117,10 +114,8 @@ class Buffer:
         """Run the shipped buffer with the true posteriors for a model.
 
         Returns [{(z, (stage, L_eff)): count}] of first, second, .. contexts, and the number of
-        chains. The very first chains start from random reveals. A chain is counted if it starts
-        after the last of those is gone and early enough to end. Whether a chain is counted does not
-        depend on what happens in it, so the k-th contexts of the counted chains are independent
-        draws of one law.
+        chains. A chain is counted if it starts after the very first ones, which begin with random
+        reveals, are gone and early enough to end.
         """
         rows, calls, seed = size
         torch.manual_seed(seed + 1)  # the random policy draws from the global generator
@@ -141,10 +136,7 @@ class Buffer:
         return seen, chains
 
     def compare(self, size, objective_of=losses.Objective):
-        """(visits, chains, degrees of freedom, p-value) of such a run against `joints`.
-
-        Each visit of a chain is tested on its own; the p-value is after Bonferroni.
-        """
+        """(visits, chains, degrees of freedom, p-value by Bonferroni) of such a run."""
         seen, chains = self.run(size, objective_of)
         pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
         tests = [chi_square(*pair, chains) for pair in pairs]

@@ -1,15 +1,7 @@
 """When the chain collapses: fast-forward ends it at its first visit, and the rest is forgotten.
 
-Fast-forward reveals all positions with confidence above tau. The surer a model, the shorter chains:
-
-    share of the visits that are at the start = 1 / mean visits per chain
-
-because a chain is at its start once. Both are exactly 1 if every confidence at the start exceeds
-tau, for any K and policy; and only if, except for positions that the first step reveals anyway.
-Then only starts are trained on: Proposition 2 pins no other prediction. What training does to the
-others depends on the weights they share with the start, and with two weights they go from right to
-wrong (collapse.py). These runs do not depend on the seed, except where half of the rows are random
-masks: half of the rows are at the start, and all of them once the confidence there exceeds tau.
+README.md says what is claimed. The runs of the model that forgets do not depend on the seed, except
+where half of the rows are random masks.
 """
 
 import random
@@ -90,8 +82,7 @@ def threshold(noise):
 def threshold_row(noises, share=Fraction(99, 100)):
     """All chains have one visit below eps*; at eps* none has, by top_k and random.
 
-    At eps* itself one confidence equals tau, and does not exceed it. top_k reveals that position
-    last, and `random` may do so, so neither completes all rows in the first step.
+    There one confidence equals tau, and top_k and random may reveal that position last.
     """
     below = [b for noise in noises for b in buffers(noise, share * threshold(noise))]
     at = [b for noise in noises for b in buffers(noise, threshold(noise), ("top_k", "random"))]
@@ -104,8 +95,7 @@ def threshold_row(noises, share=Fraction(99, 100)):
 def iff_row(noises, criterion=collapse.completes):
     """One visit if and only if the first step itself reveals what is not above tau.
 
-    It may: `left_to_right`, where only the first token is uncertain. Where the first token is given
-    and tells which of two answers is right, each start has its own confidences.
+    It may: `left_to_right`, where only the first token is uncertain.
     """
     L = length(noises[0])
     first_unsure = {(a,) + (0,) * (L - 1): ONE / 2 for a in (0, 1)}
@@ -141,13 +131,6 @@ def pinned_row(noise, policy, as_before=False):
 
 # -- a model that forgets --------------------------------------------------------------------------
 
-# Why it is inevitable. Let s and l be the margins at the start and later. While batches have both
-# states, gradient descent on separable data raises s without bound (by small steps; the runs show
-# it for these), past log(tau / (1 - tau)). From then on batches are starts, each step adds
-# lr sigmoid(-s) phi_start to w, and so
-#     s += 2 lr sigmoid(-s),    l -= (beta - 1) lr sigmoid(-s):    l falls by (beta - 1)/2 per s.
-# As sigmoid(-s) >= exp(-s) / 2, a step adds at least lr to exp(s): s grows without bound.
-
 
 def first(true, curve):
     return next((step for step, point in enumerate(curve) if true(point)), None)
@@ -181,7 +164,11 @@ def remembers(curve):
 
 
 def slope_row(tau, beta, steps, seed):
-    """Once collapsed, the later margin changes by -(beta - 1) / 2 per unit of the start's."""
+    """Once collapsed, the later margin changes by -(beta - 1) / 2 per unit of the start's.
+
+    Each step adds c = lr sigmoid(-start) times phi at the start, (1, 1), to w: the start's margin
+    gains 2c, the later one, of phi (1, -beta), loses (beta - 1) c.
+    """
     curve = train(puma.ProgressiveUnmasking, tau, steps, seed, (collapse.START, (1.0, -beta)))
     since = first(collapsed, curve)
     rise, change = (b - a for a, b in zip(curve[since][:2], curve[-1][:2], strict=True))

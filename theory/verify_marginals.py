@@ -1,13 +1,5 @@
 """Proposition 1: the teacher-forced chain and idealised inference visit states with the same law.
 
-Both start fully masked and walk over the grid t_j = 1 - j/l. In state z at step j, both take a set
-S of hidden positions from the policy g(S | z, t_j). Inference draws each token of S from the
-posterior p(x0^i | z); the teacher-forced chain reveals the tokens of an x0 ~ p_data.
-
-    |S| = 1                the laws of z are equal at every step, and P(x0 | z) is that of p_data
-    continuous time        with rates lambda(i | z, t), too: Q L = L R (see `intertwined`)
-    several indices        the laws differ: inference draws the tokens of S independently
-
 Everything is enumerated in fractions and compared with `==`. Last, the buffer of puma.py runs with
 a lookup table for its model, and its states are compared with the exact law of its rules.
 """
@@ -60,11 +52,7 @@ def parity(L, V=2):
 
 
 def same_order(worlds, scores):
-    """The shipped order of every state descends in the exact scores {policy: score}.
-
-    Exact ties go to the leftmost, unless the last bit of a float breaks them (then the policy is
-    still a function of z, which is all that the proposition asks).
-    """
+    """The shipped order of every state descends in the exact scores {policy: score}."""
     states = wrong = rounded = 0
     for d, (name, score) in product(worlds, scores.items()):
         for z, order in shipped.shipped_order(d, name).items():
@@ -102,8 +90,7 @@ def intertwined(data, rates, t):
     """Q L == L R, with Q the generator of inference, R that of (x0, z) under teacher forcing.
 
     L(z, (x0, z)) = p(x0 | z). An entry of either product has one term: one jump, and L before or
-    after it. With P the map (x0, z) -> z and L P = 1, it follows that Q = L R P: the generators
-    agree, and so do the laws of z at all times, as e^Q = L e^R P.
+    after it.
     """
     for z in data.mass:
         Q = rates(z, t)

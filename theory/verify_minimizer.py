@@ -1,14 +1,7 @@
 """Proposition 2: on every training context the posterior minimises the loss.
 
-The loss E[w(z) sum over hidden i of -log f_i(x0^i | z)], with weight 1/t (paper) or 1/|hidden|
-(losses.py), has for its minimizer the posterior p(x0^i | z) of p_data, for every z that the masking
-process reaches with a hidden i, if p(z | x0, t) = alpha_t(z) 1{x0 agrees with z}. Its minimizer in
-closed form (minimizer.py) is enumerated in fractions and compared with `==`: for i.i.d. masks, for
-teacher-forced chains under any policy and for the buffer of puma.py.
-
-The paper only asks for p(z | x0, t) *proportional* to alpha_t(z) 1{agree}. That is too weak: if
-it is normalised for each x0, Z_t(x0) does not cancel, unless it is constant on the support.
-Last, PAPL: the loss weighted by 1 + alpha w^i, w^i = f_i(x0^i) / sum over hidden j of f_j(x0^j).
+The minimizer in closed form (minimizer.py) is enumerated in fractions and compared with `==`: for
+i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py.
 """
 
 import random
@@ -154,8 +147,7 @@ def random_alphas(rng, worlds, constant):
 def two_prompts(one, other):
     """(data, C) of the buffer and of random masks, position 0 of `one` or 1 of `other` given.
 
-    Outside the proposition unless both laws are one: a state does not say which of its tokens were
-    given, so P(z | x0) is no longer alpha(z) 1{agree}, for chains and for random masks.
+    Outside the proposition unless both laws are one.
     """
     both = exact.Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
     chains, random_masks = Counter(), Counter()
@@ -192,10 +184,7 @@ def weights_vary(data, z):
 
 
 def papl_row(worlds, varies=weights_vary):
-    """The posterior is not stationary where w varies, and only there.
-
-    One world more has uniform posteriors.
-    """
+    """The posterior is not stationary where w varies, and only there."""
     V, L = worlds[0].V, worlds[0].L
     uniform = exact.Data(dict.fromkeys(product(range(V), repeat=L), Fraction(1, V**L)), V)
     states = [(d, z) for d in [*worlds, uniform] for z in d.mass if hidden(z)]

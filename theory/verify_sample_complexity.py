@@ -1,16 +1,7 @@
 """Proposition 3 and Example Z_m (paper, section 3.3 and appendix A), checked exactly.
 
-  collapse     given any strict subset of the latents, Y has the same law for every theta
-  Chernoff     C(P_theta, P_theta') >= -log B, B = 2 sqrt((1-eta) eta/(m-1)) + (m-2) eta/(m-1)
-  order        the true confidence of a hidden latent exceeds that of Y until no latent is hidden
-  random masks P(error) >= (1 - 1/|Theta|) (1-a)^n, a = P(all latents visible, Y hidden) = q(1-q)^d.
-               The paper continues with (1-a)^n >= exp(-an), which is reversed; in fact
-               exp(-an/(1-a)) <= (1-a)^n < exp(-an). Under t ~ U(0, 1), a = 1/((d+1)(d+2)).
-  oracle       P(error) <= (|Theta| - 1) B^T after T chains of d + 1 steps
-
-The paper says that no other mask informs about theta. That is true for the prediction of Y only:
-a latent that is hidden alone depends on theta just as much. Both counts are shown: Y only and, in
-brackets, every prediction. The example is in example_zm.py, the estimator in estimator.py.
+The example is in example_zm.py, the estimator in estimator.py. Samples needed are counted twice: if
+the prediction of Y informs about theta alone and, in brackets, if every prediction does.
 """
 
 from fractions import Fraction

@@ -6,12 +6,11 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
     python data/dream_coder/prepare.py --source=own.jsonl --question=task --answer=code
 
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
-conversation in the model's chat template, `system, user, assistant's turn begins | answer, its
-end`, then end of text up to `length`. Writes a folder that corpus.py reads, with HumanEval's
-problems for evaluation while training (`--dataset=instructions`). After an interruption the same
-command goes on, and ends with the same bytes. A row goes to train or val by a hash of its question.
-Rows are dropped, and counted in header.json, if they are unusable, failed their tests, are not
-Python, do not fit, or overlap with a problem of HumanEval or MBPP (overlap.py).
+conversation in the model's chat template (corpus.chat). Writes a folder that corpus.py reads, with
+HumanEval's problems for evaluation while training (`--dataset=instructions`). After an interruption
+the same command goes on, and ends with the same bytes. Rows are dropped, and counted in
+header.json, if they are unusable, failed their tests, are not Python, do not fit, or overlap with a
+problem of HumanEval or MBPP (overlap.py).
 """
 
 import ast
@@ -148,10 +147,7 @@ def index_once(folder):
 
 # -- sources -------------------------------------------------------------------------------------
 def benchmarks():
-    """HumanEval's problems, and the texts by which those of HumanEval and MBPP are recognised.
-
-    These are all instructions and solutions, of all splits.
-    """
+    """HumanEval's problems; and all instructions and solutions of it and of MBPP, of all splits."""
     splits = "prompt", "train", "validation", "test"
     problems = sources.read_small(humaneval, dict.fromkeys(FIELDS, str), HUMANEVAL)
     tasks = sources.read_small(mbpp, {"text": str, "code": str}, MBPP, "full", splits)

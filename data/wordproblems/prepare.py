@@ -41,14 +41,14 @@ def make_once(count, templates, length):
     """The folder of `count` generated word problems to train on; made if it does not exist.
 
     Rows have `length` tokens, longer problems are dropped; templates: see make_problems.
-    Raises ValueError if these have too few problems, or the folder holds others.
+    Raises ValueError if these have too few problems.
     """
     content = repr((templates, length)).encode(), *((HERE / name).read_bytes() for name in CODE)
     checksum = hashlib.sha256(b"".join(content)).hexdigest()
     folder = FOLDER / f"{count}-{checksum[:12]}"
     source = {"wordproblems": count, "templates": [*templates], "code": checksum}
     write = functools.partial(write_corpus, source=source, length=length)
-    return corpus.make_once(folder, source, f"{count:,} word problems", write)
+    return corpus.make_once(folder, f"{count:,} word problems", write)
 
 
 def write_corpus(folder, source, length):

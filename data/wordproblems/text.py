@@ -24,15 +24,12 @@ DIGITS = "zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def make_once(count, length):
-    """The folder of the text of `count` problems to train on, in rows of `length` characters.
-
-    Made if it does not exist. Raises ValueError if the folder holds another text.
-    """
+    """The folder of the text of `count` problems, in rows of `length` characters; made once."""
     code = b"".join(Path(file).read_bytes() for file in CODE)
     source = {"text_of_problems": count, "packed": True, "code": hashlib.sha256(code).hexdigest()}
     folder = FOLDER / f"{count}-{length}-{source['code'][:12]}"
     write = functools.partial(write_corpus, source=source, length=length)
-    return corpus.make_once(folder, source, f"text of {count:,} word problems", write)
+    return corpus.make_once(folder, f"text of {count:,} word problems", write)
 
 
 def write_corpus(folder, source, length):
