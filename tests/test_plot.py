@@ -4,12 +4,10 @@ import contextlib
 import json
 import math
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_script
+from conftest import run_script
 
 from studies import comparison, labels, plot, records
 
@@ -410,11 +408,6 @@ def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path):
 
 
 # -- mistakes --------------------------------------------------------------------------------------
-def test_torch_is_not_loaded():
-    code = "import sys; from studies import plot; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
-
-
 @pytest.mark.parametrize(
     "flags, message",
     [

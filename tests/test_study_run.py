@@ -186,17 +186,6 @@ def test_other_settings_of_a_start_make_what_starts_from_it_anew(folder):
     assert one[-1].flags == two[-1].flags and one[-1].settings != two[-1].settings
 
 
-def test_scripts_follow_the_training_of_their_run_one_at_a_time(execute):
-    execute("policies")
-    for name in ("puma_1", "puma_2", "mdm_1", "mdm_2"):
-        out = f"--out_dir=out/runs/sudoku_mini/{name}"
-        events = [(call[0], call[1]) for call in recorded() if out in call]
-        one = [("begin", "eval.py"), ("end", "eval.py")]
-        assert events == [("begin", "train.py"), ("end", "train.py"), *one * 5]
-    log = Path("out/runs/sudoku_mini/puma_1/log.txt").read_text()
-    assert log.count("threads: 1\n") == 6
-
-
 def test_tables_lie_beside_figures_that_have_one(execute):
     Path("studies/plot.py").write_text("import sys\nprint(*(a for a in sys.argv if 'metric' in a))")
     execute("sudoku_mini")
