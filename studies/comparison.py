@@ -132,7 +132,7 @@ def group_runs(runs):
         parts = [f"{key}={run.config.get(key)}" for key in keys if matters(key, run)]
         groups.setdefault(", ".join(parts), []).append(run)
     for members in groups.values():
-        refuse_repeated_seeds(members)
+        by_seed(members)
     return groups
 
 
@@ -151,14 +151,14 @@ def differs(key, runs):
     return any(value != values[0] for value in values)
 
 
-def refuse_repeated_seeds(runs):
-    """The same seed twice would count as two samples and make the intervals too narrow."""
-    folders = {}
+def by_seed(runs):
+    """{seed: run}. A seed twice would count as two samples and make the intervals too narrow."""
+    seeds = {}
     for run in runs:
-        seed = run.config.get("seed")
-        if seed in folders:
-            raise SystemExit(f"{folders[seed]} and {run.folder}: same configuration and seed")
-        folders[seed] = run.folder
+        first = seeds.setdefault(run.config.get("seed"), run)
+        if first is not run:
+            raise SystemExit(f"{first.folder} and {run.folder}: same configuration and seed")
+    return seeds
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -240,8 +240,6 @@ def pairs_at(runs, metric, method, variable, value):
     theirs = list(filter(is_baseline, runs))
     if variable not in PUMA_ONLY:
         theirs = [run for run in theirs if run.config.get(variable) == value]
-    refuse_repeated_seeds(ours)
-    refuse_repeated_seeds(theirs)
     return seed_pairs(curves_by_seed(ours, metric), curves_by_seed(theirs, metric))
 
 
@@ -255,12 +253,13 @@ def comparisons(groups, metric, targets):
     curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
     reference = reference_of(groups)
     reached, compared = [], []
-    for label, by_seed in curves.items():
-        group = list(by_seed.values())
-        cells = [accuracy_cell(group), end_cell(group), *(reach_cell(group, t) for t in targets)]
-        reached.append([with_seed_count(label, by_seed), *cells])
+    for label, seeds in curves.items():
+        group = list(seeds.values())
+        accuracy = with_ends(*interval([points[-1][1] for points in group], SHARE), ".4f")
+        cells = [accuracy, end_cell(group), *(reach_cell(group, t) for t in targets)]
+        reached.append([with_seed_count(label, seeds), *cells])
         if label != reference:
-            pairs = seed_pairs(by_seed, curves[reference])
+            pairs = seed_pairs(seeds, curves[reference])
             cells = *map(ratio_cell, ratios_of(pairs, targets)), difference_cell(pairs)
             compared.append([f"{label}, pairs: {len(pairs)}", *cells])
     heads = target_headings(targets)
@@ -278,7 +277,7 @@ def reference_of(groups):
 
 
 def curves_by_seed(runs, metric):
-    return {run.config.get("seed"): curve(run, metric) for run in runs}
+    return {seed: curve(run, metric) for seed, run in by_seed(runs).items()}
 
 
 def seed_pairs(ours, theirs):
@@ -302,11 +301,7 @@ def reach_cell(group, target):
     if missing:
         return f"not reached by {missing} of {len(group)} seeds"
     bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + mean_cell(reached, ".0f")
-
-
-def accuracy_cell(group):
-    return with_ends(*interval([points[-1][1] for points in group], SHARE), ".4f")
+    return bound + with_ends(*interval(reached), ".0f")
 
 
 def end_cell(group):
@@ -333,19 +328,15 @@ def strata_tables(groups, metric):
             pairs = [seed_pairs(*(curves_by_seed(g, m) for g in (runs, theirs))) for m in metrics]
             less.append([f"{label}, pairs: {len(pairs[0])}", *map(difference_cell, pairs)])
     tables = [table(["% solved at the end", *metrics], solved)]
-    return tables + (
-        [table([f"points, less {reference_of(groups)}", *metrics], less)] if less else []
-    )
+    if less:
+        tables.append(table([f"points, less {reference_of(groups)}", *metrics], less))
+    return tables
 
 
 def difference_cell(pairs):
     """Points of accuracy by which a curve ends above the reference, mean over the pairs."""
     gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]
-    return mean_cell(gained, "+.1f") if gained else "-"
-
-
-def mean_cell(values, spec):
-    return with_ends(*interval(values), spec)
+    return with_ends(*interval(gained), "+.1f") if gained else "-"
 
 
 def ratio_cell(ratio):

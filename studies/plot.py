@@ -137,17 +137,13 @@ def print_comparisons(runs, metric):
 def visits(runs, file, metric):
     """Training contexts: visits per example and hidden share; and the loss under random masks."""
     print_comparisons(runs, metric)
+    keys = "visits", "hidden", LOSS
     names = ["visits per example used up", "share of a row that is hidden", meaning(LOSS)]
     with panels(file, runs, names, size=(4.5, 3.5)) as all_axes:
         for members, look in drawn(runs):
-            visits, hidden = (
-                [comparison.training_curve(run, key) for run in members]
-                for key in ("visits", "hidden")
-            )
-            draw_band(all_axes[0], visits, look, in_a_few(runs, POSITIVE))
-            draw_band(all_axes[1], hidden, look, in_a_few(runs, SHARE))
-            losses = [curve(run, LOSS) for run in members]
-            draw_band(all_axes[2], losses, look, in_a_few(runs, POSITIVE))
+            for axes, key, within in zip(all_axes, keys, (POSITIVE, SHARE, POSITIVE), strict=True):
+                of = curve if key == LOSS else comparison.training_curve
+                draw_band(axes, [of(run, key) for run in members], look, in_a_few(runs, within))
         all_axes[0].set(ylim=(0, None))
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
@@ -203,11 +199,11 @@ def ratio_against(runs, file, metric):
     columns = comparison.ratios(runs, metric, against, targets)  # {(method, value): of each panel}
     print(comparison.ratio_table(columns, against, targets), comparison.NOTE, sep="\n", end="")
     methods = [*dict.fromkeys(method for method, _ in columns)]
-    styles = labels.looks([(method, "") for method in methods])
+    looks = dict(zip(methods, labels.looks([(method, "") for method in methods]), strict=True))
     titles = [*comparison.target_headings(targets), ERRORS]
     with panels(file, runs, titles, size=(4.5, 4)) as all_axes:
         for n, axes in enumerate(all_axes):
-            for method, (color, style) in zip(methods, styles, strict=True):
+            for method, (color, style) in looks.items():
                 points = [(v, column[n]) for (m, v), column in columns.items() if m == method]
                 points = [(shown(against, v), ratio) for v, ratio in points if ratio]
                 name, _ = labels.in_words({"method": method}, [])

@@ -63,9 +63,7 @@ class Page:
             assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.05)
 
-    def open(self, file, width, dark=False):
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.send("Emulation.setEmulatedMedia", features=[scheme])
+    def open(self, file, width):
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=900,
                   deviceScaleFactor=1, mobile=False)  # fmt: skip
         self.send("Page.navigate", url=f"file://{file}")

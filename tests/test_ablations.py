@@ -7,9 +7,6 @@ import torch
 from conftest import train
 from toys import MASK, batches_of, make_chains, make_queue
 
-import losses
-import policies
-from model import Transformer
 from pretrained.runs import open_run
 from puma import ProgressiveUnmasking
 from studies.ablations import (
@@ -36,18 +33,6 @@ def visits(stream, steps, sharpness=0.1):
         yield x0, hidden, stage
         score = torch.rand(hidden.shape, generator=noise)
         stream.advance(score, score**sharpness)
-
-
-def mean_visits(stream, confidence, steps=200, warm_up=100):
-    """Rows per example used up, under one confidence for all positions."""
-    noise = torch.Generator().manual_seed(2)
-    for iteration in range(warm_up + steps):
-        if iteration == warm_up:
-            taken = int(stream.queue.taken)
-        stream.batch(iteration)
-        score = torch.rand(16, 24, generator=noise)
-        stream.advance(score, torch.full((16, 24), confidence))
-    return steps * 16 / (int(stream.queue.taken) - taken)
 
 
 def make_mixture(share=0.5, rows=16, **settings):
@@ -112,13 +97,6 @@ def test_each_example_of_an_epoch_is_used_once(kind):
     assert len(begun) > 200 and sorted(begun[:200]) == [*range(200)]
 
 
-@EVERY
-def test_only_a_late_refill_has_rows_with_nothing_hidden(kind):
-    stream = make_chains(kind=kind, effective=list(range(1, 25)), tau=0.8)
-    full = [hidden.any(1).all() for _, hidden, _ in visits(stream, 60)]
-    assert all(full) == (kind is not LateRefill)
-
-
 # -- each of them ----------------------------------------------------------------------------------
 def test_half_of_the_rows_have_fresh_masks_and_the_rest_chains():
     stream = make_mixture()
@@ -169,7 +147,6 @@ def test_random_stage_starts_anywhere():
     assert (frequency - expected).abs().max() < 5 * expected**0.5
     for stage, count in zip(stages, counts, strict=True):
         assert 3 * stage <= count <= min(3 * stage + 3, 23)
-    assert mean_visits(stream, 0.0, steps=1000) == pytest.approx(4.5, rel=0.05)  # 1 to 8
 
 
 def test_late_refill_is_puma_but_for_chains_that_tau_completes():
@@ -197,20 +174,6 @@ def test_late_refill_is_puma_but_for_chains_that_tau_completes():
     assert completed > 100
 
 
-@pytest.mark.parametrize("kind", [losses.Objective, losses.ChunkedObjective])
-def test_a_row_with_nothing_hidden_weighs_nothing(kind):
-    torch.manual_seed(0)
-    model = Transformer(vocab_size=10, mask_token=9, length=6, dim=8, layers=1, heads=2, mlp=8)
-    x0, hidden = torch.randint(0, 9, (3, 6)), torch.rand(3, 6) < 0.5
-    hidden[:, 0], hidden[1] = True, False
-    loss, _, _ = kind(model, policies.top_k)(x0.masked_fill(hidden, 9), x0, hidden)
-    loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters())
-    x0, hidden = x0[[0, 2]], hidden[[0, 2]]
-    alone, _, _ = kind(model, policies.top_k)(x0.masked_fill(hidden, 9), x0, hidden)
-    assert loss.item() == pytest.approx(alone.item() * 2 / 3, rel=1e-5)
-
-
 def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
     dropping, keeping = (
         make_chains(kind=kind, k=[(0, 12), (5, 3)], buffer=2, n=10**6, tau=0.9)
@@ -234,15 +197,6 @@ def test_equal_stages_reveal_k_tokens_at_each_step():
         assert (24 - hidden.sum(1)).equal(3 * stage)
 
 
-@pytest.mark.parametrize("k, visits", [(3, 5), (4, 4), (12, 2), (1, 13)])
-def test_bounded_keeps_half_of_the_visits_where_the_model_is_sure_of_all(k, visits):
-    """At least at stages 0, 2, 4, 6, 7 of 8; PUMA's chains end at once."""
-    settings = dict(k=k, tau=0.9, n=10**5)
-    assert mean_visits(make_chains(**settings), 1.0) == 1
-    bounded = mean_visits(make_chains(kind=Bounded, **settings), 1.0)
-    assert visits <= bounded < max(0.75 * 24 / k, visits + 0.1)
-
-
 @pytest.mark.parametrize("effective", [24, 17])
 def test_bounded_skips_one_stage_at_most(effective):
     stream = make_chains(kind=Bounded, effective=[effective], tau=0.5, n=10**5)
@@ -257,21 +211,6 @@ def test_bounded_skips_one_stage_at_most(effective):
         sizes |= set((effective - stream.hidden[0].sum(1)[stays & (stage == 0)]).tolist())
     assert set(steps) == {1, 2}
     assert effective < 24 or sizes == set(range(3, 9))  # to any number of stage 1 or 2
-
-
-def test_bounded_reveals_what_puma_would_but_less_of_it():
-    """Beyond the ordinary step only the surest, and no position that PUMA would not reveal."""
-    stream = make_chains(kind=Bounded, tau=0.9, n=10**5)
-    for _ in range(100):
-        hidden, stage, x0 = stream.batch(0).hidden, stream.stage[0].clone(), stream.x0[0].clone()
-        score = torch.rand(16, 24) ** 0.2
-        stream.advance(score, score)
-        for b in (stream.x0[0] == x0).all(1).nonzero()[:, 0]:
-            revealed = hidden[b] & ~stream.hidden[0, b]
-            rest = score[b, hidden[b] & ~revealed]
-            assert score[b, revealed].min() > rest.max(), "the best by score"
-            beyond = score[b, revealed].sort().values[: -3 * (int(stage[b]) + 2)]
-            assert (beyond > 0.9).all()
 
 
 def test_explore_reveals_a_share_of_the_steps_at_random():

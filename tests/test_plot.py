@@ -1,17 +1,13 @@
 """comparison.py and plot.py on synthetic metrics: crossings, ratios, intervals known by hand."""
 
 import contextlib
-import io
 import json
 import math
 import re
-import subprocess
-import sys
-import zipfile
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_script
+from conftest import run_script
 
 from studies import comparison, labels, plot, records
 
@@ -117,18 +113,6 @@ def test_tables_have_crossings_and_ratios_by_seed(four):
     assert list(ratios) == ["method=mdm over", "---", "method=puma, pairs: 2"]
 
 
-def test_every_group_has_a_row(write, four):
-    slow = comparison.load_run(write("slow", [(0, 0.0), (400, 0.4)], method="ar", seed=2))
-    reached, ratios = tables([*four, slow], [0.2])
-    assert reached["method=ar (1 seed)"] == ["0.4000", "400", "200"]
-    assert ratios["method=ar, pairs: 1"] == [
-        "1.60",
-        "0.67",
-        "-20.0",
-    ]  # 320 / 200, (1 - .6) / (1 - .4)
-    assert len(reached) == 5 and len(ratios) == 4
-
-
 def test_what_is_not_reached_is_said(four):
     reached, ratios = tables(four, [0.7, 0.9])
     assert reached[MDM][2:] == ["not reached by 1 of 2 seeds", "not reached"]
@@ -170,12 +154,6 @@ def test_the_band_has_the_iterations_that_all_seeds_have():
     x, stats = comparison.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]], (-9, 9))
     assert x == [1, 2] and stats[0] == (0, 0, 0)
     assert stats[1] == pytest.approx((0.6, 0.6 - 1.2706, 0.6 + 1.2706))
-
-
-def test_the_same_seed_twice_is_refused(write, four):
-    twin = comparison.load_run(write("twin", [(0, 0.0)], seed=2))
-    with pytest.raises(SystemExit, match=r"puma-2 and .*twin: same configuration and seed"):
-        comparison.group_runs([*four, twin])
 
 
 def test_strata_at_the_end_and_their_differences(write, tmp_path):
@@ -310,12 +288,6 @@ def test_groups_are_named_in_words(write):
     assert labels.title(sums) == "10-digit addition"
 
 
-@pytest.mark.parametrize("value", [True, "$x", [], [[1]], [[1, 2, 3]], {"a": 1}])
-def test_settings_of_another_form_are_shown_as_they_are(value):
-    for key in ("k_schedule", "random_share", "papl", "max_iters"):
-        assert str(value) in labels.setting(key, value) or value is True
-
-
 def test_intervals_of_accuracies_stay_within_0_and_1(write, axes, tmp_path):
     """With two seeds at 0.8 and 0.6 the interval would reach from -0.57 to 1.97."""
     ends = {1: 0.8, 2: 0.6}
@@ -361,53 +333,27 @@ def test_figure_of_contexts(tmp_path, write, axes):
 
 
 def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
-    """Two seeds, the second 0.2 above; rows of older weights or other problems do not count."""
+    """Two seeds, the second 0.2 above; rows of older weights do not count."""
     plain = {"policy": "top_k", "reveal": 2, "tau": None, "tau_entropy": None, "temperature": 0.0}
-    plain |= {"weights": 7, "tokens_per_step": 2.0, "forward_passes": 18}
-    plain |= {"examples": 512, "seed": 1, "dtype": ""}
-    varied = [
-        {},
-        {"reveal": 10},
-        {"tau": 0.9},
-        {"temperature": 0.5},
-        {"tau_entropy": 0.1},
-        {"tau": 0.8, "reveal": 5},
-    ]
+    plain |= {"weights": 7, "tokens_per_step": 2.0, "forward_passes": 18, "interval": [0.0, 0.95]}
+    varied = {}, {"reveal": 10}, {"tau": 0.9}, {"temperature": 0.5}, {"tau": 0.8, "reveal": 5}
+    old = plain | {"accuracy": 1.0, "policy": "margin", "weights": 6}
     one, two = (
-        [
-            plain | other | {"accuracy": 1.0, "interval": [1.0, 1.0], "policy": "margin"}
-            for other in ({"weights": 6}, {"examples": 8})
-        ]
-        + [
-            plain | each | {"accuracy": n / 10 + better, "interval": [0.0, 0.95]}
-            for n, each in enumerate(varied)
-        ]
-        for better in (0.1, 0.3)
+        [old, *(plain | row | {"accuracy": n / 10 + more} for n, row in enumerate(varied))]
+        for more in (0.1, 0.3)
     )
     folders = [write(f"run-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
     draw("policies", tmp_path, folders, "eval.json", one, two)
-    ends = [line[0] for line in map(lines, axes)]
-    expected = [[(0.9, 0.4)], [(2, 0.2), (10, 0.3)], [(0.5, 0.5)]]
-    assert [[x for x, _ in line] for line in ends] == [[x for x, _ in line] for line in expected]
-    assert np.allclose([y for line in ends for _, y in line], [0.4, 0.2, 0.3, 0.5])
+    points = [point for (line, *_) in map(lines, axes) for point in line]
+    assert np.allclose(points, [(0.9, 0.4), (2, 0.2), (10, 0.3), (0.5, 0.5)])
     table = capsys.readouterr().out.splitlines()
     mean = "0.2000 [0.0000, 1.0000]"  # 12.706 * 0.1 on either side, cut off
     assert f"| top_k | 2 | - | - | 0.0 | method=puma (2 seeds) | {mean} | 2.00 | 18 |" in table
-    assert len(table) == 2 + len(varied)
-    reveals = [line.split(" | ")[1] for line in table[2:]]
-    assert reveals == ["2", "2", "2", "2", "5", "10"]
-    assert comparison.sampled_accuracy([one[2]]) == (0.1, 0.0, 0.95)
+    assert [line.split(" | ")[1] for line in table[2:]] == ["2", "2", "2", "5", "10"]
+    assert comparison.sampled_accuracy([one[1]]) == (0.1, 0.0, 0.95)
 
 
 # -- archives --------------------------------------------------------------------------------------
-def test_patterns_match_folders_of_runs_each_in_its_place(write, tmp_path):
-    for name in ("puma_2", "puma_1", "mdm_1"):
-        write(name, [])
-    (tmp_path / "puma_figures").mkdir()
-    with records.folders(f"{tmp_path}/puma_*,{tmp_path}/mdm_1") as found:
-        assert [folder.name for folder in found] == ["puma_1", "puma_2", "mdm_1"]
-
-
 def test_an_archive_stands_for_its_runs(write, tmp_path):
     """Figure and table are the same bytes, and so is an archive that is made again."""
     for seed in (1, 2):
@@ -446,23 +392,12 @@ def test_an_archive_takes_no_two_runs_of_one_name(write, tmp_path, refused):
     run_script(*pack, f"--runs={tmp_path}/a/*,{tmp_path}/a/puma_1")  # one run, named twice
 
 
-def packed(name, damage=None):
-    """A zip file of one file of that name, as bytes; damage: its first byte of content."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as opened:
-        opened.writestr(name, b"x" * 1000)
-    if damage:
-        file.getbuffer()[30 + len(name)] = damage
-    return file.getvalue()
-
-
 @pytest.mark.parametrize(
     "content, message",
     [
         (None, "all.zip: .*No such file"),
         (b"PK\3\4", "all.zip: File is not a zip file"),
-        (packed("run/metrics.jsonl", damage=0xFF), "all.zip: Error -3 while decompressing"),
-        (packed("run/nelbo.json"), "no run matches '.*all.zip'"),
+        (b"PK\5\6" + bytes(18), "no run matches '.*all.zip'"),  # empty
     ],
 )
 def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path):
@@ -472,39 +407,22 @@ def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path):
         pass
 
 
-def test_an_archive_writes_into_its_own_folder_alone(tmp_path):
-    (tmp_path / "all.zip").write_bytes(packed("../../run/metrics.jsonl"))
-    with records.folders(f"{tmp_path}/all.zip") as found:
-        assert [folder.parent.name for folder in found] == ["all.zip"]
-
-
 # -- mistakes --------------------------------------------------------------------------------------
-def test_torch_is_not_loaded():
-    code = "import sys; from studies import plot; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
-
-
 @pytest.mark.parametrize(
     "flags, message",
     [
         ([], "no runs: give folders"),
-        (["--runs=OUT/none"], "no run matches '.*none'"),
         (["--figure=curve"], "'curve': expected curves, final, ratio, visits, strata, nelbo"),
-        (["--figure=distance"], "trajectories.json'"),
         (["--figure=order"], "trajectories.json has no steps"),
-        (["--figure=nelbo"], "nelbo.json is damaged"),
         (["--figure=ratio"], "--against"),
         (["--figure=ratio", "--against=clue"], "against 'clue': expected a key that the runs have"),
-        (["--targets=[0.5, 80]"], "expected a list of float from 0 to 1"),
         (["--metric=x"], "puma-1: no accuracy 'x', only margin, top_k"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, refused):
-    (tmp_path / "puma-1/nelbo.json").write_text("{")
     if "--figure=order" in flags:
         (tmp_path / "puma-1/trajectories.json").write_text('{"iterations": [0]}')
     flags = [f"--runs={tmp_path}/puma-1"] * bool(flags) + flags
-    flags = [flag.replace("OUT", str(tmp_path)) for flag in flags]
     assert re.search(message, refused(run_script, "studies/plot.py", *flags))
 
 
@@ -513,7 +431,4 @@ def test_runs_without_a_record_are_named(write, tmp_path):
         comparison.load_run(tmp_path / "none")
     folder = write("untested", [])
     with pytest.raises(SystemExit, match=r"untested: metrics\.jsonl has no evaluation"):
-        comparison.load_run(folder)
-    (folder / "metrics.jsonl").write_text('{"type": "config", "config": {}}\n{"ty\n')
-    with pytest.raises(SystemExit, match=r"metrics\.jsonl, line 2: not a JSON object"):
         comparison.load_run(folder)
