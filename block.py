@@ -151,10 +151,8 @@ class BlockUnmasking(ProgressiveUnmasking):
 
 def streams(method, schedule, args, chains):
     """Random masks, and what follows them; args, chains: as puma.py's classes have them."""
-    if method == "ar" and schedule:
-        raise ValueError("block_schedule: expected [], as ar is the case of blocks of 1")
     if method == "ar":
-        return RandomMasking(*args), NextToken(*args)
+        return (NextToken(*args),) * 2
     masks = BlockMasking(*args, schedule)
     return masks, masks if method == "mdm" else BlockUnmasking(*args, schedule, *chains)
 

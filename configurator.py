@@ -192,7 +192,6 @@ def read(arg):
 
 
 def read_file(file):
-    """Everything public that a config file sets."""
     return [
         (f"{file}: {name}", name, value) for name, value in execute(file).items()
         if not (name.startswith("_") or isinstance(value, ModuleType) or callable(value))
@@ -244,7 +243,6 @@ def checked(where, key, value):
 
 
 def parse(text):
-    """The literal that a text spells, otherwise the text itself."""
     try:
         return WORDS[text] if text in WORDS else ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # or nested too deep
@@ -263,7 +261,6 @@ def converted(value, kinds):
 
 
 def expected(key):
-    """What a key takes, in words."""
     names = [kind.__name__.replace("NoneType", "None") for kind in key.kinds]
     of = f" of {' or '.join(kind.__name__ for kind in key.elements)}" if key.elements else ""
     ends = [f"{end:g}" for end in key.range() if math.isfinite(end)]

@@ -109,13 +109,13 @@ class ChunkedObjective(Objective):
     """The same for a large vocabulary: logits at hidden positions only, one chunk at a time."""
 
     needs = "lm_head"
-    finish = None  # compiled
+    compiled_finish = None  # set by compile()
 
     def compile(self):
         self.model.compile()
         # The rest of the head is matrix products. Dynamic: code specialised to the first size may
         # round differently, and a resumed run has another first size.
-        self.finish = torch.compile(finish, dynamic=True)
+        self.compiled_finish = torch.compile(finish, dynamic=True)
 
     def forward(self, x, x0, hidden, block=0):
         """Like Objective's. The host waits for the device: it needs to know how many are hidden."""
@@ -128,7 +128,7 @@ class ChunkedObjective(Objective):
         loss, *values = HeadLoss.apply(
             h.flatten(0, 1).index_select(0, where), weight, x0.flatten()[where],
             share.flatten()[where], where % x.shape[1],
-            self.policy, self.model.mask_token, self.finish or finish,
+            self.policy, self.model.mask_token, self.compiled_finish or finish,
         )  # fmt: skip
         score, confidence = (
             value.new_zeros(hidden.numel()).index_copy_(0, where, value).view(x.shape)

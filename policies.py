@@ -53,10 +53,10 @@ def semi_autoregressive(block):
 POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right)}
 
 
-def get(name, key="policy"):
+def get(name):
     """The policy of that name, or a function of your own; `semi_ar_32`: blocks of 32.
 
-    Raises ValueError for an unknown name; `key` is the setting that the message mentions.
+    Raises ValueError for an unknown name.
     """
     if callable(name):
         return name
@@ -65,7 +65,7 @@ def get(name, key="policy"):
         return semi_autoregressive(int(block))
     if name not in POLICIES:
         known = f"{', '.join(POLICIES)} or semi_ar_<block size>"
-        raise ValueError(f"{key}: unknown policy {name!r}: expected {known}")
+        raise ValueError(f"unknown policy {name!r}: expected {known}")
     return POLICIES[name]
 
 

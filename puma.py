@@ -13,7 +13,7 @@ stages; at stage n the revealed share of its L_eff non-prompt tokens lies in
 
     batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
     stream.advance(score, confidence)    (B, L) each, detached, from the forward pass on that batch
-    stream.effective                     L_eff (B,) of the rows of the latest batch, for the record
+    stream.effective                     L_eff (B,) of the rows of the latest batch
 
 This file and policies.py are enough for a trainer of your own. Not here: how logits become a score
 (policies.py, losses.py); chains per block (block.py).
@@ -53,7 +53,7 @@ def step(hidden, stage, effective, score, confidence, r, stages, tau):
 
 
 def tokens_at(share, effective):
-    """A share < 1 of L_eff in tokens, (B,): rounded, but never all, or nothing were to predict."""
+    """A share < 1 of L_eff in tokens, (B,): rounded, but never all: one is left to predict."""
     return (share * effective).round().long().clamp(max=effective - 1)
 
 
@@ -99,7 +99,7 @@ class RandomMasking:
         """Random masks do not depend on the model."""
 
     def adopt(self, rows):
-        """The examples of other processes' chains come again, from the queue."""
+        """Nothing to continue: the queue gives the examples of other processes' chains again."""
 
     def state_dict(self):
         return {}
@@ -131,11 +131,11 @@ class ProgressiveUnmasking:
         all_rows = torch.ones(rows or queue.rows, dtype=torch.bool, device=generator.device)
         taken = zip(*(queue.take(all_rows) for _ in range(buffer)), strict=True)
         self.x0, self.prompt, self.number = map(torch.stack, taken)
-        self.turn, self.visiting = 0, False  # the batch being visited; before its `advance`
+        self.turn, self.visiting = 0, False  # of the current batch; True until its `advance`
         self.start_chains(self.stages_at(0))
 
     def start_chains(self, stages):
-        """Start the chains, evenly over the stages: together, they would all end together."""
+        """Start the chains, evenly over the stages: if all began at once, all would end at once."""
         self.stages = stages
         order = torch.arange(self.number.numel(), device=self.number.device)
         self.stage = order.view_as(self.number) % self.stages  # (buffer, B)
@@ -199,7 +199,7 @@ class ProgressiveUnmasking:
         return state | {"turn": self.turn, "stages": self.stages}
 
     def load_state_dict(self, state):
-        if state["number"].shape != self.number.shape:  # copy_ would repeat a buffer of 1
+        if state["number"].shape != self.number.shape:  # copy_ would broadcast a buffer of 1
             raise ValueError("the saved chains have another buffer or batch size")
         for name in self.STATE:
             getattr(self, name).copy_(state[name])

@@ -194,7 +194,7 @@ def reveal_step(model, sampler, h, x, hidden, start=0):
 
 
 def predict(model, h, position, sampler, measure):
-    """The token at n positions, its confidence by the policy `measure`, the sampler's score."""
+    """The token at n positions, what the threshold is compared with, the sampler's score."""
     policy, parts = policies.get(sampler.policy), []
     for part in chunks(len(h), model.vocab_size, h.device):
         log_probs = model.logits(h[part]).log_softmax(-1)  # (part of n, V)

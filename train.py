@@ -5,7 +5,7 @@
     python train.py config/sudoku_mini.py --init_from=resume      resume where it stopped
     python train.py config/sudoku_mini.py --init_from=continue --lr=5e-4       with changes
 
-Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the same weights as one in one go.
+Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the weights of an uninterrupted one.
 Settings of a data set are in its file in tasks/; what keeps a run alive is in engine/.
 """
 
@@ -121,7 +121,7 @@ class Run:
         saved, changes, origin = checkpoint.find(folder, config, place)
         self.start, config = saved["iteration"] if saved else 0, config | {"init_from": origin}
         matmuls = machine.precision(device, dtype)
-        stride = 1_000_003 * self.start if changes else 0  # such a run draws anew
+        stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
             len(self.task.test)  # so that a broken judge is reported before training
@@ -179,7 +179,7 @@ def train(run):
 
 
 def update(run, iteration):
-    """One step of the optimizer: mean loss, the gradient's norm before clipping, share hidden."""
+    """One step of the optimizer: mean loss, the gradient's norm before clipping, hidden shares."""
     if block_at(iteration) != block_at(max(iteration - 1, 0)):
         torch.compiler.reset()  # it gives up after a few versions of a function; now compiles anew
     stream = run.masks if iteration < chains_from else run.chains
@@ -204,7 +204,7 @@ def update(run, iteration):
 
 
 def keep_record(run, done, stopping):
-    """Write the lines and files that are due; before an evaluation, where a run may be killed."""
+    """Write the lines and files that are due: first, as a run may be killed while it evaluates."""
     last, block = stopping or done == max_iters, block_at(done - 1)
     saves = last or evaluates_at(done) or done % checkpoint_interval == 0
     logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
@@ -258,6 +258,10 @@ def check():
         ablations.get(method)
     if min_lr > lr:
         raise ValueError(f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate")
+    if not eval_policies:
+        raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
+    if block_schedule and (random_share or method not in ("puma", "mdm")):
+        raise ValueError(f"block_schedule: expected [] with {method=} and {random_share=}")
     if chains_from >= max(max_iters, 1):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     if shard and (muon or lora_rank):  # Muon needs whole matrices; frozen weights fit a device

@@ -1,4 +1,4 @@
-"""Continuing a run with other processes, batch sizes or buffers: nothing is lost, nothing twice.
+"""Continuing a run with other processes, batch sizes or buffers: no example is lost or repeated.
 
 What was in use when the run stopped comes first again: the examples in rows (those of the chains),
 then those that a slower process had not reached, then the rest of the sequence (queue.py).

@@ -1,8 +1,7 @@
 """Saving and restoring a run: what goes into a checkpoint, and what if it cannot be written.
 
 A part is any object with state_dict and load_state_dict, or a torch.Generator. Shared parts are the
-same on every process (weights, averages, optimizer) and saved once, own parts (chains, the place in
-the data) for each process. Not here: the file (checkpoint.py), other processes (elastic.py).
+same on every process (weights, averages, optimizer) and saved once, own parts for each process.
 """
 
 import time
@@ -115,7 +114,7 @@ class Saver:
     def restore(self, saved, changes):
         """Load everything from a checkpoint; with changes, the shared parts alone.
 
-        Raises ValueError if the training data differs, or parts do not fit.
+        Raises ValueError if the training data differs (their number and first rows), or a part.
         """
         if saved["data"] != self.about["data"]:
             raise ValueError("a resumed run must keep its data: the training examples differ")

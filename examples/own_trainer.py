@@ -3,7 +3,8 @@
     python examples/own_trainer.py
 
 A row is 8 random tokens and the same 8 again; the first half is given, the second is predicted.
-For data of your own write another class like `Copying`. Exact resume: accelerate_loop.py.
+For data of your own write another class like `Copying`.
+Exact resume: save the states of chains, queue and generator, too.
 """
 
 import sys

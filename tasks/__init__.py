@@ -114,11 +114,7 @@ class Problems:
 
 
 def printable(text):
-    """Output of a model or a program, made safe for a terminal.
-
-    Characters that Python does not consider printable, except newline and tab, are escaped as in
-    `repr`: control characters, and those that change the direction of a line.
-    """
+    """Output of a model or a program for a terminal: what is not printable is escaped."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 

@@ -5,8 +5,8 @@ puzzle is the solution x0 (L,) and `prompt` (L,), True at the clues.
 
 Puzzles on disk are one memory-mapped array (N, 2, L) of puzzles and solutions: generated if it does
 not exist yet, or made by data/sudoku/prepare.py from other people's files.
-Whether a puzzle is held out depends on the puzzle alone (data/sudoku/renaming.py), so no run trains
-on another's test puzzles, and a run may start from the weights of any other.
+Whether one is held out depends on the puzzle alone (data/sudoku/renaming.py): a run may start from
+the weights of any other.
 """
 
 import itertools

@@ -58,21 +58,3 @@ def test_the_trainer_of_transformers(model, tmp_path, capsys):
     assert solved(capsys) > 90
     shutil.copytree(tmp_path / "whole/checkpoint-100", tmp_path / "half/checkpoint-100")
     assert same(run("half", seed=1), whole)
-
-
-@pytest.mark.slow
-def test_a_loop_with_accelerate(tmp_path, capsys):
-    pytest.importorskip("accelerate")
-    from examples import accelerate_loop
-
-    def run(folder):
-        model = accelerate_loop.main(tmp_path / folder, steps=120, save_every=60)
-        chains = torch.load(tmp_path / folder / "step_000120/custom_checkpoint_0.pkl")
-        return model.state_dict(), chains
-
-    whole = run("whole")
-    assert solved(capsys) > 90
-    shutil.copytree(tmp_path / "whole/step_000060", tmp_path / "half/step_000060")
-    (tmp_path / "half/partial").mkdir()  # of a process that was killed while it saved
-    (tmp_path / "half/partial/model.safetensors").write_text("cut")
-    assert same(run("half"), whole)
