@@ -2,7 +2,7 @@
 
 A policy turns a model's predictions into a `score`, larger = revealed sooner (paper, section 2):
 
-    policy(log_probs (..., V), confidence (...), position (...)) -> score (...)
+    policy(log_probs (..., V), confidence (...), position (...)) -> score (...), floating point
 
 It scores each position on its own, so it may be given any part of a batch. `log_probs` are the
 model's own (untempered), `confidence` is the probability of the predicted token: the likeliest one,

@@ -72,7 +72,7 @@ def test_matrices_follow_torch_muon_and_the_rest_adamw(orthogonal, precision):
 
 def test_a_saved_optimizer_goes_on_as_if_it_had_not_stopped():
     torch.manual_seed(0)
-    first = torch.nn.Linear(8, 8)
+    first = torch.nn.ModuleDict({"a": torch.nn.Linear(8, 8)})
     second, x = copy.deepcopy(first), torch.randn(16, 8)
     one, other = make_optimizer(first, True), make_optimizer(second, True)
     for step in range(6):
@@ -81,7 +81,7 @@ def test_a_saved_optimizer_goes_on_as_if_it_had_not_stopped():
             other.load_state_dict(copy.deepcopy(one.state_dict()))
         for module, optimizer in ((first, one), (second, other))[: 1 if step < 3 else 2]:
             module.zero_grad()
-            module(x).sin().square().mean().backward()
+            module["a"](x).sin().square().mean().backward()
             optimizer.step()
     for p, q in zip(first.parameters(), second.parameters(), strict=True):
         assert p.equal(q)
