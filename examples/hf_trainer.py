@@ -43,7 +43,7 @@ class PumaTrainer(hf.Trainer):
 
 
 class Checkpoints(hf.TrainerCallback):
-    """Keeps the chains in the Trainer's checkpoints: a file for each process."""
+    """Keeps the chains, their queue and chance in the checkpoints: a file for each process."""
 
     def __init__(self, chains):
         self.chains = chains
@@ -52,11 +52,15 @@ class Checkpoints(hf.TrainerCallback):
         return f"{args.output_dir}/checkpoint-{state.global_step}/chains_{args.process_index}.pt"
 
     def on_save(self, args, state, control, **_):
-        torch.save(self.chains.state_dict(), self.file(args, state))
+        queue, chance = self.chains.queue.state_dict(), self.chains.generator.get_state()
+        torch.save([self.chains.state_dict(), queue, chance], self.file(args, state))
 
     def on_train_begin(self, args, state, control, **_):
         if state.global_step:  # resumed from a checkpoint
-            self.chains.load_state_dict(torch.load(self.file(args, state)))
+            chains, queue, chance = torch.load(self.file(args, state))
+            self.chains.load_state_dict(chains)
+            self.chains.queue.load_state_dict(queue)
+            self.chains.generator.set_state(chance)
 
 
 def main(out_dir="out/hf_trainer", steps=200, model=None):
