@@ -188,6 +188,7 @@ def test_a_full_disk_costs_one_line_if_room_is_made(tmp_path):
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "full")))
 
 
+@pytest.mark.slow
 def test_a_disk_that_stays_full_leaves_the_last_checkpoint(tmp_path):
     said, status = train_on_a_full_disk(tmp_path, {*range(3, 99)})
     assert all(status) and "the weights of iteration 20 are lost; " in said

@@ -265,6 +265,7 @@ def test_humanevals_solutions_pass():
     assert printed.startswith("100.0%") and "164 correct" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MBPP.exists(), reason="MBPP is not here")
 def test_mbpps_solutions_pass_but_for_one():
     """Of ids 1 to 974; 123 is right, but tries all divisors, longer than some machines have."""

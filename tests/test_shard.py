@@ -55,6 +55,7 @@ def losses(out):
     return [line["loss"] for line in metrics(out) if line["type"] == "train"]
 
 
+@pytest.mark.slow
 def test_gradients_with_a_large_vocabulary_are_those_of_one_process(tmp_path):
     (tmp_path / "script.py").write_text(GRADIENTS)
     with Script(tmp_path / "script.py", processes=2) as script:
@@ -70,6 +71,7 @@ def sharded(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_sharded_run_has_the_losses_and_the_checkpoint_of_one_that_is_not(sharded, tmp_path):
     train(tmp_path, *FLAGS, processes=2)
     assert losses(sharded) == pytest.approx(losses(tmp_path), rel=1e-5)
@@ -84,6 +86,7 @@ def test_a_sharded_run_has_the_losses_and_the_checkpoint_of_one_that_is_not(shar
     assert sizes[0] == pytest.approx(sizes[1], rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_resumed_sharded_run_ends_in_the_same_weights(sharded, tmp_path):
     train(tmp_path, *FLAGS, "--shard=True", "--max_iters=5", processes=2)
     train(tmp_path, *FLAGS, "--shard=True", "--init_from=resume", processes=2)
@@ -92,6 +95,7 @@ def test_a_resumed_sharded_run_ends_in_the_same_weights(sharded, tmp_path):
     assert losses(sharded) == losses(tmp_path)
 
 
+@pytest.mark.slow
 def test_one_process_evaluates_a_sharded_run_and_goes_on_with_it(sharded):
     final = metrics(sharded)[-1]
     evaluate(sharded)

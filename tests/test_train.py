@@ -109,6 +109,7 @@ def test_killed_runs_end_in_the_same_weights_and_record(method, tmp_path):
     assert [line for line in killed if line["type"] != "config"] == whole[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes, number", [(1, signal.SIGINT), (2, signal.SIGTERM)])
 def test_a_stopped_run_writes_a_checkpoint_and_loses_nothing(processes, number, tmp_path):
     train(tmp_path / "whole", processes=processes)
