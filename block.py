@@ -98,9 +98,8 @@ class BlockUnmasking(ProgressiveUnmasking):
 
     def batch(self, iteration):
         if self.block_at(iteration) != self.block:
-            self.start_chains(
-                self.stages_at(iteration), iteration
-            )  # chains of the old size are useless; the examples stay
+            # The examples stay; their chains start over, as those of the old size are useless.
+            self.start_chains(self.stages_at(iteration), iteration)
         return super().batch(iteration)._replace(block=self.block)
 
     def switch(self, stages):

@@ -31,9 +31,7 @@ from sample import Sampler, evaluate, generate
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
-init_from = (
-    "scratch"  # scratch, resume, continue; RUN/checkpoint.pt; hf:FOLDER or NAME; continue:...
-)
+init_from = "scratch"  # resume; continue; RUN/checkpoint.pt; hf:FOLDER or NAME; continue:...
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
 dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
