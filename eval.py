@@ -31,7 +31,7 @@ import tasks
 from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import Lock, progress_bar, write, write_json
-from engine.log import origin
+from engine.log import code, origin
 from engine.machine import autocast
 from engine.results import Results
 from pretrained.runs import checksum, load_task, open_run
@@ -86,16 +86,23 @@ def form():
     return samples, new_tokens, length, seconds
 
 
-def open_results(conditions, place):
-    """The results in out_dir under these settings: as the first process reads them, on all."""
+def open_results(conditions, content, place):
+    """The results in out_dir under these conditions: as the first process reads them, on all."""
     is_code = problems in CODE  # its batches have their own random states
-    conditions |= {"file": file, "limit": examples}
-    conditions |= {"content": zlib.crc32(Path(file).read_bytes()) if file else None}
+    conditions |= {"file": file, "limit": examples, "code": code("tasks", "sandbox")}
+    conditions |= {"content": content}
     conditions |= {"form": form() if is_code else None}
     conditions |= {"processes": None if is_code else place.world}
     results = Results(Path(out_dir), conditions, place.rank)
     results.share(processes.gather)
     return results
+
+
+def judge_files():
+    """The judge of --problems=FILE.py, and what it may import from beside it."""
+    if not problems.endswith(".py"):
+        return []
+    return [path.read_bytes() for path in sorted(Path(problems).parent.glob("*.py"))]
 
 
 def grid(*fields):
@@ -129,8 +136,9 @@ def measure_samplers(saved, samplers, conditions, place):
 
     with processes.main_process_first():
         test = problem_sets.of_run(saved, problems, file, examples, form())
+    content = zlib.crc32(repr([test.content(), judge_files()]).encode())
     with Lock(out_dir, "eval.lock") if place.rank == 0 else contextlib.nullcontext():
-        results = open_results(conditions, place)
+        results = open_results(conditions, content, place)
         missing = [sampler for sampler in samplers if not results.row(sampler)]
         show = place.rank == 0 and len(missing) > 1
         for sampler in progress_bar(missing, unit="sampler", show=show):

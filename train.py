@@ -23,7 +23,7 @@ from configurator import configure, errors_as_messages
 from engine import checkpoint, elastic, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
-from pretrained.start import make_model
+from pretrained.start import make_model, pinned
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from sample import Sampler, evaluate, generate
 
@@ -31,7 +31,7 @@ from sample import Sampler, evaluate, generate
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
-init_from = "scratch"  # resume; continue; RUN/checkpoint.pt; hf:FOLDER or NAME; continue:...
+init_from = "scratch"  # resume; continue; RUN/checkpoint.pt; hf:FOLDER, hf:NAME@REVISION; continue:
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
 dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
@@ -86,6 +86,8 @@ dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the har
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
+PATHS = "out_dir", "data_dir", "data_file", "device"  # each machine may have its own
+
 
 def main(config):
     with contextlib.ExitStack() as until_the_end:
@@ -117,7 +119,11 @@ class Run:
     def __init__(self, config, folder, place, tracker):
         world, rank, device, shards = self.place = place
         saved, changes, origin = checkpoint.find(folder, config, place)
+        with processes.main_process_first():
+            origin = pinned(origin)
         self.start, config = saved["iteration"] if saved else 0, config | {"init_from": origin}
+        processes.agree({"start iteration": self.start, "code": log.code(".", "engine", "tasks")}
+                        | {key: config[key] for key in config if key not in PATHS})  # fmt: skip
         matmuls = machine.precision(device, dtype)
         stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
         with processes.main_process_first():
@@ -140,11 +146,11 @@ class Run:
         self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
         if before:
             self.chains.adopt(before)  # the chains of other processes
-        about = dict(config=config, model_args=args, device=device.type)
+        data = {"training": train, "validation": self.task.validation}
+        processes.agree(data := {name: queue.fingerprint(part) for name, part in data.items()})
+        about = dict(config=config, model_args=args, device=device.type, data=data)
         own = dict(queue=self.queue, generator=generator, stream=self.chains)
-        self.saver = self.make_saver(
-            folder, about | {"data": queue.fingerprint(train)}, weights, own
-        )
+        self.saver = self.make_saver(folder, about, weights, own)
         torch.manual_seed(seed + rank + stride)
         self.saver.begin(block_at(0), keep_every, saved, changes)
         self.log = log.Log(folder if rank == 0 else None, config, self.start, max_iters, changes,

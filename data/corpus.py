@@ -28,12 +28,13 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from engine.files import write_json
+from engine.files import read_json, write_json
 
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
 ABOUT = "checksum", "kind", "vocab_size", "end", "mask"  # a tokenizer, in the header
 PIECE = 1 << 16  # characters of a document encoded at once
+QUESTION = 1 << 14  # characters that tell questions apart
 CHARACTERS = 256  # kept per token of a row: more do not fit, and might overflow tiktoken's stack
 
 
@@ -124,6 +125,7 @@ def prompt_text(question):
 
 def question_key(question):
     """64-bit hash of the question's words, whatever the case, punctuation and white space."""
+    question = question[:QUESTION]  # to normalise it takes quadratic time at worst
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
     content = (" ".join(words) or question.strip()).encode(errors="replace")
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
@@ -144,6 +146,7 @@ class Examples:
             raise ValueError(f"{folder} has the splits {[*self.header['splits']]}, not {split!r}")
         self.length, self.end = self.header["length"], self.header["tokenizer"]["end"]
         columns = self.header["splits"][split]["columns"]
+        self.checksum = zlib.crc32(repr([columns, self.length, self.end]).encode())
         self.tokens, self.starts, self.prompts = (
             open_column(Path(folder), f"{split}.{name}.npy", columns[name][1]) for name in COLUMNS
         )
@@ -244,7 +247,14 @@ class Writer:
             )
         about = {name: getattr(tokenizer, name) for name in ABOUT}
         self.header = {"format": FORMAT, "source": source, "length": length, "tokenizer": about}
-        self.partial.mkdir(parents=True, exist_ok=True)
+        self.cache.mkdir(parents=True, exist_ok=True)
+        begun = self.cache / "begun.json"
+        if begun.exists() and read_json(begun)["source"] != source:
+            raise ValueError(
+                f"{self.partial} was begun from other rows or with other settings: remove it, or "
+                "give another --out"
+            )
+        write_json(begun, self.header)
         for path in self.partial.iterdir():
             if path != self.cache:
                 path.unlink()

@@ -7,19 +7,10 @@ JSON after it, which numpy does not read, together with a description of the arr
 
 import json
 import zlib
-from pathlib import Path
 
 import numpy as np
 
-
-def regular(path):
-    """The path, if it is a file: a folder has no contents, a pipe or a device may have no end."""
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    if not path.is_file():
-        raise ValueError(f"{path}: not a file")
-    return path
+from engine.files import regular
 
 
 def brief(value):

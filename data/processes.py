@@ -9,6 +9,8 @@ from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
+from configurator import printable
+
 
 def start(main):
     """Run a prepare.py: mistakes of the user and interruptions end it with a one-line message."""
@@ -18,7 +20,7 @@ def start(main):
     except KeyboardInterrupt:
         raise SystemExit("prepare.py: interrupted; run the same command again") from None
     except (ValueError, OSError) as error:
-        raise SystemExit(f"prepare.py: {error}") from None
+        raise SystemExit(f"prepare.py: {printable(str(error))}") from None
 
 
 def cores():

@@ -6,6 +6,7 @@ Lines of JSON are parsed here, because its reader stops at the first damaged lin
 import functools
 import glob
 import itertools
+import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,8 +25,18 @@ def local(source, fields):
     paths = files(source) if isinstance(source, str) else source
     for path in paths:
         require(fields, fields_of(path), path)
-    origin = [{"file": path.name, "bytes": path.stat().st_size} for path in paths]
-    return origin, functools.partial(read_files, paths, fields)
+    sums = [checksum(path) for path in paths]
+    origin = [{"file": path.name, "crc32": crc} for path, crc in zip(paths, sums, strict=True)]
+    return origin, functools.partial(read_files, paths, sums, fields)
+
+
+def checksum(path):
+    """CRC-32 of a file, which may be larger than memory."""
+    crc = 0
+    with open(regular(path), "rb") as file:
+        while piece := file.read(1 << 24):
+            crc = zlib.crc32(piece, crc)
+    return crc
 
 
 def files(source):
@@ -42,21 +53,20 @@ def files(source):
     return [*dict.fromkeys(found)]
 
 
-def read_files(paths, fields, cache, limit=None):
+def read_files(paths, sums, fields, cache, limit=None):
     """The first rows of files of one kind: a Dataset of the fields, kept in the folder `cache`."""
     from datasets import Dataset, Features, Value
 
-    names, cache = [str(path.resolve()) for path in paths], str(cache)
+    names, cache = [str(path.resolve()) for path in paths], str(cache / f"{hash(tuple(sums)):x}")
     if paths[0].suffix == ".parquet":
         rows = Dataset.from_parquet([*map(glob.escape, names)], cache_dir=cache)
         return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
-    times = tuple(path.stat().st_mtime_ns for path in paths)  # the cache is for these alone
-    kwargs = {"names": tuple(names), "times": times, "fields": tuple(fields), "limit": limit}
+    kwargs = {"names": tuple(names), "fields": tuple(fields), "limit": limit}
     features = Features({field: Value("string") for field in fields})
     return Dataset.from_generator(json_rows, features, cache, gen_kwargs=kwargs)
 
 
-def json_rows(names, times, fields, limit):
+def json_rows(names, fields, limit):
     """Objects in files of JSON lines; what is no text, or in a damaged line, is None."""
     objects = itertools.chain.from_iterable(map(json_objects, names))
     for row in itertools.islice(objects, limit):
@@ -100,12 +110,15 @@ def require(fields, present, where):
 
 
 # -- the hub -------------------------------------------------------------------------------------
-def hub(name, fields, config=None, split="train"):
-    """What a header records of a data set on the hub, and read(cache, limit) -> its rows."""
+def hub(name, fields, config=None, split="train", revision=""):
+    """What a header records of a data set on the hub, and read(cache, limit) -> its rows.
+
+    revision: a commit, branch or tag; "" = the newest. The header records the commit.
+    """
     with by_hand(name):
         import huggingface_hub
 
-        revision = huggingface_hub.HfApi().dataset_info(name).sha
+        revision = huggingface_hub.HfApi().dataset_info(name, revision=revision or None).sha
     options = {"name": config, "split": split, "revision": revision}
     read = functools.partial(read_hub, name, fields, options)
     return [{"hub": name, "revision": revision}], read

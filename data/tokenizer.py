@@ -43,6 +43,7 @@ class Vocabulary:
     """
 
     file = "tokenizer.tiktoken"  # in the folder of a corpus
+    before = ()  # ids of some text, for `characters`
 
     def __init__(self, n, special, content):
         offsets, count = SPECIAL[special]
@@ -83,9 +84,17 @@ class Vocabulary:
         return texts
 
     def characters(self, x0):
-        """The number of characters in each row (n, L), (n,); an end of text is none."""
-        rows = ([i for i in row if i != self.end] for row in x0.tolist())
-        return np.array([len(self.decode(row)) for row in rows])
+        """The number of characters in each of successive rows (n, L), (n,); an end of text is none.
+
+        A row that continues a text is decoded behind other text: some decoders strip a first space.
+        """
+        counts = []
+        for row, begins in zip(x0, [True, *(x0[:-1, -1] == self.end)], strict=True):
+            first, *texts = np.split(row, np.flatnonzero(row == self.end))
+            before = () if begins else self.before
+            count = len(self.decode([*before, *first])) - len(self.decode(before))
+            counts.append(count + sum(len(self.decode(text[1:])) for text in texts))
+        return np.array(counts)
 
 
 class Tokenizer(Vocabulary):

@@ -62,7 +62,10 @@ class HuggingFace(Vocabulary):
         self.library.encode_special_tokens = True  # text that looks like one is text
         self.kind, is_dream = kind, kind == "dream"
         ids = self.library.get_vocab(with_added_tokens=not is_dream).values()
+        if max(ids, default=0) >= 1 << 31 or getattr(self.library.model, "dropout", None):
+            raise ValueError("not a usable tokenizer.json: ids beyond 2^31, or random (dropout)")
         super().__init__(max(ids, default=-1) + 1, "dream" if is_dream else "plain", content)
+        self.before = self.encode("a")
 
     def encode(self, text):
         """Ids of the text, list of int."""

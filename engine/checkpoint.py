@@ -4,8 +4,9 @@ A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`,
 the run's parts call their state (`model`, `ema`, `optimizer`), and in `ranks`, per process, its
 chains, its place in the data and its random states: 5 MB for 1,024 chains of 512 tokens.
 
-`torch.load(weights_only=True)` reads it, so opening one never runs code. But a stranger's settings
-decide which files sample.py and eval.py then read, and how much data they generate.
+`torch.load(weights_only=True)` reads it, and no file that it names is executed, so opening one
+never runs code. But a stranger's settings decide which data sample.py and eval.py then read, and
+how much they generate.
 """
 
 import itertools
@@ -16,6 +17,7 @@ import torch
 
 from engine.files import atomic_path
 
+FORMAT = 1
 # Settings that may differ when a run is resumed (as may all settings of evaluation).
 MAY_CHANGE = (
     "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",
@@ -37,7 +39,7 @@ def save(state, path):
         left.unlink()  # by a process that was killed while writing
     try:
         with atomic_path(path) as partial, open(partial, "wb") as file:
-            torch.save(state, file)
+            torch.save(state | {"format": FORMAT}, file)
     except (OSError, RuntimeError) as error:  # torch hides the first behind the second
         while error.__context__ is not None and not isinstance(error, OSError):
             error = error.__context__
@@ -66,6 +68,8 @@ def load(path):
         ) from None
     if not isinstance(state, dict) or not {"iteration", "config", "model_args"} <= state.keys():
         raise ValueError(f"{path} is not a checkpoint of this program")
+    if state.get("format") != FORMAT:
+        raise ValueError(f"{path} has format {state.get('format')}, expected {FORMAT}: train anew")
     return state
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -89,12 +90,11 @@ def read_lines(path):
 
     Raises ValueError naming a line that is not a JSON object.
     """
-    path = Path(path)
-    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
+    lines = regular(path).read_bytes().split(b"\n")[:-1] if Path(path).exists() else []
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line.decode()))
+            rows.append(json_value(line))
             if not isinstance(rows[-1], dict):
                 raise ValueError
         except (ValueError, RecursionError):
@@ -108,9 +108,30 @@ def read_lines(path):
 def read_json(path):
     """The content of a JSON file. Raises ValueError naming the file if it is damaged."""
     try:
-        return json.loads(Path(path).read_bytes().decode())
+        return json_value(regular(path).read_bytes())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged, move it away: {error}") from None
+
+
+def regular(path):
+    """The path, if it is a file: a folder has no contents, a pipe or a device may have no end."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():
+        raise ValueError(f"{path}: not a file")
+    return path
+
+
+def json_value(content):
+    """The value of a JSON text, bytes. Raises ValueError, also for a number that is not finite."""
+    return json.loads(content.decode(), parse_float=finite, parse_int=finite, parse_constant=finite)
+
+
+def finite(text):
+    if not math.isfinite(float(text)):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def progress_bar(*args, show=True, **options):

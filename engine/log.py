@@ -17,10 +17,14 @@ import math
 import platform
 import subprocess
 import time
+import zlib
 from importlib import metadata
 from pathlib import Path
 
+from engine.checkpoint import MUST_KEEP
 from engine.files import progress_bar, read_lines, say
+
+PROJECT = Path(__file__).parents[1]
 
 
 class Log:
@@ -40,6 +44,9 @@ class Log:
             total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
         )
         rows = read_metrics(self.path) if folder and start else []
+        was = rows[0].get("config", {}) if rows else config
+        if any(was.get(key) != config.get(key) for key in MUST_KEEP):
+            raise ValueError(f"{self.path} is the record of another run: move it away")
         kept = [row for row in rows if row.get("iter", 0) <= start]
         self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)
         evaluations = [row for row in kept if row["type"] == "eval" and row["iter"] == start]
@@ -162,12 +169,20 @@ def origin():
     return {"versions": versions, "commit": commit()}
 
 
+def code(*folders):
+    """CRC-32 of the project's source files in these folders."""
+    files = [path for folder in folders for path in sorted((PROJECT / folder).glob("*.py"))]
+    return zlib.crc32(b"".join(path.read_bytes() for path in files))
+
+
 def commit():
-    """The commit of the code, with + if files differ from it; None outside a repository."""
+    """The commit of the code, with + if files differ from it; None outside its repository."""
+    if not (PROJECT / ".git").exists():  # an installed copy may lie inside another one
+        return None
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+            command, cwd=PROJECT, capture_output=True, text=True, check=True
         ).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -95,6 +95,16 @@ def gather(state):
     return states
 
 
+def agree(facts):
+    """Raise ValueError, on every process, unless these {name: value} are the same on all."""
+    first, *others = gather(facts)
+    for rank, other in enumerate(others, start=1):
+        for name in first | other:
+            ours, theirs = first.get(name), other.get(name)
+            if ours != theirs:
+                raise ValueError(f"process {rank} has {name} {theirs}, process 0 has {ours}")
+
+
 def on_cpu(state):
     if isinstance(state, dict):
         return {key: on_cpu(value) for key, value in state.items()}
@@ -102,7 +112,7 @@ def on_cpu(state):
 
 
 class StopSign:
-    """`with StopSign() as stop`: stop() is True once any process received SIGTERM or Ctrl-C.
+    """`with StopSign() as stop`: stop() is True once any process was told to stop, as by Ctrl-C.
 
     Call it after every update, on every process. A second Ctrl-C stops at once.
     """
@@ -111,8 +121,9 @@ class StopSign:
         self.asked = threading.Event()
 
     def __enter__(self):
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, self.on_signal)
         return self
 
     def __call__(self):

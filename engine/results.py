@@ -14,6 +14,8 @@ class Results:
         self.folder, self.conditions, self.rank = folder, conditions, rank
         self.rows = {row["id"]: row for row in read_rows(folder / "eval.json")}
         self.all = read_lines(folder / "eval.jsonl")
+        for left in folder.glob("eval.*.tmp") if rank == 0 else ():
+            left.unlink()  # by a process that was killed while writing
         if rank == 0 and self.all:
             write_lines(folder / "eval.jsonl", self.all)  # drops a line that a kill cut off
 

@@ -114,10 +114,12 @@ class Saver:
     def restore(self, saved, changes):
         """Load everything from a checkpoint; with changes, the shared parts alone.
 
-        Raises ValueError if the training data differs (their number and first rows), or a part.
+        Raises ValueError if the training or validation data differs, or a part does not fit.
         """
-        if saved["data"] != self.about["data"]:
-            raise ValueError("a resumed run must keep its data: the training examples differ")
+        asked_for = {"validation"} if "test_examples" in changes else set()
+        for split, data in self.about["data"].items():
+            if data != saved["data"][split] and split not in asked_for:
+                raise ValueError(f"a resumed run must keep its data: the {split} examples differ")
         try:
             for name, part in self.shared.items():
                 is_new = name == "ema" and name not in saved  # turned on by `continue`

@@ -26,7 +26,7 @@ SHAPE = {"vocab_size": "vocab_size", "dim": "hidden_size", "layers": "num_hidden
 
 
 def resolve(name):
-    """The folder `name`, or the hub's of that name, which is downloaded if it is not cached.
+    """The folder `name`, or the hub's NAME or NAME@REVISION, downloaded if it is not cached.
 
     Raises FileNotFoundError, or OSError that says how to supply the folder by hand.
     """
@@ -34,10 +34,11 @@ def resolve(name):
         return Path(name)
     if name.count("/") != 1 or name[0] in "./~":
         raise FileNotFoundError(f"{name}: no such folder")
-    hub = optional("huggingface_hub")
+    hub, (name, _, revision) = optional("huggingface_hub"), name.partition("@")
     wanted = ["*.json", "*.safetensors", "*.txt", "*.py"]
     try:
-        return Path(hub.snapshot_download(name, allow_patterns=wanted))
+        args = {"revision": revision or None, "allow_patterns": wanted}
+        return Path(hub.snapshot_download(name, **args))
     except Exception as error:  # of the network, the hub, or a name that it does not have
         raise OSError(
             f"cannot download {name} ({type(error).__name__}: {error}). By hand: `hf download "

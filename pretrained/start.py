@@ -1,5 +1,8 @@
 """The model of a run, and what its weights start from: scratch, or another run's."""
 
+import re
+from pathlib import Path
+
 import torch
 
 from engine import checkpoint
@@ -9,10 +12,10 @@ from model import Transformer
 def make_model(origin, task, saved, model_args, adapters, device):
     """The model, the part of it that is saved (itself, or its adapters), and its arguments.
 
-    origin: scratch, another run's FILE.pt, or hf: and a folder or a name on the hub. saved: a
-    checkpoint to resume, whose weights are loaded later, or None. model_args: as the run's settings
-    have them. adapters: rank (0 = all weights are trained) and alpha of LoRA, dtype of the frozen
-    weights. Raises ValueError for another origin, or one that does not fit the data or the model.
+    origin: scratch, another run's FILE.pt, or hf: and a folder, or NAME@REVISION on the hub; saved:
+    a checkpoint to resume, whose weights are loaded later, or None; model_args: as the run's
+    settings have them; adapters: rank (0 = all weights are trained) and alpha of LoRA, dtype of the
+    frozen weights. Raises ValueError for another origin, or one that does not fit the data.
     """
     name, weights = origin.removeprefix("hf:"), None
     if name != origin:
@@ -30,6 +33,17 @@ def make_model(origin, task, saved, model_args, adapters, device):
     if weights:
         model.load_state_dict(weights)
     return model, model, model_args
+
+
+def pinned(origin):
+    """The origin, with the commit of a model on the hub, which the run records and keeps."""
+    name = origin.removeprefix("hf:")
+    if name == origin or Path(name).is_dir() or re.fullmatch(".*@[0-9a-f]{40}", name):
+        return origin
+    from pretrained import hf
+
+    commit = hf.resolve(name).name  # the folder's name in the hub's cache
+    return f"hf:{name.partition('@')[0]}@{commit}"
 
 
 def from_run(path, model_args):

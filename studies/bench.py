@@ -55,6 +55,7 @@ compile: bool | None = None  # True or False; None = if there is a compiler
 
 STEPS = 8  # of each method in a round, at least
 GIB = 2**30
+REFERENCES = {"reference": "--bfloat16=False", "reference in bfloat16": "--bfloat16"}
 
 
 class Shape(NamedTuple):
@@ -139,7 +140,7 @@ def step(shape, where):
     taken, theirs = [], []  # of each round
     for _ in progress_bar(range(rounds), shape, unit="round", leave=False):
         taken.append(trainer.round(trainer.steps))
-        theirs += reference(where, "--what=step", f"--batch={s.rows}", *s.reference)
+        theirs.append(reference(where, "--what=step", f"--batch={s.rows}", *s.reference))
     peak = peak_memory(where) / GIB
     medians = {name: [median(times[name]) for times, _ in taken] for name in ("puma", "mdm")}
     for name, seconds in medians.items():
@@ -163,7 +164,7 @@ def sample(where):
         with casts:
             _, _, passes = generate(model, x0, ~prompt, Sampler(), batch_size=128)
         seconds += seconds_between([start, mark(where)])
-        theirs += reference(where, "--what=sample")
+        theirs.append(reference(where, "--what=sample"))
     rates, peak = [len(x0) / t for t in seconds], peak_memory(where) / GIB
     yield {
         "what": "ours", "puzzles_per_second": short(median(rates)), "passes": passes,
@@ -173,20 +174,22 @@ def sample(where):
 
 
 def reference(where, *flags):
-    """[What studies/conventional.py prints], from a process of its own; [] unless on a CPU."""
-    if where.type != "cpu":
-        return []
-    command = [sys.executable, "-m", "studies.conventional", *flags]
-    return [json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)]
+    """{name: what studies/conventional.py prints}, in float32 and bfloat16; {} unless on a CPU."""
+    printed, command = {}, [sys.executable, "-m", "studies.conventional", *flags]
+    for name, flag in REFERENCES.items() if where.type == "cpu" else ():
+        process = subprocess.run([*command, flag], stdout=subprocess.PIPE, check=True)
+        printed[name] = json.loads(process.stdout)
+    return printed
 
 
 def against(theirs, unit, rates, peak):
-    """The reference's medians over the rounds, and ratios; rates: of `unit` per second."""
-    if theirs:
-        rows = {key: [line[key] for line in theirs] for key in ("sequences_per_second", "peak_gb")}
-        yield {"what": "reference"} | {key: short(median(row)) for key, row in rows.items()}
-        yield ratio(f"{unit}/s, ours over reference", rates, rows["sequences_per_second"])
-        yield ratio("peak memory, ours over reference", [peak] * len(theirs), rows["peak_gb"])
+    """The references' medians over the rounds, and ratios; rates: of `unit` per second."""
+    keys = "sequences_per_second", "peak_gb"
+    for name in theirs[0]:
+        rows = {key: [printed[name][key] for printed in theirs] for key in keys}
+        yield {"what": name} | {key: short(median(row)) for key, row in rows.items()}
+        yield ratio(f"{unit}/s, ours over {name}", rates, rows["sequences_per_second"])
+        yield ratio(f"peak memory, ours over {name}", [peak] * len(theirs), rows["peak_gb"])
 
 
 PARTS = {

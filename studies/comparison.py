@@ -5,11 +5,12 @@ each group with a reference: the first group with method mdm, or else the last.
 """
 
 import math
+import re
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from configurator import errors_as_messages
+from configurator import errors_as_messages, printable
 from engine.files import read_json
 from engine.log import read_metrics
 from tasks.scores import table
@@ -32,7 +33,7 @@ Points are percentage points of accuracy, the mean of the pairs' differences.
 
 IGNORED = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
-    "deterministic", "patience", "track", "watch",
+    "deterministic", "patience", "track", "watch", "commit",
 )  # fmt: skip
 ERRORS = "errors at the end"
 SHARE = 0, 1  # where an accuracy lies
@@ -55,7 +56,8 @@ def load_run(folder):
     """The run in a folder. Raises SystemExit if its record is damaged or too short."""
     with errors_as_messages():
         records = read_metrics(Path(folder) / "metrics.jsonl")
-    configs = [r["config"] for r in records if r["type"] == "config"]
+    starts = [r for r in records if r["type"] == "config"]
+    configs = [r["config"] for r in starts]
     evaluations = {
         r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
         for r in records
@@ -64,8 +66,13 @@ def load_run(folder):
     if not configs or not evaluations:
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
     config = configs[-1]
-    if str(config.get("init_from")).endswith(".pt"):  # the path contains the seed
-        config["init_from"] = "another run"
+    config["commit"] = ", ".join(dict.fromkeys(str(r.get("commit")) for r in starts))
+    places = *IGNORED, "processes", "device"
+    changes = [{k: v for k, v in r.get("changes", {}).items() if k not in places} for r in starts]
+    if any(changes):  # by --init_from=continue
+        config["continued"] = [*filter(None, changes)]
+    if str(start := config.get("init_from")).endswith(".pt"):
+        config["init_from"] = re.sub(rf"_{config.get('seed')}(?=/|$)", "_SEED", start)
     training = [r for r in records if r["type"] == "train"]
     return Run(str(folder), config, evaluations, training)
 
@@ -157,7 +164,8 @@ def by_seed(runs):
     for run in runs:
         first = seeds.setdefault(run.config.get("seed"), run)
         if first is not run:
-            raise SystemExit(f"{first.folder} and {run.folder}: same configuration and seed")
+            message = f"{first.folder} and {run.folder}: same configuration and seed"
+            raise SystemExit(printable(message))
     return seeds
 
 

@@ -3,11 +3,11 @@
     python -m studies.conventional --what=step --shape=tinygsm
     python -m studies.conventional --what=sample
 
-A straightforward implementation of PUMA, like the authors' public code: float32 eager PyTorch on a
-CPU, the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens, logits for every
-position of the sequence, a full log-softmax kept for the scores, a sampler that runs the whole
-batch until its last row is done and picks positions row by row. It shares no model, loss or sampler
-with the code it is compared with.
+A straightforward implementation of PUMA, like the authors' public code: eager PyTorch on a CPU, in
+float32 unless asked, the Sudoku sequence laid out as 81 clue tokens followed by 81 answer tokens,
+logits for every position of the sequence, a full log-softmax kept for the scores, a sampler that
+runs the whole batch until its last row is done and picks positions row by row. It shares no model,
+loss or sampler with the code it is compared with.
 
 Prints one JSON line: median seconds per step (of sampling: per batch), sequences per second, peak
 resident memory (GB). Absolute figures drift with the machine: run it next to what you compare, and
@@ -32,6 +32,7 @@ batch: int | None = None  # 1..: rows; None = 32 (sudoku), 2 (tinygsm), 16 when 
 steps = 12  # 3..: the first two are not counted
 puzzles = 32  # 1..: to solve
 reveal = 2  # 1..: cells per step of the sampler
+bfloat16 = False  # autocast matrix products to it
 
 
 class Shape(NamedTuple):
@@ -206,7 +207,8 @@ def main():
     torch.manual_seed(0)
     s = SHAPES[shape]
     rows = batch or (s.batch if what == "step" else 16)
-    times = TIMES[what](s, rows)
+    with torch.autocast("cpu", torch.bfloat16, bfloat16):
+        times = TIMES[what](s, rows)
     median = statistics.median(times)
     print(json.dumps({
         "what": what, "shape": shape, "batch": rows,

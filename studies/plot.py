@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from statistics import mean
 
-from configurator import configure
+from configurator import configure, printable
 from studies import comparison, labels, records
 from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
@@ -132,6 +132,9 @@ def print_comparisons(runs, metric):
     if metric != LOSS:
         tables = comparison.comparisons(group_runs(runs), metric, targets)
         print("\n\n".join(tables), comparison.NOTE, sep="\n", end="")
+        for label, members in group_runs(runs).items():
+            if len(commits := {run.config["commit"] for run in members}) > 1:
+                print(printable(f"\nOf different commits, {label}: {', '.join(sorted(commits))}"))
 
 
 def visits(runs, file, metric):

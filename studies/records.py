@@ -22,6 +22,7 @@ from engine.files import atomic_path
 
 runs = ""  # comma-separated folders of runs, or patterns of folders
 out = ""  # the archive
+LARGEST = 1 << 28  # bytes that an archive may unpack to
 BEGINNING = 1980, 1, 1, 0, 0, 0  # a zip archive knows no earlier time
 
 
@@ -52,9 +53,13 @@ def folders(patterns):
 def opened(archive):
     """The archive as a ZipFile. Raises SystemExit if it is none, or damaged."""
     try:
+        if not Path(archive).is_file():  # a pipe may have no end
+            raise ValueError("no such file")
         with zipfile.ZipFile(archive) as file:
+            if sum(entry.file_size for entry in file.infolist()) > LARGEST:
+                raise ValueError(f"more than {LARGEST >> 20} MB in an archive of records")
             yield file
-    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise SystemExit(f"{archive}: {error}") from None
 
 

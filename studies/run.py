@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from configurator import configure, errors_as_messages
-from engine.files import progress_bar, say
+from engine.files import Lock, progress_bar, say
 from studies import records
 from studies.catalogue import STUDIES
 
@@ -154,7 +154,11 @@ def make_run(run, scripts, processes, start):
         raise Stopped
     if failed:
         raise Failure(f"{run.folder}: not trained, because {run.start} has failed")
-    run.folder.mkdir(parents=True, exist_ok=True)
+    with Lock(run.folder, "study.lock"):  # before another study writes other settings
+        execute(run, scripts, processes)
+
+
+def execute(run, scripts, processes):
     complete, log = run.folder / "complete", run.folder / "log.txt"
     training = training_command(run)
     if training:
@@ -193,7 +197,7 @@ def make_runs(runs, scripts, processes):
                 bar.update()
             except Stopped:
                 pass
-            except (Failure, OSError) as error:
+            except (Failure, OSError, ValueError) as error:
                 say(str(error))
                 failures += 1
     if processes.stopped:

@@ -80,6 +80,14 @@ class Problems:
     strata = ()
     judged = True
 
+    def content(self):
+        """What decides the results, answers included, as one value with a `repr`.
+
+        The arrays and texts in the attributes. eval.py evaluates anew if it has changed.
+        """
+        kept = {name: plain(value) for name, value in vars(self).items()}
+        return {name: value for name, value in kept.items() if value is not None}
+
     def belongs(self, record):
         """Whether a record read from a file belongs to one of these problems."""
         return record["index"] < len(self)
@@ -111,6 +119,16 @@ class Problems:
     def judge_references(self, most=None):
         """Records of the first `most` reference solutions; None = all."""
         raise ValueError("these problems have no reference solutions")
+
+
+def plain(value):
+    """Numbers, texts, arrays, lists of these, or a checksum, as a value with a `repr`; or None."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    known = isinstance(value, str | bytes | int | float)
+    return value if known else getattr(value, "checksum", None)
 
 
 def printable(text):

@@ -15,6 +15,7 @@ two numbers decides whether they are held out, so no test sum is trained on, how
 """
 
 import re
+import zlib
 from typing import NamedTuple
 
 import numpy as np
@@ -153,6 +154,8 @@ class Examples:
 
     def __init__(self, count, numbers, order):
         self.count, self.numbers, self.order = count, numbers, order
+        first, _ = self[np.arange(min(count, 256))]  # all are functions of their index
+        self.checksum = zlib.crc32(np.ascontiguousarray(first))
 
     def __len__(self):
         return self.count

@@ -13,11 +13,14 @@ user's file with one function:
         return response.split()[-1:] == answer.split()[-1:]    # or a word that says why not
 
 True counts as solved; False is reported as "wrong", a word as itself. The file runs in this
-process. It is first tried on a held-out answer; if it raises later, the response counts as
-"judge_failed", with file and line.
+process. It is first tried on a held-out answer; if it later raises, exits or takes longer than
+SECONDS, the response counts as "judge_failed", with file and line. It is a user's own: one that a
+saved run names is not executed again (eval.py --problems=FILE.py names it anew).
 """
 
+import contextlib
 import functools
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +31,7 @@ from data import corpus
 from engine.files import say
 from tasks import text
 
+SECONDS = 30  # that a judge may take
 say_once = functools.cache(say)
 
 
@@ -175,8 +179,9 @@ def exact(prompt, response, answer):
 def decided(judge, file, *texts):
     """Kind and detail, whatever the user's function does."""
     try:
-        answer = judge(*texts)
-    except Exception as error:
+        with time_limit(SECONDS):
+            answer = judge(*texts)
+    except (Exception, SystemExit) as error:
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
     if isinstance(answer, str) and answer:
@@ -185,6 +190,22 @@ def decided(judge, file, *texts):
         return "correct" if answer else "wrong", ""
     shown = configurator.printable(repr(answer))
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    """Raises TimeoutError in the body, which must be in the main thread."""
+
+    def stop(number, frame):
+        raise TimeoutError(f"no answer within {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def read_judge(file):

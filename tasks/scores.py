@@ -2,6 +2,8 @@
 
 import math
 
+from configurator import printable
+
 
 def scores(row):
     """[(name, score, interval)] of a summary: accuracy, or pass@k for each k."""
@@ -14,7 +16,7 @@ def scores(row):
 def table(head, rows):
     """A markdown table of lists of strings."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(map(printable, line))} |" for line in lines)
 
 
 def wilson_interval(correct, n):

@@ -37,15 +37,15 @@ class Script:
     of a process that has trained, which a fork loses (and with a GPU torch refuses to go on).
     """
 
-    def __init__(self, name, *flags, processes=1):
+    def __init__(self, name, *flags, processes=1, last=()):  # last: flags of the last one alone
         self.folder = tempfile.TemporaryDirectory()
         for rank in range(processes):  # to be read even where a process fails before it prints
             for stream in ("stdout", "stderr"):
                 Path(self.folder.name, f"{stream}.{rank}").touch()
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": processes}
         self.processes = [
-            FORKS.Process(target=become, args=(name, flags, self.folder.name, address, rank))
-            for rank in range(processes)
+            FORKS.Process(target=become, args=(name, own, self.folder.name, address, rank))
+            for rank, own in enumerate([flags] * (processes - 1) + [(*flags, *last)])
         ]
 
     def __enter__(self):

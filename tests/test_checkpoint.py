@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import ONE_THREAD, ROOT, Script, metrics, same, train, training
 
-from engine.checkpoint import find, load, save
+from engine.checkpoint import FORMAT, find, load, save
 from engine.files import Lock
 from engine.processes import Place
 from engine.queue import examples_at
@@ -62,7 +62,8 @@ def test_half_a_checkpoint_of_a_killed_process_goes_with_the_next_one(tmp_path):
     half.write_bytes(b"half")
     save({"iteration": 3}, tmp_path / "checkpoint.pt")
     assert not half.exists()
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True) == {"iteration": 3}
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert saved == {"iteration": 3, "format": FORMAT}
 
 
 FORMS = {
@@ -71,6 +72,7 @@ FORMS = {
     "other shapes": (lambda state: state["model_args"].update(mlp=96), "size mismatch for model.l"),
     "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
+    "format": (lambda state: state.update(format=99), "has format 99, expected 1"),
     "no arguments": (lambda state: state.update(model_args={}), "'length'"),
 }
 
@@ -81,7 +83,7 @@ def test_a_checkpoint_of_another_form_is_named(name, trained, tmp_path):
     state = load(trained / "checkpoint.pt")
     change(state)
     torch.save(state, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match=f"a.pt is not a checkpoint of this program.*{message}"):
+    with pytest.raises(ValueError, match=message or "a.pt is not a checkpoint of this program"):
         open_run(tmp_path / "a.pt")
 
 
@@ -97,7 +99,8 @@ RESUMED = {
     "optimizer": (lambda state: state.update(optimizer={}), "parts of the wrong form"),
     "chains": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of the wrong form"),
     "only weights": (lambda state: state.pop("optimizer"), "has no optimizer: it holds only weigh"),
-    "data": (lambda state: state.update(data=[200, 7]), "must keep its data: the training example"),
+    "data": (lambda state: state["data"]["training"].append(7), "must keep its data: the train"),
+    "validation": (lambda state: state["data"]["validation"].append(7), "data: the validation exa"),
 }
 
 

@@ -1,6 +1,7 @@
 """eval.py: rows and records against the sampler itself, interruptions, mistakes."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,10 +13,13 @@ import sample
 import sudoku
 import tasks
 from engine import checkpoint, files
+from engine.log import code
 from eval import grid
 from pretrained import runs
 from sample import Sampler
-from tasks.sudoku import load
+from tasks import gsm8k
+from tasks.sudoku import Puzzles, load
+from tasks.text import Questions
 
 GRID = ["--policy=['top_k','margin']", "--reveal=[1,3]"]
 
@@ -126,6 +130,19 @@ def test_a_changed_file_of_problems_is_evaluated_anew(run):
         assert ", of 1" in evaluate(run, f"--file={file}")
     grids = [record["puzzle"] for record in files.read_lines(run / "eval.jsonl")]
     assert grids == ["1000300000000003", "2000400000000004"]
+    (one, two), path = rows(run), run / "eval.json"
+    path.unlink(), os.mkfifo(path)  # it would never end
+    with pytest.raises(SystemExit, match=r"eval.json: not a file"):
+        evaluate(run)
+    assert one["code"] == two["code"] == code("tasks", "sandbox") != code("tasks")
+
+
+def test_results_depend_on_all_that_a_set_of_problems_holds():
+    found = {repr(problems.content()) for problems in (
+        Puzzles(np.eye(1, 16, dtype=int), (2, 2)), Puzzles(2 * np.eye(1, 16, dtype=int), (2, 2)),
+        *(Questions([gsm8k.Problem("How many?", answer)], None, 8) for answer in (1, 2, 1)),
+    )}  # fmt: skip
+    assert len(found) == 4
 
 
 def test_other_weights_are_measured_anew(run):

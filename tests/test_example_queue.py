@@ -5,6 +5,7 @@ import pytest
 import torch
 from toys import Arrays, Waits
 
+from engine import queue
 from engine.queue import ExampleQueue, shuffled
 
 
@@ -51,6 +52,16 @@ def test_state_resumes_at_the_same_example():
     other.load_state_dict(state)
     assert drain(other, 300, seed=1) == rest and (begin + rest)[:400] == ahead.tolist()
     assert queue.passes() == (123 - 400 + len(begin + rest)) / 500
+
+
+def test_the_fingerprint_is_of_every_row_or_the_one_that_the_data_keeps(monkeypatch):
+    monkeypatch.setattr(queue, "CHUNK", 7)
+    before, rows = numbers(50), numbers(50).x0.copy()
+    rows[48, 0] = 7
+    found = [queue.fingerprint(data) for data in (before, Arrays(rows, (False, True)), before)]
+    assert found[0] == found[2] != found[1] and found[0][0] == 50
+    before.checksum = 5
+    assert queue.fingerprint(before) == [50, 5]
 
 
 def test_many_takes_in_a_row_miss_nothing_and_the_host_seldom_reads_the_count(monkeypatch):

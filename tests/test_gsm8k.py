@@ -16,7 +16,8 @@ from tasks.scores import wilson_interval
         (True, None), (None, None), (float("nan"), None), (float("inf"), None), (1j, None),
         (complex("nan"), None), ([7], None), (b"7", None), ("", None), (".", None), ("seven", None),
         ("1,23", None), ("1/0", None), ("7 apples", None), ("1e9999", None), ("9" * 1000, None),
-        ("1_000", None), ("²", None),
+        ("1_000", None), ("²", None), ("1 2", None), ("$" + " " * 30_000 + "x", None),
+        (" \t-\n$  3 ", -3), ("1" + "\t" * 30_000 + "%", 1), ("- " * 15_000, None),
     ],
 )  # fmt: skip
 def test_what_stands_for_a_number(value, expected):

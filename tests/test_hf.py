@@ -7,7 +7,7 @@ import torch
 from toys import perturbed, rewrite_config
 
 from model import Transformer
-from pretrained import hf
+from pretrained import hf, start
 
 SHAPE = dict(
     vocab_size=70, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
@@ -143,9 +143,17 @@ def test_broken_folders_are_named(folder, tmp_path):
 
 def test_hub_names_are_downloaded_and_without_network_there_is_advice(folder, monkeypatch):
     hub = pytest.importorskip("huggingface_hub")
-    asked = []
-    monkeypatch.setattr(hub, "snapshot_download", lambda name, **_: asked.append(name) or folder)
-    assert hf.resolve("Qwen/Qwen2-0.5B") == folder and asked == ["Qwen/Qwen2-0.5B"]
+    asked, cached = [], folder.parent / ("c0" * 20)
+
+    def download(name, revision, **_):
+        asked.append((name, revision))
+        return cached
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    assert hf.resolve("Qwen/Qwen2-0.5B") == cached and asked == [("Qwen/Qwen2-0.5B", None)]
+    kept = start.pinned("hf:Qwen/Qwen2-0.5B@main")
+    assert kept == f"hf:Qwen/Qwen2-0.5B@{cached.name}" == start.pinned(kept)
+    assert asked[1:] == [("Qwen/Qwen2-0.5B", "main")] and start.pinned("scratch") == "scratch"
 
     def offline(name, **_):
         raise ConnectionError("no route")

@@ -3,6 +3,7 @@ Hugging Face's library itself, texts put together here."""
 
 import json
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -137,17 +138,19 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
         return found.to_iterable_dataset() if streaming else found
 
     class HfApi:
-        def dataset_info(self, name):
-            return hub.hf_api.DatasetInfo(id=name, sha="abc", tags=[])
+        def dataset_info(self, name, revision):
+            return hub.hf_api.DatasetInfo(id=name, sha={"v1": "abc"}[revision], tags=[])
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     monkeypatch.setattr(hub, "HfApi", HfApi)
+    fields["revision"] = "v1"
     remote = contents(call(source="me/set", config="main", split="test", **fields))
+    assert json.loads(remote["header.json"])["source"]["rows"][0]["revision"] == "abc"
     for found in (local, remote):
         del found["header.json"]  # it names the source
     assert local == remote
     call(source="me/set", config="main", split="test", limit=200, **fields)
-    monkeypatch.setattr(HfApi, "dataset_info", lambda self, name: 1 / 0)
+    monkeypatch.setattr(HfApi, "dataset_info", lambda *_, **__: 1 / 0)
     with pytest.raises(
         OSError, match=r"cannot read me/set from the hub .*supply it with --source="
     ):
@@ -229,6 +232,28 @@ def library_file(tmp_path_factory):
     return path, made
 
 
+@pytest.mark.parametrize("kind", ["words with their space", "characters"])
+def test_characters_of_rows_are_those_of_the_text(kind):
+    """Of documents cut into rows; the library's decoder strips the first space of what it gets."""
+    texts = ["the cat sat on the cats", "cats on the cat", "a cat"]
+    if kind == "characters":
+        encoding = vocabularies.Characters.of(sorted(set("".join(texts))))
+    else:
+        tokenizers = pytest.importorskip("tokenizers")
+        words = {
+            f"\u2581{word}": i for i, word in enumerate(["the", "cat", "sat", "on", "cats", "a"])
+        }
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="\u2581a"))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+        made.decoder = tokenizers.decoders.Metaspace()
+        encoding = vocabularies.HuggingFace(made.to_str().encode())
+    for length in (2, 3, 5, 7):
+        stream = [i for text in texts for i in [*encoding.encode(text), encoding.end]]
+        stream += [encoding.end] * (-len(stream) % length)
+        x0 = np.array(stream).reshape(-1, length)
+        assert encoding.characters(x0).sum() == sum(map(len, texts))
+
+
 def test_a_tokenizer_of_hugging_face(call, files, library_file):
     path, made = library_file
     folder = call(source=str(files / "texts.jsonl"), text="text", tokenizer=str(path.parent))
@@ -256,6 +281,11 @@ def test_a_tokenizer_that_is_none_is_named(tmp_path):
     path.write_text("{}")
     with pytest.raises(ValueError, match=rf"^{path}: .*not a readable tokenizer.json.*; expected"):
         vocabularies.find(path)
+    for words, dropout in (({"a": 0, "b": 1 << 31}, None), ({"a": 0, "b": 1}, 0.5)):
+        model = {"type": "BPE", "vocab": words, "merges": [], "dropout": dropout}
+        path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+        with pytest.raises(ValueError, match=r"not a usable tokenizer.json: ids beyond 2\^31, or"):
+            vocabularies.find(path)
 
 
 # -- training, sampling ----------------------------------------------------------------------------
@@ -353,9 +383,12 @@ def test_a_judge_of_ones_own(judge, capsys):
     [
         ("def check(): pass", "the file has no function judge; expected exact, or a file"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
+        (JUDGE + "import sys; sys.exit(0)", r"judge.py, line 2: SystemExit: 0, given the held"),
+        (JUDGE + "while True: pass", r"judge.py, line 2: TimeoutError: no answer within 1 s"),
     ],
 )
-def test_judges_that_are_none(judge, body, message):
+def test_judges_that_are_none(judge, body, message, monkeypatch):
+    monkeypatch.setattr(own_text, "SECONDS", 1)
     with pytest.raises(ValueError, match=message):
         judge(body)
 
@@ -368,6 +401,22 @@ def test_a_judged_run(pairs, packed, tmp_path):
     assert last["examples"] == 6 and "of 6 held-out problems solved" in printed
     row = evaluate(tmp_path / "run", "--problems=exact", "--reveal=40", "--examples=3")
     assert "0.0%" in row and "3 wrong" in row
+    ours = f"--problems={tmp_path}/judge.py"
+    (tmp_path / "judge.py").write_text(JUDGE + "return True")
+    assert "100.0%" in evaluate(tmp_path / "run", ours)
+    (tmp_path / "help.py").write_text("solved = False")
+    (tmp_path / "judge.py").write_text(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{JUDGE}"
+                                       "from help import solved; return solved")  # fmt: skip
+    assert "0.0%" in evaluate(tmp_path / "run", ours)
+    (tmp_path / "help.py").write_text("solved = 1 > 0")
+    del sys.modules["help"]
+    assert "100.0%" in evaluate(tmp_path / "run", ours)
+    # The judge that a run names, perhaps a stranger's, is not executed.
+    (tmp_path / "judge.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
+    run_script("sample.py", f"--out_dir={tmp_path}/run")
+    with pytest.raises(SystemExit, match="this run's texts have no judge"):
+        evaluate(tmp_path / "run")
+    assert not (tmp_path / "executed").exists()
     (tmp_path / "judge.py").unlink()
     for words, more in (
         ("no such file; expected exact", flags),

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import subprocess
 
 import pytest
 import torch
 from conftest import metrics
 
+from engine import log
 from engine.files import write_lines
 from engine.log import Log, context_stats, read_metrics
 
@@ -70,4 +72,14 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
     log.write(a_loss(3))
     log.close()
     assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
+    with pytest.raises(ValueError, match="is the record of another run: move it away"):
+        Log(tmp_path, {"seed": 2}, 2, 3, {})
     assert "No space left on device; will retry at the next line" in capsys.readouterr().err
+
+
+def test_the_commit_is_that_of_this_code(monkeypatch, tmp_path):
+    """An installed copy in another repository, as in its .venv, has none."""
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    monkeypatch.setattr(log, "PROJECT", tmp_path / "package")
+    (tmp_path / "package").mkdir()
+    assert log.commit() is None

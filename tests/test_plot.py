@@ -4,10 +4,12 @@ import contextlib
 import json
 import math
 import re
+import zipfile
 
 import numpy as np
 import pytest
-from conftest import run_script
+from conftest import metrics, run_script
+from toys import write_lines
 
 from studies import comparison, labels, plot, records
 
@@ -220,6 +222,29 @@ def test_what_only_puma_has_is_compared_with_one_baseline(write):
         comparison.ratios(load([*folders, folders[0]]), "top_k", "buffer", [0.5])
 
 
+def test_runs_that_went_on_or_started_differently_are_arms_of_their_own(write):
+    def start(path, **more):
+        return write(path, [(0, 0.0)], seed=1, init_from=f"out/{path}_1/checkpoint.pt", **more)
+
+    runs = [start("a"), write("b", [(0, 0.5)], seed=2, init_from="out/a_2/checkpoint.pt")]
+    runs += [start("c"), write("d", [(0, 0.5)], seed=2, init_from="out/c_2/checkpoint.pt")]
+    lines = metrics(runs[3])
+    lines.insert(0, lines[0] | {"changes": {"lr": [1, 2], "processes": [1, 2]}, "commit": "new"})
+    write_lines(runs[3] / "metrics.jsonl", lines)
+    groups = comparison.group_runs(load(runs))
+    assert [len(members) for members in groups.values()] == [2, 1, 1]
+    assert "continued=[{'lr': [1, 2]}]" in [*groups][2] and "a_SEED" in min(groups)
+    assert load(runs)[3].config["commit"] == "new, c"
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "1" + "0" * 400])
+def test_numbers_that_are_none_are_refused(number, write):
+    path = write("a", [(0, 0.5)]) / "metrics.jsonl"
+    path.write_text(path.read_text().replace("0.5", number))
+    with pytest.raises(SystemExit, match=r"metrics.jsonl, line 3: not a JSON object"):
+        comparison.load_run(path.parent)
+
+
 @pytest.fixture
 def axes(monkeypatch):
     """The axes of the figures that are drawn."""
@@ -395,13 +420,18 @@ def test_an_archive_takes_no_two_runs_of_one_name(write, tmp_path, refused):
 @pytest.mark.parametrize(
     "content, message",
     [
-        (None, "all.zip: .*No such file"),
+        (None, "all.zip: no such file"),
         (b"PK\3\4", "all.zip: File is not a zip file"),
         (b"PK\5\6" + bytes(18), "no run matches '.*all.zip'"),  # empty
+        (b"bomb", "all.zip: more than 1 MB in an archive of records"),
     ],
 )
-def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path):
-    if content:
+def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LARGEST", 1 << 20)
+    if content == b"bomb":
+        with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("a/metrics.jsonl", bytes(2 << 20))
+    elif content:
         (tmp_path / "all.zip").write_bytes(content)
     with pytest.raises(SystemExit, match=message), records.folders(f"{tmp_path}/all.zip"):
         pass

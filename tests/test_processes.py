@@ -67,14 +67,3 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         assert p.stdout.read(2) == b"xx"
         p.kill()
         assert p.communicate(timeout=20) == (b"", None)
-
-
-def test_an_error_after_ctrl_c_is_one_line():
-    """A compiler that Ctrl-C killed."""
-    from engine.processes import StopSign  # not at the top: each worker above would import it, too
-
-    stop, error = StopSign(), ValueError("cc1plus\n" * 1000)
-    assert stop.__exit__(ValueError, error, None) is None  # without Ctrl-C it stays what it is
-    stop.asked.set()
-    with pytest.raises(SystemExit, match=r"^stopped in an update \(ValueError\)$"):
-        stop.__exit__(ValueError, error, None)

@@ -17,6 +17,7 @@ from conftest import ROOT
 
 import tasks
 from configurator import configure
+from engine.files import Lock
 from sample import Sampler
 from studies import plot, run
 from studies.catalogue import STUDIES
@@ -116,6 +117,13 @@ def test_each_seed_is_trained_once_stopped_runs_go_on(execute, monkeypatch):
     folders = [f"out/runs/sudoku_mini/{name}" for name in ("puma_1", "puma_2", "mdm_1", "mdm_2")]
     assert calls[1][1] == f"--runs={','.join(folders)}"
     assert trainings(execute("sudoku_mini")[0]) == []
+
+    with Lock("out/runs/sudoku_mini/puma_1", "study.lock"):  # another study is at work there
+        with open("config/sudoku_mini.py", "a") as file:
+            file.write("lr = 1.0\n")
+        calls, error = execute("sudoku_mini", seeds=[1])
+        assert "puma_1 is in use by process" in error and len(trainings(calls)) == 1
+    assert len(trainings(execute("sudoku_mini", seeds=[1])[0])) == 1
 
 
 def test_other_settings_are_trained_anew(execute, monkeypatch):

@@ -110,7 +110,7 @@ def test_killed_runs_end_in_the_same_weights_and_record(method, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes, number", [(1, signal.SIGINT), (2, signal.SIGTERM)])
+@pytest.mark.parametrize("processes, number", [(1, signal.SIGINT), (2, signal.SIGHUP)])
 def test_a_stopped_run_writes_a_checkpoint_and_loses_nothing(processes, number, tmp_path):
     train(tmp_path / "whole", processes=processes)
     results = end_after(
@@ -147,6 +147,26 @@ def test_an_evaluation_in_which_a_run_was_killed_is_repeated(trained, tmp_path):
         lines = metrics(tmp_path / "killed")
         assert [line for line in lines[1:] if line["type"] != "config"] == metrics(trained)[1:]
         assert sum(line["type"] == "config" for line in lines) == 1 + times
+
+
+@pytest.mark.parametrize(
+    "last, message",
+    [
+        (["--lr=0.05"], "process 1 has lr 0.05, process 0 has 0.001"),
+        (
+            ["--out_dir=OWN", "--init_from=continue"],
+            "process 1 has start iteration 0, process",
+        ),
+    ],
+)
+def test_a_process_that_differs_is_named(last, message, trained, tmp_path):
+    """As if the command had been typed again on another machine, with a mistake or another disk."""
+    shutil.copytree(trained, tmp_path / "run")
+    last = [flag.replace("OWN", f"{tmp_path}/own") for flag in last]
+    flags = training(tmp_path / "run", "--init_from=continue", "--max_iters=22")
+    with Script(*flags, processes=2, last=last) as script, pytest.raises(AssertionError) as error:
+        script.wait(60)
+    assert message in str(error.value)
 
 
 # -- updates ---------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def tested(instruction, program, score):
 
 def is_python(text):
     """Whether the fenced blocks of the text, or all of it if there are none, are Python."""
-    blocks = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^```(\w*)(?:[^\w\n][^\n]*)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     if {name.lower() for name, _ in blocks} - {"", "python", "python3", "py"}:
         return False
     try:

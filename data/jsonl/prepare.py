@@ -29,6 +29,7 @@ from data.processes import start
 source = ""  # comma-separated .jsonl or .parquet files or patterns; or a set on the hub: me/set
 config = ""  # of the data set on the hub, if it has several
 split = "train"  # of the data set on the hub
+revision = ""  # of the data set on the hub: commit, branch or tag; "" = the newest
 prompt = ""  # field of the prompt
 response = ""  # field of the response
 text = ""  # instead of both, the field of text without prompts
@@ -74,7 +75,7 @@ def find_source(fields):
     """
     is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(FILES)
     if is_name and not Path(source).exists():
-        return sources.hub(source, fields, config or None, split)
+        return sources.hub(source, fields, config or None, split, revision)
     return sources.local(source, fields)
 
 

@@ -28,6 +28,7 @@ from engine.files import read_lines, write_lines
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM
 code = "code"  # field of the solution; the question's is `question`
+revision = ""  # of TinyGSM on the hub: commit, branch or tag; "" = the newest
 limit: int | None = None  # 1..: rows to read; None = all
 gsm8k = ""  # GSM8K's test.jsonl; "" = the hub's openai/gsm8k
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's
@@ -47,7 +48,8 @@ def main():
     fields = "question", code
     encoding = read_tokenizer(tokenizer)
     problems, checksum = read_gsm8k()
-    origin, read = sources.local(source, fields) if source else sources.hub(TINYGSM, fields)
+    given = sources.local(source, fields) if source else None
+    origin, read = given or sources.hub(TINYGSM, fields, revision=revision)
     about = {"rows": origin, "code": code, "limit": limit, "val": val, "gsm8k_test": checksum}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     write_lines(writer.partial / "test.jsonl", problems)
