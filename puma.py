@@ -118,16 +118,20 @@ class ProgressiveUnmasking:
     tau         also reveal all with confidence above this (fast-forward); None = off
     buffer      how many batches of chains are held and visited in turn, so that consecutive
                 batches share no sequence; 1 = as in the paper
+    second_visit  follow a chain that ended at its first visit by one that starts in a random later
+                stage, so that no state is forgotten (see refill); False = as in the paper
     rows        B, if fewer than the queue's
     """
 
     STATE = "x0", "prompt", "number", "hidden", "stage"  # (buffer, B, ...) each
 
-    def __init__(self, queue, mask_token, generator, k_schedule, tau=0.9, buffer=8, rows=None):
+    def __init__(self, queue, mask_token, generator, k_schedule, tau=0.9, buffer=8,
+                 second_visit=True, rows=None):  # fmt: skip
         if not isinstance(buffer, int) or buffer < 1:
             raise ValueError(f"buffer {buffer}: expected a whole number, at least 1")
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.k_schedule, self.tau = check_schedule(k_schedule), policies.check_tau(tau)
+        self.second_visit = second_visit
         all_rows = torch.ones(rows or queue.rows, dtype=torch.bool, device=generator.device)
         taken = zip(*(queue.take(all_rows) for _ in range(buffer)), strict=True)
         self.x0, self.prompt, self.number = map(torch.stack, taken)
@@ -184,15 +188,25 @@ class ProgressiveUnmasking:
         self.refill(hidden, stage, ended)
 
     def refill(self, hidden, stage, ended):
-        """Write the batch back, with a new, fully masked chain where `ended` (B,)."""
+        """Write the batch back, with a new chain where `ended` (B,).
+
+        Where the model is sure of everything, every chain ends at its first visit, and training on
+        such chains alone forgets all states but the start (theory/README.md). So the next chain of
+        that row, of another example, starts inside. Not in the paper.
+        """
+        turn, row = self.turn, ended if stage.dim() == 1 else ended[:, None]
+        at_start = (self.hidden[turn] == ~self.prompt[turn]).view(*stage.shape, -1).all(-1)
         x0, prompt, number = self.queue.take(ended)  # on the device: the host need not wait
-        row, turn = ended[:, None], self.turn
-        self.x0[turn] = torch.where(row, x0, self.x0[turn])
-        self.prompt[turn] = torch.where(row, prompt, self.prompt[turn])
+        self.x0[turn] = torch.where(ended[:, None], x0, self.x0[turn])
+        self.prompt[turn] = torch.where(ended[:, None], prompt, self.prompt[turn])
         self.number[turn] = torch.where(ended, number, self.number[turn])
-        self.hidden[turn] = torch.where(row, ~self.prompt[turn], hidden)
-        # stage (B,), or (B, blocks)
-        self.stage[turn] = stage.masked_fill(row if stage.dim() > 1 else ended, 0)
+        first, state = torch.zeros_like(stage), ~self.prompt[turn]
+        if self.second_visit and self.stages > 1:
+            u = uniform(stage.numel(), self.generator).view_as(stage)
+            first = (1 + u * (self.stages - 1)).long() * at_start  # stage (B,), or (B, blocks)
+            state = self.first_state(self.prompt[turn], first)
+        self.hidden[turn] = torch.where(ended[:, None], state, hidden)
+        self.stage[turn] = torch.where(row, first, stage)
 
     def state_dict(self):
         state = {name: getattr(self, name).clone() for name in self.STATE}

@@ -33,7 +33,7 @@ out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
 init_from = "scratch"  # resume; continue; RUN/checkpoint.pt; hf:FOLDER or NAME; continue:...
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
-dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
+dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
 train_examples = 200_000  # 1..: to generate; data from files is used whole
 test_examples = 512  # 1..: held out
@@ -43,6 +43,7 @@ policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, 
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # 0..1: a chain also reveals all with confidence above this; None = off
 buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in turn
+second_visit = True  # a chain that ended at once is followed by one that starts inside (puma.py)
 random_share = 0.0  # 0..1: share of rows with random masks instead of chains; 0 = as in the paper
 chains_from = 0  # 0..: first iteration with chains; random masks before it
 papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (studies/papl.py); 0 = off
@@ -323,7 +324,7 @@ def make_objective(model, place):
 
 def make_streams(queue, mask_token, generator, passes):
     """Random masks, and what follows them from chains_from on."""
-    args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes)
+    args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes, second_visit)
     if block_schedule or method == "ar":
         import block
 

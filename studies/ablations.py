@@ -189,4 +189,4 @@ def make(method, share, queue, mask_token, generator, *chains):
     masked = round(share * queue.rows)
     if not 0 < masked < queue.rows:
         raise ValueError(f"random_share {share} of {queue.rows} rows: expected some, but not all")
-    return Mixture(kind(*args, *chains, queue.rows - masked), RandomMasking(*args, masked))
+    return Mixture(kind(*args, *chains, rows=queue.rows - masked), RandomMasking(*args, masked))

@@ -35,6 +35,17 @@ def curves_and_ends(name, flags=""):
     return {name: f"--figure=curves {flags}", f"{name}_final": f"--figure=final {flags}"}
 
 
+def arms(name, flags, updates):
+    """What the default is chosen from, and random masks for twice the updates."""
+    mdm, paper = f"{flags} --method=mdm", f"{flags} --second_visit=False"
+    runs = {"puma": flags, "paper": paper, "mdm": mdm, "half": f"{paper} --random_share=0.5"}
+    runs |= {"twice": f"{mdm} --max_iters={2 * updates}"}
+    return {
+        f"{name}_{arm}": run if arm == "twice" else f"{run} --max_iters={updates}"
+        for arm, run in runs.items()
+    }
+
+
 # The defaults, which most studies show; three seeds of both take 7 minutes with sudoku_tiny.
 PUMA = {"puma": "--method=puma --keep_every=125"}
 MDM = {"mdm": "--method=mdm --keep_every=125"}
@@ -215,6 +226,24 @@ STUDIES = {
         | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits", "states")},
         scripts=("-m studies.states",),
         config="config/addition.py",
+    ),
+    "arithmetic": Study(
+        "Does the second visit keep what chains as in the paper forget, where one answer is "
+        "certain? Sorting of 14 digits, subtraction and addition of 10.",
+        800,
+        arms("sort", "--operation=sort --digits=14", 2000)
+        | arms("subtract", "--operation=subtract", 2000)
+        | arms("add", "--operation=add", 3000),
+        {"arithmetic": "--figure=curves", "arithmetic_visits": "--figure=visits"},
+        config="config/addition.py",
+    ),
+    "default": Study(
+        "What does the second visit cost where chains as in the paper pay? 6x6 Sudoku, minimal "
+        "puzzles and 20 clues.",
+        300,
+        arms("minimal", "--k_schedule=[(0,4)]", 1000)
+        | arms("clues", "--k_schedule=[(0,4)] --clues=20", 1000),
+        {"default": "--figure=curves", "default_visits": "--figure=visits"},
     ),
     "shortcut": Study(
         "Which part of the setting of arXiv 2605.29123 does harm on addition? A buffer of one "

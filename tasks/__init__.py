@@ -28,7 +28,7 @@ from tasks.scores import wilson_interval
 
 TASKS = {
     "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
-    "addition": "tasks.addition", "own_text": "tasks.own_text",
+    "arithmetic": "tasks.arithmetic", "own_text": "tasks.own_text",
 }  # fmt: skip
 
 
