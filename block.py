@@ -75,9 +75,10 @@ class BlockUnmasking(ProgressiveUnmasking):
 
     STATE = (*ProgressiveUnmasking.STATE, "age")
 
-    def __init__(self, queue, mask_token, generator, block_schedule, k_schedule, tau=0.9, buffer=8):
+    def __init__(self, queue, mask_token, generator, block_schedule, k_schedule, tau=0.9, buffer=8,
+                 second_visit=True):  # fmt: skip
         self.block_schedule = check_sizes(block_schedule, queue.x0.shape[1])
-        super().__init__(queue, mask_token, generator, k_schedule, tau, buffer)
+        super().__init__(queue, mask_token, generator, k_schedule, tau, buffer, second_visit)
 
     def start_chains(self, stages, iteration=0):
         """Start chains of the block size of an iteration, evenly over the stages."""

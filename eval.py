@@ -33,10 +33,9 @@ from engine import processes
 from engine.files import Lock, progress_bar, write, write_json
 from engine.log import code, origin
 from engine.machine import autocast
-from engine.results import Results
 from pretrained.runs import checksum, load_task, open_run
 from sample import Sampler, generate
-from tasks import scores
+from tasks import results, scores
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -93,9 +92,9 @@ def open_results(conditions, content, place):
     conditions |= {"content": content}
     conditions |= {"form": form() if is_code else None}
     conditions |= {"processes": None if is_code else place.world}
-    results = Results(Path(out_dir), conditions, place.rank)
-    results.share(processes.gather)
-    return results
+    kept = results.Results(Path(out_dir), conditions, place.rank)
+    kept.share(processes.gather)
+    return kept
 
 
 def judge_files():
@@ -136,25 +135,25 @@ def measure_samplers(saved, samplers, conditions, place):
 
     with processes.main_process_first():
         test = problem_sets.of_run(saved, problems, file, examples, form())
-    content = zlib.crc32(repr([test.content(), judge_files()]).encode())
+    content = [results.content(test), zlib.crc32(b"".join(judge_files()))]
     with Lock(out_dir, "eval.lock") if place.rank == 0 else contextlib.nullcontext():
-        results = open_results(conditions, content, place)
-        missing = [sampler for sampler in samplers if not results.row(sampler)]
+        kept = open_results(conditions, content, place)
+        missing = [sampler for sampler in samplers if not kept.row(sampler)]
         show = place.rank == 0 and len(missing) > 1
         for sampler in progress_bar(missing, unit="sampler", show=show):
-            cost = solve_missing(saved, test, sampler, results, place.rank, place.world)
-            results.finish(sampler, test.summary(results.records(sampler)) | cost)
+            cost = solve_missing(saved, test, sampler, kept, place.rank, place.world)
+            kept.finish(sampler, test.summary(kept.records(sampler)) | cost)
         if place.rank == 0:
-            rows = [results.row(sampler) for sampler in samplers]
-            tables = scores.results_table(results.comparable())
+            rows = [kept.row(sampler) for sampler in samplers]
+            tables = scores.results_table(kept.comparable())
             write(Path(out_dir) / "eval.md", tables + "\n")
             print(scores.summary_text(rows[0]) if len(rows) == 1 else tables)
 
 
-def solve_missing(saved, test, sampler, results, rank, world):
+def solve_missing(saved, test, sampler, kept, rank, world):
     """Add records of the problems that have none yet; the cost over all processes, if it is all."""
     begin, passes = time.perf_counter(), 0
-    done = {row["index"] for row in results.records(sampler)}
+    done = {row["index"] for row in kept.records(sampler)}
     count = min(examples or len(test), len(test))
     shares = [test.batches(count, batch_size, number, world) for number in range(world)]
     for batches in itertools.zip_longest(*shares, fillvalue=()):  # one for each process
@@ -163,7 +162,7 @@ def solve_missing(saved, test, sampler, results, rank, world):
             records, more = solve(saved, test, indices, sampler, rank)
             passes += more
         for part in processes.gather({"records": [r for r in records if r["index"] not in done]}):
-            results.add(sampler, part["records"])
+            kept.add(sampler, part["records"])
     seconds = max(processes.gather(time.perf_counter() - begin))
     cost = {
         "forward_passes": int(processes.all_reduce_sum([passes])[0]),

@@ -85,9 +85,9 @@ class RandomMasking:
 
     block = 0  # size of blocks with masks of their own (block.py); 0: the row is one block
 
-    def __init__(self, queue, mask_token, generator, rows=None):
+    def __init__(self, queue, mask_token, generator):
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
-        self.all = torch.ones(rows or queue.rows, dtype=torch.bool, device=generator.device)
+        self.all = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
 
     def batch(self, iteration):
         x0, prompt, _ = self.queue.take(self.all)
@@ -118,17 +118,19 @@ class ProgressiveUnmasking:
     tau         also reveal all with confidence above this (fast-forward); None = off
     buffer      how many batches of chains are held and visited in turn, so that consecutive
                 batches share no sequence; 1 = as in the paper
-    rows        B, if fewer than the queue's
+    second_visit  see refill; False = as in the paper
     """
 
     STATE = "x0", "prompt", "number", "hidden", "stage"  # (buffer, B, ...) each
 
-    def __init__(self, queue, mask_token, generator, k_schedule, tau=0.9, buffer=8, rows=None):
+    def __init__(self, queue, mask_token, generator, k_schedule, tau=0.9, buffer=8,
+                 second_visit=True):  # fmt: skip
         if not isinstance(buffer, int) or buffer < 1:
             raise ValueError(f"buffer {buffer}: expected a whole number, at least 1")
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.k_schedule, self.tau = check_schedule(k_schedule), policies.check_tau(tau)
-        all_rows = torch.ones(rows or queue.rows, dtype=torch.bool, device=generator.device)
+        self.second_visit = second_visit
+        all_rows = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
         taken = zip(*(queue.take(all_rows) for _ in range(buffer)), strict=True)
         self.x0, self.prompt, self.number = map(torch.stack, taken)
         self.turn, self.visiting = 0, False  # of the current batch; True until its `advance`
@@ -184,15 +186,25 @@ class ProgressiveUnmasking:
         self.refill(hidden, stage, ended)
 
     def refill(self, hidden, stage, ended):
-        """Write the batch back, with a new, fully masked chain where `ended` (B,)."""
-        x0, prompt, number = self.queue.take(ended)  # on the device: the host need not wait
+        """Write the batch back, with a new, fully masked chain where `ended` (B,).
+
+        If all chains end at their first visit, as where the model is sure, it forgets every state
+        but the start (theory/README.md). So after one that did, the row's next chain starts at a
+        random later stage: the second visit, which is not in the paper.
+        """
         row, turn = ended[:, None], self.turn
+        at_start = (self.hidden[turn] == ~self.prompt[turn]).view(*stage.shape, -1).all(-1)
+        x0, prompt, number = self.queue.take(ended)  # on the device: the host need not wait
         self.x0[turn] = torch.where(row, x0, self.x0[turn])
         self.prompt[turn] = torch.where(row, prompt, self.prompt[turn])
         self.number[turn] = torch.where(ended, number, self.number[turn])
-        self.hidden[turn] = torch.where(row, ~self.prompt[turn], hidden)
-        # stage (B,), or (B, blocks)
-        self.stage[turn] = stage.masked_fill(row if stage.dim() > 1 else ended, 0)
+        first, state = torch.zeros_like(stage), ~self.prompt[turn]  # stage (B,), or (B, blocks)
+        if self.second_visit and self.stages > 1:
+            u = uniform(stage.numel(), self.generator).view_as(stage)
+            first = (1 + u * (self.stages - 1)).long() * at_start
+            state = self.first_state(self.prompt[turn], first)
+        self.hidden[turn] = torch.where(row, state, hidden)
+        self.stage[turn] = torch.where(row if stage.dim() > 1 else ended, first, stage)
 
     def state_dict(self):
         state = {name: getattr(self, name).clone() for name in self.STATE}

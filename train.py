@@ -33,7 +33,7 @@ out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
 init_from = "scratch"  # resume; continue; RUN/checkpoint.pt; hf:FOLDER, hf:NAME@REVISION; continue:
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
-dataset = "sudoku"  # sudoku, addition, own_text, text (questions with programs), instructions
+dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
 train_examples = 200_000  # 1..: to generate; data from files is used whole
 test_examples = 512  # 1..: held out
@@ -43,7 +43,7 @@ policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, 
 k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
 tau: float | None = 0.9  # 0..1: a chain also reveals all with confidence above this; None = off
 buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in turn
-random_share = 0.0  # 0..1: share of rows with random masks instead of chains; 0 = as in the paper
+second_visit = True  # a chain that ended at once is followed by one that starts inside (puma.py)
 chains_from = 0  # 0..: first iteration with chains; random masks before it
 papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (studies/papl.py); 0 = off
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
@@ -120,10 +120,9 @@ class Run:
         world, rank, device, shards = self.place = place
         saved, changes, origin = checkpoint.find(folder, config, place)
         with processes.main_process_first():
-            origin = pinned(origin)
-        self.start, config = saved["iteration"] if saved else 0, config | {"init_from": origin}
-        processes.agree({"start iteration": self.start, "code": log.code(".", "engine", "tasks")}
-                        | {key: config[key] for key in config if key not in PATHS})  # fmt: skip
+            config = config | {"init_from": (origin := pinned(origin))}
+        self.start = saved["iteration"] if saved else 0
+        processes.agree(facts(self.start, config))
         matmuls = machine.precision(device, dtype)
         stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
         with processes.main_process_first():
@@ -146,9 +145,7 @@ class Run:
         self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
         if before:
             self.chains.adopt(before)  # the chains of other processes
-        data = {"training": train, "validation": self.task.validation}
-        processes.agree(data := {name: queue.fingerprint(part) for name, part in data.items()})
-        about = dict(config=config, model_args=args, device=device.type, data=data)
+        about = dict(config=config, model_args=args, device=device.type)
         own = dict(queue=self.queue, generator=generator, stream=self.chains)
         self.saver = self.make_saver(folder, about, weights, own)
         torch.manual_seed(seed + rank + stride)
@@ -159,6 +156,9 @@ class Run:
         self.objective = make_objective(self.model, place)  # the model with its loss
 
     def make_saver(self, folder, about, weights, own):
+        data = {"training": self.task.train, "validation": self.task.validation}
+        processes.agree(data := {name: queue.fingerprint(part) for name, part in data.items()})
+        about |= {"data": data}
         shared = dict(model=weights, optimizer=self.optimizer)
         shared |= dict(ema=self.averaged) if ema else {}
         return saver.Saver(folder, about, shared, own, self.place.rank)
@@ -216,22 +216,11 @@ def keep_record(run, done, stopping):
         run.saver.stop_if_not_finite(run.log.fault(done), done, run.model, run.averaged)
     if logs:
         values = {"epoch": run.queue.passes(), "lr": lr_at(done - 1)}
-        line = run.log.report_training(done, values, run.place.world, run.queue.taken)
-        warn_of_collapse(run.log, line)
+        run.log.report_training(done, values, run.place.world, run.queue.taken)
     if keeps:
         run.saver.save_weights(done, block)
     if saves:
         run.saver.save(done, block, last)
-
-
-def warn_of_collapse(log, line):
-    """If chains end at once, by a line of metrics.jsonl."""
-    at_once = line["visits"] and line["visits"] < 1.5 and line["hidden"] > 0.9
-    has_chains = method not in ("mdm", "ar") and block_at(line["iter"] - 1) != 1
-    if at_once and tau is not None and has_chains:
-        text = "chains end at their first visit: confidence is above tau nearly everywhere, so the "
-        text += "model may forget everything else: see results/when.md, --random_share, --tau=None"
-        log.warn(text)
 
 
 def report(run, done):
@@ -264,12 +253,18 @@ def check():
         raise ValueError(f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate")
     if not eval_policies:
         raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
-    if block_schedule and (random_share or method not in ("puma", "mdm")):
-        raise ValueError(f"block_schedule: expected [] with {method=} and {random_share=}")
+    if block_schedule and method not in ("puma", "mdm"):
+        raise ValueError(f"block_schedule: expected [] with {method=}")
     if chains_from >= max(max_iters, 1):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     if shard and (muon or lora_rank):  # Muon needs whole matrices; frozen weights fit a device
         raise ValueError("shard: expected --muon=False and --lora_rank=0")
+
+
+def facts(start, config):
+    """What must be the same on all processes."""
+    same = {key: value for key, value in config.items() if key not in PATHS}
+    return same | {"start iteration": start, "code": log.code(".", "engine", "tasks")}
 
 
 def samplers():
@@ -329,7 +324,7 @@ def make_objective(model, place):
 
 def make_streams(queue, mask_token, generator, passes):
     """Random masks, and what follows them from chains_from on."""
-    args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes)
+    args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes, second_visit)
     if block_schedule or method == "ar":
         import block
 
@@ -337,11 +332,11 @@ def make_streams(queue, mask_token, generator, passes):
     masks = RandomMasking(*args)
     if method == "mdm":
         return masks, masks
-    if method == "puma" and not random_share:
+    if method == "puma":
         return masks, ProgressiveUnmasking(*args, *chains)
     from studies import ablations
 
-    return masks, ablations.make(method, random_share, *args, *chains)
+    return masks, ablations.get(method)(*args, *chains[:3], second_visit=False)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@
 name = "addition"
 device = "cpu"
 dtype = "float32"  # in bfloat16 (one seed), random masks forget part of what they have learned
-dataset = "addition"
+dataset = "arithmetic"
 digits = 10
 digit_order = "highest"
 train_examples = 1_000_000  # more than a run uses up
@@ -21,7 +21,6 @@ test_examples = 512  # 128 of each stratum of carry chains: 0-1, 2-3, 4-7, 8-10
 
 k_schedule = [(0, 3)]  # of 31 tokens, the prompt included: 10 stages
 tau = 0.9
-random_share = 0.5
 buffer = 32
 
 dim, layers, heads, mlp = 64, 2, 4, 192

@@ -15,7 +15,6 @@ k_schedule = [(0, 16)]
 tau = 0.9
 buffer = 32
 chains_from = 500  # random masks until then: they teach copying, which chains take for granted
-random_share = 0.5
 
 dim, layers, heads, mlp = 128, 4, 4, 384
 theta = 1000.0

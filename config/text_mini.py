@@ -18,7 +18,6 @@ test_examples = 512
 k_schedule = [(0, 12)]  # 11 stages
 tau = 0.9
 buffer = 8
-random_share = 0.5
 
 dim, layers, heads, mlp = 64, 3, 4, 192
 theta = 1000.0

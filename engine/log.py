@@ -39,7 +39,6 @@ class Log:
         self.path, self.tracker = folder and Path(folder, "metrics.jsonl"), tracker
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
-        self.said = set()  # warnings
         self.bar = progress_bar(
             total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
         )
@@ -124,12 +123,6 @@ class Log:
             self.failed = True
         if self.tracker:
             self.tracker(line)
-
-    def warn(self, text):
-        """Say it, once a run."""
-        if self.path and text not in self.said:
-            say(text)
-        self.said.add(text)
 
     def close(self):
         self.bar.close()

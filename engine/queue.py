@@ -45,7 +45,7 @@ class ExampleQueue:
         """The next examples for the rows that want one, wanted (rows,) bool.
 
         Returns x0, prompt (rows, L) and number (rows,), the index in the data; arbitrary in the
-        other rows. Fewer rows than the queue's may ask.
+        other rows.
         """
         self.top_up()
         slot = (self.taken + wanted.cumsum(0) - 1) % self.size

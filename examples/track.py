@@ -2,49 +2,45 @@
 
     python train.py config/sudoku_mini.py --track=tensorboard     then: tensorboard --logdir=out
 
-A tracker runs in its own thread, so that a slow network or a login delays no update. At its first
-failure it says so and stops; metrics.jsonl has every line in any case. A resumed run is a new one
-of the same name, which begins where the run resumes.
+At its first failure a tracker says so and stops; metrics.jsonl has every line in any case. A
+resumed run is a new one of the same name, which begins where the run resumes.
 """
 
 import importlib
 import json
-import queue
-import threading
 
 from configurator import message_of
 from engine.files import say
 
-PATIENCE = 30  # seconds that a run waits at its end for lines still to be sent
-
 
 class Tracker:
-    """tracker(line) takes a line of metrics.jsonl, a dictionary, and returns immediately."""
+    """tracker(line) sends a line of metrics.jsonl, a dictionary; the first is of type config."""
 
     def __init__(self, name, folder):
         check(name)
-        self.lines = queue.SimpleQueue()
-        arguments = name, folder.resolve(), self.lines
-        self.thread = threading.Thread(target=pass_on, args=arguments, daemon=True)
-        self.thread.start()
+        self.name, self.folder, self.log, self.finish = name, folder.resolve(), None, None
+        self.failed = False
 
     def __call__(self, line):
-        self.lines.put(line)
+        self.attempt(self.send, line)
+
+    def send(self, line):
+        if self.log is None:
+            start = TRACKERS[self.name]
+            self.log, self.finish = start(self.name, self.folder, line["config"])
+        elif line["type"] != "config":
+            self.log(numbers(line, f"{line['type']}/"), line["iter"])
 
     def close(self):
-        self.lines.put(None)
-        self.thread.join(PATIENCE)
+        self.attempt(lambda: self.finish and self.finish())
 
-
-def pass_on(name, folder, lines):
-    """Send lines until None; the first is of type config."""
-    try:
-        log, finish = TRACKERS[name](name, folder, lines.get()["config"])
-        for line in iter(lines.get, None):
-            log(numbers(line, f"{line['type']}/"), line["iter"])
-        finish()
-    except BaseException as error:  # of a third-party package, which may also exit
-        say(f"no more is sent to {name}: {message_of(error)}")
+    def attempt(self, action, *args):
+        try:
+            if not self.failed:
+                action(*args)
+        except (Exception, SystemExit) as error:  # of a third-party package
+            self.failed = True
+            say(f"no more is sent to {self.name}: {message_of(error)}")
 
 
 def numbers(line, prefix):

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from data import vocabularies
-from engine import files, results
-from tasks import scores
+from engine import files
+from tasks import results, scores
 
 CITATION = Path(__file__).parents[1] / "CITATION.bib"  # the paper first, then this code
 

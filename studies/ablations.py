@@ -6,45 +6,14 @@ changes (`switch`). All randomness comes from self.generator, which a checkpoint
 resume exactly. The choice of contexts sees x only, and never a hidden token of x0, so the minimiser
 of the loss is unchanged (Proposition 2 of the paper).
 
-Other comparisons are settings of train.py: --tau=None turns fast-forward off, --chains_from begins
-with random masks, --random_share has them in a share of the rows (`mixture`), --papl is the loss of
-arXiv 2509.23405.
+Other comparisons are settings of train.py: --second_visit=False is the method as published, which
+these are variants of, --tau=None turns fast-forward off, --chains_from begins with random masks,
+--papl is the loss of arXiv 2509.23405.
 """
 
 import torch
 
-import policies
-from puma import (
-    Batch,
-    ProgressiveUnmasking,
-    RandomMasking,
-    random_reveal,
-    step,
-    tokens_at,
-    uniform,
-)
-
-
-class Mixture:
-    """Chains in the first rows of each batch, random masks in the rest. Not in the paper.
-
-    A model with confidence above tau everywhere ends its chains at once; without such rows it then
-    forgets all states but the first (theory/README.md, results/when.md).
-    """
-
-    def __init__(self, chains, masks):
-        self.chains, self.masks = chains, masks
-        self.state_dict, self.load_state_dict = chains.state_dict, chains.load_state_dict
-        self.adopt = chains.adopt
-
-    def batch(self, iteration):
-        chains, masks = self.chains.batch(iteration), self.masks.batch(iteration)
-        self.effective = torch.cat([self.chains.effective, self.masks.effective])
-        return Batch(*(torch.cat(pair) for pair in zip(chains[:3], masks[:3], strict=True)))
-
-    def advance(self, score, confidence):
-        rows = len(self.chains.effective)
-        self.chains.advance(score[:rows], confidence[:rows])
+from puma import ProgressiveUnmasking, random_reveal, step, uniform
 
 
 class RandomStart(ProgressiveUnmasking):
@@ -55,28 +24,8 @@ class RandomStart(ProgressiveUnmasking):
 
     def refill(self, hidden, stage, ended):
         super().refill(hidden, stage, ended)
-        self.restart(ended, torch.zeros_like(stage))
-
-    def restart(self, ended, stage):
-        """New chains of the current batch start at `stage` (B,)."""
-        turn = self.turn
-        state = self.first_state(self.prompt[turn], stage)
-        self.hidden[turn] = torch.where(ended[:, None], state, self.hidden[turn])
-        self.stage[turn] = torch.where(ended, stage, self.stage[turn])
-
-
-class RandomStage(RandomStart):
-    """A new chain starts at a random stage, in a random state of it, and continues as usual.
-
-    Every share of hidden tokens then occurs, however soon chains end. On average a chain has half
-    of the visits, so twice as many examples are used.
-    """
-
-    first_state = ProgressiveUnmasking.first_state
-
-    def refill(self, hidden, stage, ended):
-        ProgressiveUnmasking.refill(self, hidden, stage, ended)
-        self.restart(ended, (uniform(len(ended), self.generator) * self.stages).long())
+        state = self.first_state(self.prompt[self.turn], self.stage[self.turn])
+        self.hidden[self.turn] = torch.where(ended[:, None], state, self.hidden[self.turn])
 
 
 class LateRefill(ProgressiveUnmasking):
@@ -114,40 +63,6 @@ class EqualStages(ProgressiveUnmasking):
         self.refill(*after)
 
 
-class Bounded(ProgressiveUnmasking):
-    """Fast-forward skips one stage at most, so that a chain keeps at least half of its visits.
-
-    From stage n, an ordinary step leads to a random count of tokens in stage n + 1. Fast-forward
-    leads at most to a random count in stage n + 2, and never past the last stage: only that many
-    hidden positions, those of the highest score, are open to it. Even if every confidence is above
-    tau, a chain still has (stages + 1) / 2 visits or more.
-    """
-
-    def advance(self, score, confidence):
-        hidden, stage = self.hidden[self.turn], self.stage[self.turn]
-        r = uniform(len(stage), self.generator)
-        most = tokens_at((stage + 2 + r) / self.stages, self.effective)
-        last = ((stage + 3) * self.effective - 1) // self.stages  # r is rounded: no more than this
-        room = torch.minimum(most, last) - (self.effective - hidden.sum(1))
-        open_to_it = policies.reveal(score, hidden, room)
-        super().advance(score, confidence.masked_fill(~open_to_it, 0))
-
-
-class Explore(ProgressiveUnmasking):
-    """With probability EPSILON a row's step reveals random positions, whatever the confidence.
-
-    Chains then pass through states off the greedy path, where a sampler's mistake may lead.
-    """
-
-    EPSILON = 0.25
-
-    def advance(self, score, confidence):
-        explores = uniform(len(score), self.generator)[:, None] < self.EPSILON
-        noise = torch.rand(score.shape, generator=self.generator, device=score.device)
-        score = torch.where(explores, noise.to(score.dtype), score)
-        super().advance(score, confidence.masked_fill(explores, 0))
-
-
 class Reverse(ProgressiveUnmasking):
     """The least confident first, and no fast-forward: the order that inference never takes.
 
@@ -160,12 +75,9 @@ class Reverse(ProgressiveUnmasking):
 
 STREAMS = {
     "puma_random_start": RandomStart,
-    "puma_random_stage": RandomStage,
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,
     "puma_equal_stages": EqualStages,
-    "puma_bounded": Bounded,
-    "puma_explore": Explore,
     "puma_reverse": Reverse,
 }
 
@@ -175,18 +87,3 @@ def get(method):
     if method not in STREAMS:
         raise ValueError(f"method {method!r}: expected puma, mdm, ar or {', '.join(STREAMS)}")
     return STREAMS[method]
-
-
-def make(method, share, queue, mask_token, generator, *chains):
-    """Chains of a method; a share of the queue's rows, if above 0, has random masks instead.
-
-    Raises ValueError if that comes to no row, or to all.
-    """
-    kind = ProgressiveUnmasking if method == "puma" else get(method)
-    args = queue, mask_token, generator
-    if not share:
-        return kind(*args, *chains)
-    masked = round(share * queue.rows)
-    if not 0 < masked < queue.rows:
-        raise ValueError(f"random_share {share} of {queue.rows} rows: expected some, but not all")
-    return Mixture(kind(*args, *chains, queue.rows - masked), RandomMasking(*args, masked))

@@ -35,6 +35,13 @@ def curves_and_ends(name, flags=""):
     return {name: f"--figure=curves {flags}", f"{name}_final": f"--figure=final {flags}"}
 
 
+def arms(name, flags, updates):
+    """What the default was chosen from, and random masks for twice the updates."""
+    mdm, puma = f"{flags} --method=mdm", f"{flags} --second_visit"
+    runs = {"puma": puma, "paper": flags, "mdm": mdm, "twice": f"{mdm} --max_iters={2 * updates}"}
+    return {f"{name}_{arm}": f"--max_iters={updates} {run}" for arm, run in runs.items()}
+
+
 # The defaults, which most studies show; three seeds of both take 7 minutes with sudoku_tiny.
 PUMA = {"puma": "--method=puma --keep_every=125"}
 MDM = {"mdm": "--method=mdm --keep_every=125"}
@@ -44,7 +51,7 @@ CLUES = (
     | both("clues_16", "--clues=16 --keep_every=250")
     | both("clues_20", "--clues=20 --keep_every=250")
 )
-PAPER = "--random_share=0 --keep_every=250"
+KEEPING = "--keep_every=250"
 STANDARD = "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]"
 
 STUDIES = {
@@ -125,13 +132,11 @@ STUDIES = {
     ),
     "search": Study(
         "Is there a better choice of contexts? Any that sees x only keeps the minimiser of the "
-        "loss: random masks first, half random masks, a quarter of the steps at random, the "
-        "reverse order, chains in random order, other policies.",
+        "loss: random masks first, the reverse order, chains in random order, other policies.",
         25,
         PUMA
         | {"chains_from_250": "--chains_from=250"}
-        | {"random_share_0.5": "--random_share=0.5"}
-        | {name: f"--method={name}" for name in ("puma_explore", "puma_reverse")}
+        | {"puma_reverse": "--method=puma_reverse"}
         | {f"policy_{name}": f"--policy={name}" for name in ("random", "entropy", "margin")}
         | MDM,
         curves_and_ends("search"),
@@ -175,14 +180,6 @@ STUDIES = {
         PUMA | MDM | CLUES,
         {"study_clues": f"--figure=ratio --against=clues {TARGETS}"},
     ),
-    "contexts": Study(
-        "What are the contexts? The share of hidden cells one deduction away, in PUMA's chains and "
-        "under random masks, on minimal puzzles and on easy ones.",
-        10,
-        PUMA | {"clues_20_puma": CLUES["clues_20_puma"]},
-        {"contexts": "--figure=contexts"},
-        scripts=("-m studies.contexts",),
-    ),
     "papl": Study(
         "Does PAPL help, a loss weighted by the model's confidence (alpha 1, 3, 5)? On random "
         "masks and on PUMA.",
@@ -195,25 +192,30 @@ STUDIES = {
         curves_and_ends("papl"),
     ),
     "addition": Study(
-        "When does PUMA do harm, why, and what repairs it? Addition, whose high digits wait for "
-        "carries of low ones: chains as in the paper, without fast-forward, bounded, begun at a "
-        "random stage, part of the rows random masks, and PUMA after random masks. What each "
-        "forgets.",
-        45,
+        "When does PUMA as published do harm, and why? Addition, whose high digits wait for "
+        "carries of low ones: also without fast-forward, and after random masks. "
+        "What each forgets.",
+        35,
         {
-            "mdm": "--method=mdm --keep_every=250",
-            "puma": f"{PAPER} --k_schedule=[(0,5)]",
-            "puma_k3": PAPER,
-            "mixed": "--random_share=0.5 --keep_every=250",
-            "quarter": "--random_share=0.25 --keep_every=250",
-            "bounded": f"{PAPER} --method=puma_bounded",
-            "tau_off": f"{PAPER} --tau=None",
-            "mdm_first": f"{PAPER} --k_schedule=[(0,5)] --chains_from=2000",
-            "stage": f"{PAPER} --method=puma_random_stage",
+            "mdm": f"--method=mdm {KEEPING}",
+            "puma": f"--k_schedule=[(0,5)] {KEEPING}",
+            "puma_k3": KEEPING,
+            "tau_off": f"--tau=None {KEEPING}",
+            "mdm_first": f"--k_schedule=[(0,5)] --chains_from=2000 {KEEPING}",
         },
         curves_and_ends("addition")
         | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits", "states")},
         scripts=("-m studies.states",),
+        config="config/addition.py",
+    ),
+    "arithmetic": Study(
+        "Does the second visit keep what chains as published forget, where one answer is certain? "
+        "Sorting of 14 digits, subtraction and addition of 10.",
+        100,
+        arms("sort", "--operation=sort --digits=14", 2000)
+        | arms("subtract", "--operation=subtract", 2000)
+        | arms("add", "--operation=add", 3000),
+        {"arithmetic": "--figure=curves", "arithmetic_visits": "--figure=visits"},
         config="config/addition.py",
     ),
     "shortcut": Study(
@@ -221,10 +223,9 @@ STUDIES = {
         "batch, a fixed set of 20,000 sums, equal stages.",
         24,
         {
-            "buffer_1": "--random_share=0 --buffer=1",
-            "equal_stages": "--random_share=0 --method=puma_equal_stages",
-            "set_20000_puma": "--random_share=0 --train_examples=20000",
-            "set_20000_mixed": "--random_share=0.5 --train_examples=20000",
+            "buffer_1": "--buffer=1",
+            "equal_stages": "--method=puma_equal_stages",
+            "set_20000_puma": "--train_examples=20000",
             "set_20000_mdm": "--method=mdm --train_examples=20000",
         },
         curves_and_ends("shortcut"),
@@ -238,20 +239,12 @@ STUDIES = {
         config="config/sudoku_nine.py",
     ),
     "when": Study(
-        "What does the repair cost where PUMA pays? Minimal puzzles at K = 4: part of the rows "
-        "random masks, and fast-forward bounded; the former with 20 clues, too.",
-        27,
-        {
-            "when_mdm": "--method=mdm",
-            "when_puma": "--k_schedule=[(0,4)]",
-            "when_mixed": "--k_schedule=[(0,4)] --random_share=0.5",
-            "when_quarter": "--k_schedule=[(0,4)] --random_share=0.25",
-            "when_bounded": "--k_schedule=[(0,4)] --method=puma_bounded",
-            "when_clues_20_mdm": "--clues=20 --method=mdm",
-            "when_clues_20_puma": "--clues=20 --k_schedule=[(0,4)]",
-            "when_clues_20_mixed": "--clues=20 --k_schedule=[(0,4)] --random_share=0.5",
-        },
-        curves_and_ends("when") | {"when_visits": "--figure=visits"},
+        "What does the second visit cost where chains as published pay? 6x6 Sudoku at K = 4, "
+        "minimal puzzles and 20 clues.",
+        60,
+        arms("minimal", "--k_schedule=[(0,4)]", 1000)
+        | arms("clues", "--k_schedule=[(0,4)] --clues=20", 1000),
+        {"when": "--figure=curves", "when_visits": "--figure=visits"},
     ),
     "ar": Study(  # not Sudoku: an autoregressive model does not see the clues that come later
         "Does PUMA gain more from an autoregressive start? Word problems, PUMA and random masks "

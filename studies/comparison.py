@@ -41,7 +41,7 @@ SHARE = 0, 1  # where an accuracy lies
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 # Random masks do not use these keys, so one baseline serves all their values.
-PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share"
+PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
 
 
 class Run(NamedTuple):

@@ -1,29 +1,18 @@
 """Names, colours, line styles and titles of runs in figures.
 
-Random masks are orange and plain PUMA is blue in every figure; so are the arms in LOOKS. Where both
-methods come with several settings, the colour is the method and the line style the setting; other
-groups have other colours. The palette is Okabe and Ito's, and line styles differ as well, so that
+Random masks are orange and PUMA is blue in every figure. Where both methods come with several
+settings, the colour is the method and the line style the setting; other groups have other colours.
+The palette is Okabe and Ito's, and line styles differ as well, so that
 groups are told apart without colour vision.
 """
 
 import itertools
 import math
 
-METHODS = {
-    "puma": "PUMA",
-    "mdm": "random masks",
-    "ar": "next token",
-    "puma_mixed": "PUMA, half of the rows random",  # so called in records, before random_share
-    "puma_quarter_mixed": "PUMA, a quarter of the rows random",
-}
-LOOKS = {
-    "puma": ("#0072b2", "-"), "mdm": ("#d55e00", "--"), "ar": ("#595959", ":"),
-    "puma_mixed": ("#009e73", "-."), "puma_quarter_mixed": ("#8c6d1f", (0, (5, 1))),
-    "puma_bounded": ("#cc79a7", (0, (3, 1, 1, 1, 1, 1))),
-}  # fmt: skip
-OTHERS = "#e69f00", "#56b4e9", "#000000", "#882255", "#999933"
+METHODS = {"puma": "PUMA", "mdm": "random masks", "ar": "next token"}
+LOOKS = {"puma": ("#0072b2", "-"), "mdm": ("#d55e00", "--"), "ar": ("#595959", ":")}
+OTHERS = "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255"
 STYLES = "-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))
-MIXED = {"0.5": "puma_mixed", "0.25": "puma_quarter_mixed"}  # by random_share
 
 
 def looks(groups):
@@ -48,19 +37,11 @@ def looks(groups):
     ]  # fmt: skip
 
 
-def arm_of(config):
-    """The method of a run; records name random rows by a method of their own."""
-    method = str(config.get("method"))
-    return MIXED.get(str(config.get("random_share")), method) if method == "puma" else method
-
-
 def in_words(config, keys):
     """A group's arm and those of its settings that differ, in words: "PUMA", "K = 4"."""
-    arm = arm_of(config)
-    told = ["method", "random_share"] if arm in MIXED.values() else ["method"]
-    keys = [key for key in keys if key not in told]
+    arm = str(config.get("method"))
     words = METHODS.get(arm, arm.replace("puma_", "PUMA, ").replace("_", " "))
-    return words, ", ".join(setting(key, config.get(key)) for key in keys)
+    return words, ", ".join(setting(key, config.get(key)) for key in keys if key != "method")
 
 
 def setting(key, value):
@@ -83,6 +64,8 @@ SPECIAL = {
     ("clues", "None"): "minimal puzzles",
     ("policy", "random"): "in random order",
     ("block_schedule", "[]"): "no blocks",
+    ("second_visit", "False"): "as published",
+    ("second_visit", "True"): "second visit",
 }
 FORMS = {
     "policy": "by {}",
@@ -90,7 +73,6 @@ FORMS = {
     "tau": "tau = {}",
     "clues": "{} clues",
     "buffer": "buffer of {}",
-    "random_share": "{:.0%} of the rows random",
     "chains_from": "chains from update {:,}",
     "papl": "PAPL {:g}",
     "max_iters": "{:,} updates",
@@ -112,8 +94,9 @@ def title(runs):
         n = math.prod(same["box"])
         generated = "clues" in same and not config.get("data_file")
         return f"{n}x{n} Sudoku" + (f", {setting('clues', same['clues'])}" if generated else "")
-    if task == "addition":
-        return f"{same['digits']}-digit addition" if "digits" in same else "addition"
+    if task in ("addition", "arithmetic"):  # the first in older records
+        operation = same.get("operation", "addition" if task == "addition" else task)
+        return f"{same['digits']}-digit {operation}" if "digits" in same else operation
     if task == "text":
         return config.get("data_dir") or "generated word problems"
     return task.replace("_", " ")

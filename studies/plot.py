@@ -80,7 +80,7 @@ def drawn(runs):
         return comparison.matters(key, run) and not common
 
     words = [labels.in_words(run.config, [key for key in keys if says(run, key)]) for run in first]
-    arms = [labels.arm_of(run.config) for run in first]
+    arms = [str(run.config.get("method")) for run in first]
     styles = labels.looks([(arm, more) for arm, (_, more) in zip(arms, words, strict=True)])
     for members, word, (color, style) in zip(groups, words, styles, strict=True):
         label = with_seed_count(", ".join(filter(None, word)), members)
@@ -314,33 +314,6 @@ def draw_grid(axes, steps):
     axes.set(xticks=[], yticks=[])
 
 
-def contexts(runs, file, metric):
-    """Hidden cells one deduction away: by their number at the end, and along training."""
-    titles = ["last weights", "along training", "along training"]
-    with panels(file, runs, titles, size=(5, 4)) as all_axes:
-        for n, (members, group) in enumerate(drawn(runs)):
-            results = [read_result(run, "contexts.json")["rows"] for run in members]
-            for stream, method in ("chains", "puma"), ("random", "mdm"):
-                seeds = [[row for row in rows if row["contexts"] == stream] for rows in results]
-                color, style = labels.LOOKS[method][0], ("-", ":", "-.", "--")[n % 4]
-                name = stream if method == "puma" else labels.METHODS[method]
-                look = {"label": f"{group['label']}: {name}", "color": color, "linestyle": style}
-                draw_contexts(all_axes, seeds, look)
-        all_axes[0].set(xlabel="hidden cells", ylabel="share one deduction away")
-        all_axes[1].set(xlabel="updates", ylabel="share one deduction away")
-        all_axes[2].set(xlabel="updates", ylabel="loss from cells further away")
-
-
-def draw_contexts(all_axes, seeds, look):
-    """The contexts of one stream: of each seed a row for each iteration."""
-    by_hidden = [[(h, share) for h, _, share in rows[-1]["by_hidden"]] for rows in seeds]
-    draw_band(all_axes[0], by_hidden, look, SHARE)
-    ends = {"one_away": SHARE, "loss_far": POSITIVE}
-    for axes, (key, within) in zip(all_axes[1:], ends.items(), strict=True):
-        curves = [[(row["iteration"], row[key]) for row in rows] for rows in seeds]
-        draw_band(axes, curves, look, within)
-
-
 BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)}  # tenths
 
 
@@ -381,7 +354,7 @@ def along(rows, tenths, key):
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
     "strata": strata, "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
-    "order": reveal_order, "contexts": contexts, "states": states,
+    "order": reveal_order, "states": states,
 }  # fmt: skip
 
 

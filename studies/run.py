@@ -35,7 +35,8 @@ config = ""  # a configuration in place of the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
 archive = ""  # of finished runs (records.py): only draw the study's figures, of these seeds
-SHARED = '--eval_policies=["top_k"]'  # a flag of all runs
+# Flags of all runs, which may override them: the method is studied as it was published.
+SHARED = '--eval_policies=["top_k"]', "--second_visit=False"
 RESUME = "--init_from=resume"
 
 
@@ -64,7 +65,7 @@ def plan(runs, file, folder):
         for seed in seeds:
             out = folder / f"{name}_{seed}"
             starts = [folder / f"{start}_{seed}" for start in re.findall(r"{(\w+)}", template)]
-            flags = [file, f"--seed={seed}", SHARED]
+            flags = [file, f"--seed={seed}", *SHARED]
             for flag in template.split():
                 flags.append(re.sub(r"{(\w+)}", rf"{folder}/\1_{seed}/checkpoint.pt", flag))
             settings = " ".join([*flags, version, *(planned[start].settings for start in starts)])

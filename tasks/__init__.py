@@ -24,11 +24,9 @@ from collections import Counter
 import numpy as np
 import torch
 
-from tasks.scores import wilson_interval
-
 TASKS = {
     "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
-    "addition": "tasks.addition", "own_text": "tasks.own_text",
+    "arithmetic": "tasks.arithmetic", "own_text": "tasks.own_text",
 }  # fmt: skip
 
 
@@ -80,14 +78,6 @@ class Problems:
     strata = ()
     judged = True
 
-    def content(self):
-        """What decides the results, answers included, as one value with a `repr`.
-
-        The arrays and texts in the attributes. eval.py evaluates anew if it has changed.
-        """
-        kept = {name: plain(value) for name, value in vars(self).items()}
-        return {name: value for name, value in kept.items() if value is not None}
-
     def belongs(self, record):
         """Whether a record read from a file belongs to one of these problems."""
         return record["index"] < len(self)
@@ -121,16 +111,6 @@ class Problems:
         raise ValueError("these problems have no reference solutions")
 
 
-def plain(value):
-    """Numbers, texts, arrays, lists of these, or a checksum, as a value with a `repr`; or None."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    known = isinstance(value, str | bytes | int | float)
-    return value if known else getattr(value, "checksum", None)
-
-
 def printable(text):
     """Output of a model or a program for a terminal: what is not printable is escaped."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
@@ -138,6 +118,8 @@ def printable(text):
 
 def accuracy(records):
     """The share of correct records, and its 95 % interval."""
+    from tasks.scores import wilson_interval
+
     correct = sum(record["kind"] == "correct" for record in records)
     return {
         "accuracy": correct / len(records),

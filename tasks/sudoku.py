@@ -1,4 +1,4 @@
-"""Sudoku as a task: puzzles to train on and to solve. The rules are in sudoku.py in the root.
+"""Sudoku as a task: puzzles to train on and to solve. The rules are in data/sudoku/rules.py.
 
 For a model each cell is one token in place: digit d is token d - 1 and the mask is token n, so a
 puzzle is the solution x0 (L,) and `prompt` (L,), True at the clues.
@@ -15,13 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sudoku import SYMBOLS, parse, render, side, solves, to_text, validate
+from data.sudoku.rules import SYMBOLS, parse, render, side, solves, to_text, validate
 from tasks import Problems, Task
 
 DATA_SEED = 0  # the same puzzles for runs of every seed
 FOLDER = Path(__file__).parents[1] / "data" / "sudoku"  # of generated puzzles
-# Strata of ratings, with the least rating of each.
-STRATA = {"0": 0, "1-9": 1, "10-29": 10, "30-99": 30, "100+": 100}
 
 
 class Settings(NamedTuple):
@@ -53,18 +51,11 @@ class Examples:
 
 
 class Puzzles(Problems):
-    """Puzzles (N, L) to solve, 0 = blank; their solutions are not needed.
+    """Puzzles (N, L) to solve, 0 = blank; their solutions are not needed."""
 
-    ratings (N,): the number of guesses a solver needed, which gives the stratum; (0,) = unknown.
-    """
-
-    def __init__(self, puzzles, box, ratings=()):
+    def __init__(self, puzzles, box):
         validate(puzzles, box)
         self.puzzles, self.box = np.asarray(puzzles), tuple(box)
-        self.ratings = np.asarray(ratings, int)
-        place = np.searchsorted([*STRATA.values()], self.ratings, "right") - 1
-        self.stratum = np.array([*STRATA], object)[place]
-        self.strata = [name for name in STRATA if name in self.stratum]
 
     def __len__(self):
         return len(self.puzzles)
@@ -76,14 +67,10 @@ class Puzzles(Problems):
     def judge(self, tokens, indices):
         puzzles, grids = self.puzzles[indices], np.asarray(tokens).astype(np.int64) + 1
         correct = solves(grids, puzzles, self.box)
-        records = [
+        return [
             {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
             for ok, puzzle, grid in zip(correct, puzzles, grids, strict=True)
         ]
-        if self.strata:
-            for record, i in zip(records, indices, strict=True):
-                record |= {"rating": int(self.ratings[i]), "stratum": self.stratum[i]}
-        return records
 
     def pieces(self, tokens, seen=None):
         grid, cells = np.asarray(tokens) + 1, itertools.count()
@@ -97,13 +84,12 @@ class Puzzles(Problems):
 class Sudoku(Task):
     """Training and test puzzles: `train` and `test` are `Examples`, disjoint up to renaming.
 
-    `validation`, for the loss, is the test set, whose solutions are known. ratings: of the test
-    puzzles, as in `Puzzles`.
+    `validation`, for the loss, is the test set, whose solutions are known.
     """
 
-    def __init__(self, box, train, test, ratings=()):
+    def __init__(self, box, train, test):
         self.box, self.train, self.validation = tuple(box), train, test
-        self.test = Puzzles(test.puzzles(np.arange(len(test))), box, ratings)
+        self.test = Puzzles(test.puzzles(np.arange(len(test))), box)
         self.length, self.vocab_size, self.mask = side(box) ** 2, side(box) + 1, side(box)
 
     def prompts(self, texts):
@@ -116,8 +102,7 @@ class Sudoku(Task):
             raise ValueError(f"problems {name!r}: Sudoku has no named sets, use --file")
         from data.sudoku.readers import read_puzzles  # only needed here
 
-        puzzles, ratings = read_puzzles(file, self.box)
-        return Puzzles(puzzles, self.box, ratings)
+        return Puzzles(read_puzzles(file, self.box), self.box)
 
     @classmethod
     def generated(cls, box, clues, train, test, seed, folder=FOLDER, workers=1):
@@ -136,8 +121,8 @@ class Sudoku(Task):
         """The puzzles of a prepared file that are not held out, and `test` of those that are."""
         from data.sudoku.prepared import split  # only needed here
 
-        pairs, train, others, held_out, ratings = split(path, box, test)
-        return cls(box, Examples(pairs, train), Examples(others, held_out), ratings)
+        pairs, train, others, held_out = split(path, box, test)
+        return cls(box, Examples(pairs, train), Examples(others, held_out))
 
 
 def load(config):

@@ -10,14 +10,15 @@ from conftest import Script, evaluate, metrics, train
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sample
-import sudoku
 import tasks
+from data.sudoku import rules as sudoku
 from engine import checkpoint, files
 from engine.log import code
 from eval import grid
 from pretrained import runs
 from sample import Sampler
 from tasks import gsm8k
+from tasks.results import content
 from tasks.sudoku import Puzzles, load
 from tasks.text import Questions
 
@@ -138,7 +139,7 @@ def test_a_changed_file_of_problems_is_evaluated_anew(run):
 
 
 def test_results_depend_on_all_that_a_set_of_problems_holds():
-    found = {repr(problems.content()) for problems in (
+    found = {content(problems) for problems in (
         Puzzles(np.eye(1, 16, dtype=int), (2, 2)), Puzzles(2 * np.eye(1, 16, dtype=int), (2, 2)),
         *(Questions([gsm8k.Problem("How many?", answer)], None, 8) for answer in (1, 2, 1)),
     )}  # fmt: skip

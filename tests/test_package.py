@@ -21,7 +21,7 @@ net = Transformer(vocab_size=6, mask_token=5, length=8, dim=16, layers=1, heads=
 hidden = torch.ones(3, 8, dtype=torch.bool)
 tokens, _, _ = generate(net, hidden.long(), hidden, Sampler(), block=4)  # imports block late
 assert tokens.max() < 5 and policies.get("margin") is policies.margin
-assert puma_mdm.tasks.get("addition").__name__ == "puma_mdm.tasks.addition"
+assert puma_mdm.tasks.get("arithmetic").__name__ == "puma_mdm.tasks.arithmetic"
 from puma_mdm.data.wordproblems import prepare, templates
 
 own = model, train, sample, block, tasks

@@ -275,14 +275,13 @@ def draw(name, tmp_path, folders, file, *contents):
 def test_a_method_looks_the_same_in_every_figure(four, write):
     """Whatever else is drawn, and in whatever order; no two groups look alike."""
     puma, mdm, slow = four[0], four[2], [write(f"lr-{lr}", [(0, 0.0)], lr=lr) for lr in range(12)]
-    half = load([write("half", [(0, 0.0)], random_share=0.5)])
-    for runs in [puma, mdm], [mdm, puma], [*half, puma, mdm], [*load(slow), mdm]:
+    for runs in [puma, mdm], [mdm, puma], [*load(slow), mdm]:
         drawn = [(members[0], look) for members, look in plot.drawn(runs)]
         ways = [(look["color"], look["linestyle"]) for _, look in drawn]
         assert len({*map(str, ways)}) == len(runs)
         for (run, _), way in zip(drawn, ways, strict=True):
-            if run in (puma, mdm, *half):
-                assert way == labels.LOOKS[labels.arm_of(run.config)]
+            if run in (puma, mdm):
+                assert way == labels.LOOKS[run.config["method"]]
 
 
 def test_where_both_methods_have_several_settings_the_colour_is_the_method(write):
@@ -346,15 +345,6 @@ def test_figures_of_result_files(tmp_path, write, axes):
     axes.clear()
     draw("nelbo", tmp_path, folders, "nelbo.json", {"per_token": 0.1}, {"per_token": 0.3})
     assert lines(axes[0])[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
-
-
-def test_figure_of_contexts(tmp_path, write, axes):
-    row = {"iteration": 5, "contexts": "chains", "one_away": 0.25, "loss_far": 2.0}
-    row["by_hidden"] = [[1, 10, 1.0], [2, 10, 0.5]]
-    rows = [row, row | {"contexts": "random", "one_away": 0.5, "by_hidden": [[1, 9, 0.75]]}]
-    draw("contexts", tmp_path, [write("run", [(0, 0.0)])], "contexts.json", {"rows": rows})
-    assert lines(axes[0]) == [[(1, 1.0), (2, 0.5)], [(1, 0.75)]]
-    assert lines(axes[1]) == [[(5, 0.25)], [(5, 0.5)]] and lines(axes[2]) == [[(5, 2.0)]] * 2
 
 
 def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):

@@ -1,4 +1,3 @@
-import functools
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from block import NextToken
 from losses import Objective
 from model import Transformer, causal
 from puma import random_masks
-from studies import ablations
 
 
 def slow_advance(stream, score, confidence, r):
@@ -39,10 +37,10 @@ def slow_advance(stream, score, confidence, r):
     return after
 
 
-@pytest.mark.parametrize("tau", [None, 0.8])
+@pytest.mark.parametrize("tau", [None, 0.8, 0.0])
 @pytest.mark.parametrize("effective", [[24], [24, 17, 1, 2, 3, 5, 8, 9]])
 def test_advance_equals_a_slow_loop(tau, effective):
-    stream = make_chains(effective=effective, tau=tau, buffer=2)
+    stream, inside = make_chains(effective=effective, tau=tau, buffer=2), set()
     torch.manual_seed(0)
     for _ in range(60):
         x, x0, hidden, _ = stream.batch(0)
@@ -52,16 +50,22 @@ def test_advance_equals_a_slow_loop(tau, effective):
         twin = torch.Generator()
         twin.set_state(stream.generator.get_state())
         expected = slow_advance(stream, score, confidence, torch.rand(16, generator=twin))
-        taken = int(stream.queue.taken)
+        taken, was = int(stream.queue.taken), (~stream.prompt[turn]).sum(1)
         stream.advance(score, confidence)
         assert int(stream.queue.taken) - taken == sum(row is None for row in expected)
         for b, row in enumerate(expected):
-            if row is None:  # replaced at once by a chain with everything hidden
-                assert stream.hidden[turn, b].equal(~stream.prompt[turn, b])
-                assert stream.stage[turn, b] == 0
+            size, stage = int((~stream.prompt[turn, b]).sum()), int(stream.stage[turn, b])
+            if row is None and hidden[b].sum() == was[b]:  # it ended at once: this starts inside
+                bounds = [round(size * (stage + r) / stream.stages) for r in (0, 1)]
+                low, high = (min(bound, size - 1) for bound in bounds)
+                assert stage > 0 and low <= size - int(stream.hidden[turn, b].sum()) <= high
+                inside.add(stage)
+            elif row is None:  # replaced at once by a chain with everything hidden
+                assert stream.hidden[turn, b].equal(~stream.prompt[turn, b]) and stage == 0
             else:
                 assert stream.hidden[turn, b].equal(row[0]) and stream.stage[turn, b] == row[1]
                 assert stream.x0[turn, b].equal(x0[b])
+    assert tau != 0.0 or inside == {*range(1, 8)}
 
 
 @pytest.mark.parametrize("tau", [None, 0.5, 0.0])
@@ -226,31 +230,6 @@ def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
     )
     rows = [nll[b][hidden[b, 1:]].mean() for b in range(4)]
     torch.testing.assert_close(loss, torch.stack(rows).mean())
-
-
-# -- chains and random masks in one batch ----------------------------------------------------------
-def test_a_mixture_has_chains_first_and_random_masks_in_its_share_of_rows():
-    stream, counts = make_chains(kind=STREAMS["mixture"], tau=0.9, buffer=2, n=10**6), []
-    chains = stream.chains
-    for iteration in range(600):
-        x, x0, hidden, _ = stream.batch(iteration)
-        assert x.equal(torch.where(hidden, MASK, x0)) and len(stream.effective) == 16
-        assert x0[:11].equal(chains.x0[chains.turn])  # the other 5 are 0.3 of 16
-        assert hidden[:11].equal(chains.hidden[chains.turn])
-        counts.append(hidden[11:].sum(1))
-        score = torch.rand(16, 24)
-        expected = policies.reveal(score[:11], hidden[:11], torch.ones(11))
-        turn, going_on = chains.turn, chains.stage[chains.turn] < chains.stages - 1
-        stream.advance(score, torch.zeros(16, 24))
-        assert not (chains.hidden[turn] & expected)[going_on].any()  # at least the best of its own
-    counts = torch.cat(counts).bincount(minlength=25)
-    assert counts[0] == 0 and (counts[1:] - 125).abs().max() < 55  # 5 standard deviations
-
-
-@pytest.mark.parametrize("share", [0.01, 0.99])
-def test_a_mixture_of_no_chains_or_no_masks_is_refused(share):
-    with pytest.raises(ValueError, match=f"random_share {share} of 16 rows: expected some"):
-        make_chains(kind=functools.partial(ablations.make, "puma", share))
 
 
 # -- a trainer of one's own ------------------------------------------------------------------------

@@ -9,9 +9,9 @@ from conftest import TINY, run_script
 
 from model import Transformer
 from studies import states
-from tasks.addition import Addition
+from tasks.arithmetic import Arithmetic
 
-FLAGS = ["--dataset=addition", "--digits=3", "--keep_every=10", "--log_interval=5"]
+FLAGS = ["--dataset=arithmetic", "--digits=3", "--keep_every=10", "--log_interval=5"]
 TAU = 0.3
 CONFIG = {"policy": "top_k", "tau": TAU, "eval_reveal": 2, "eval_tau": None}
 
@@ -56,7 +56,7 @@ def hidden(x, prompt):
 
 @torch.no_grad()
 def test_the_sampler_s_states_against_a_loop(model, monkeypatch):
-    data = Addition(3, "highest", 100, 16, long_chains=False).validation
+    data = Arithmetic("add", 3, "highest", 100, 16).validation
     monkeypatch.setattr(states, "examples", 6)
     monkeypatch.setattr(states, "batch_size", 4)  # 4 and 2
     seen = states.examine(model, data, CONFIG, torch.device("cpu"))

@@ -63,7 +63,7 @@ def test_the_host_waits_once_for_many_steps(kind, monkeypatch):
     with Waits(monkeypatch) as waits:
         for iteration in range(1, 11):
             train.update(run, iteration)
-    assert waits.count <= 2  # in 30 batches; a mixture takes twice for each
+    assert waits.count <= 2  # in 30 batches
     assert not any(p.equal(q) for p, q in zip(run.model.parameters(), before, strict=True))
 
 

@@ -52,7 +52,7 @@ sys.exit(bool(out) and out.endswith(os.environ.get("FAILING", "none")))
 def folder(tmp_path, monkeypatch):
     """Of the repository, with stand-ins; it becomes the working directory."""
     (tmp_path / "studies").mkdir()
-    for script in ("train.py", "eval.py", *(f"studies/{n}.py" for n in ("plot", "contexts"))):
+    for script in ("train.py", "eval.py", *(f"studies/{n}.py" for n in ("plot", "trajectories"))):
         (tmp_path / script).write_text(STAND_IN)
     shutil.copytree(ROOT / "config", tmp_path / "config")
     monkeypatch.chdir(tmp_path)
@@ -226,14 +226,13 @@ def test_sigterm_stops_the_trainings_and_a_later_call_goes_on(execute):
 
 
 def test_a_dry_run_prints_commands_and_does_nothing(execute, capsys):
-    calls, error = execute("contexts", dry_run=True, seeds=[7])
+    calls, error = execute("trajectories", dry_run=True, seeds=[7])
     lines = capsys.readouterr().out.splitlines()
     assert (calls, error) == ([], "") and not Path("out").exists()
     assert lines[0] == "export OMP_NUM_THREADS=1"
     assert [line.split(" --")[0] for line in lines[1:]] == [
-        "python train.py config/sudoku_tiny.py", "python -m studies.contexts",
-        "python train.py config/sudoku_tiny.py", "python -m studies.contexts",
-        "python -m studies.plot",
+        *["python train.py config/sudoku_mini.py", "python -m studies.trajectories"] * 2,
+        *["python -m studies.plot"] * 2,
     ]  # fmt: skip
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from conftest import run_script
 
-import sudoku
 from data.sudoku import generate as generator
 from data.sudoku import prepare, readers, renaming
+from data.sudoku import rules as sudoku
 from data.sudoku.prepared import held_out_file
 from tasks.sudoku import Sudoku
 
@@ -318,8 +318,7 @@ def write_table(path, header, rows):
 
 def read_all(*arguments):
     """Puzzles and solutions."""
-    batches = [batch[:2] for batch in readers.read(*arguments)]
-    return tuple(np.concatenate(part) for part in zip(*batches, strict=True))
+    return tuple(np.concatenate(part) for part in zip(*readers.read(*arguments), strict=True))
 
 
 def test_csv_with_ratings(tmp_path, minimal, prepared, monkeypatch):
@@ -330,15 +329,20 @@ def test_csv_with_ratings(tmp_path, minimal, prepared, monkeypatch):
     path = write_table(tmp_path / "a.csv", "id,puzzle,solution,clues,difficulty", rows)
     assert same(read_all(path, BOX), minimal)
     assert same(read_all(path, BOX, 0.0), [part[::2] for part in minimal])
+    extreme = write_table(tmp_path / "b.csv", "source,question,answer,clues,rating", rows)
+    assert same(read_all(extreme, BOX, 0.0), [part[::2] for part in minimal])
+    assert (readers.read_puzzles(extreme, BOX) == minimal[0]).all()
     made = np.load(prepared(source=str(path), test_source=str(path), max_rating=0.0))
     assert (made == np.stack(minimal, 1)[::2]).all()
 
 
 def test_wrong_files(tmp_path):
     unrated = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
+    nan = write_table(tmp_path / "e.csv", "puzzle,solution,rating", [(PUZZLE, SOLUTION, "nan")])
     np.save(tmp_path / "d.npy", np.zeros((3, 81), np.int64))
     for path, rating, message in (
         (unrated, 0.0, "no difficulty or rating column"),
+        (nan, 0.0, "line 2: not a puzzle, solution and rating"),
         (tmp_path / "c.txt", None, r"must end in \.csv or \.npy"),
         (tmp_path / "d.npy", None, r"shape \(3, 81\), must be \(N, 325\)"),
         (tmp_path / "d.npy", 0.0, "steps has no ratings"),

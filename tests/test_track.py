@@ -2,14 +2,12 @@
 
 import json
 import sys
-import time
 from importlib.util import find_spec
 
 import pytest
 from conftest import metrics, same, train
 
 from engine import checkpoint
-from examples import track
 
 
 class Fake:
@@ -70,17 +68,6 @@ def test_a_failure_is_said_once_and_the_run_goes_on(where, fake, tmp_path, capsy
     errors = capsys.readouterr().err
     assert errors.count("no more is sent to wandb: SystemExit: no network at all") == 1
     assert metrics(tmp_path)[-1]["type"] == "eval"
-
-
-def test_a_tracker_that_hangs_holds_nothing_up(fake, tmp_path, monkeypatch):
-    monkeypatch.setattr(track, "PATIENCE", 0.2)
-    fake.init = lambda **_: time.sleep(60)
-    tracker, begin = track.Tracker("wandb", tmp_path), time.perf_counter()
-    tracker({"type": "config", "config": {}})
-    for i in range(100):
-        tracker({"type": "train", "iter": i, "loss": 1.0})
-    tracker.close()
-    assert 0.2 <= time.perf_counter() - begin < 5 and not fake.lines
 
 
 def test_what_is_missing_is_named_before_the_run(refused, tmp_path, monkeypatch):

@@ -72,14 +72,6 @@ def test_training_lowers_the_loss(tmp_path):
     assert np.mean(losses(tmp_path)[-5:]) < np.mean(losses(tmp_path)[:5]) - 0.05
 
 
-def test_chains_that_end_at_once_are_reported_once(tmp_path, capsys):
-    """With tau = 0 the first visit reveals all; in blocks of one token it always does."""
-    others = "--random_share=0.5", "--block_schedule=[(0,1)]", "--tau=0.9"
-    for flag, times in ("--max_iters=12", 1), *((flag, 0) for flag in others):
-        train(tmp_path, "--tau=0", "--max_iters=12", "--log_interval=3", flag)
-        assert capsys.readouterr().err.count("may forget everything else") == times
-
-
 # -- killed and stopped runs -----------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["puma", "blocks"])
 def test_killed_runs_end_in_the_same_weights_and_record(method, tmp_path):
@@ -251,7 +243,6 @@ def test_mistakes_are_named(settings, message, monkeypatch):
         ("--init_from=resume", "no checkpoint"),
         ("--init_from=best", "expected scratch, resume, continue, FILE.pt or hf:FOLDER"),
         ("--block_schedule=[(0,3)]", "blocks of 3 do not divide rows of 16"),
-        ("--random_share=0.99", "random_share 0.99 of 16 rows: expected some, but not all"),
     ],
 )
 def test_a_mistake_is_one_line_and_changes_no_file(flag, message, trained, refused, tmp_path):

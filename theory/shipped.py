@@ -24,9 +24,11 @@ import losses
 import policies
 import puma
 from engine.queue import ExampleQueue
-from studies import ablations
 
 torch.set_num_threads(1)  # the tensors are small
+
+
+published = partial(puma.ProgressiveUnmasking, second_visit=False)
 
 
 # -- the exact law of the buffer -------------------------------------------------------------------
@@ -99,16 +101,50 @@ class Buffer:
         """[{(x0, z, n): probability}] for the first, second, .. context of a chain."""
         return exact.teacher_forced(self.data, self.moves, self.stages - 1, self.first())
 
+    def inside(self):
+        """The law of the first context of a chain that starts in a random later stage."""
+        law = Counter()
+        for (x0, z, (_, effective)), p in self.first().items():
+            for stage in range(1, self.stages):
+                for count, q in target_law(stage - 1, effective, self.stages).items():
+                    for S, g in exact.uniform_choice(z, count).items():
+                        context = x0, exact.reveal(z, S, x0), (stage, effective)
+                        law[context] += p * q * g / (self.stages - 1)
+        return law
+
+    def calls(self, count, second_visit=True):
+        """[{(x0, z, n): probability}] of a row of the buffer at its first calls.
+
+        At first chains start evenly over the stages. Then an ended chain is followed by one from
+        the start, or, with `second_visit`, from inside if its only context was the start.
+        """
+        first, inside = self.first(), self.inside()
+        law = mixture({0: ONE / self.stages, 1: 1 - ONE / self.stages}, (first, inside))
+        laws = [law]
+        while len(laws) < count:
+            after, follows = Counter(), Counter()
+            for (x0, z, n), p in laws[-1].items():
+                at_once = second_visit and len(hidden(z)) == n[1]
+                for q, S, following in self.moves(z, n):
+                    if following is None:
+                        follows[int(at_once)] += p * q
+                    else:
+                        after[x0, exact.reveal(z, S, x0), following] += p * q
+            after.update(mixture(follows, (first, inside)))
+            laws.append(after)
+        return laws
+
     def gap(self):
         """The largest total variation between these contexts and those of inference."""
         return max(exact.gaps(self.data, self.moves, self.joints))
 
-    def stream(self, size, kind=puma.ProgressiveUnmasking):
+    def stream(self, size, kind=published):
         """The shipped buffer, of one batch. Each example is used once: chains are independent."""
         rows, calls, seed = size
         examples = Sampled(self.first(), rows * (calls + 64), seed)
         queue, generator = ExampleQueue(examples, rows, seed=seed), torch.Generator()
-        return kind(queue, MASK, generator.manual_seed(seed), [(0, self.K)], self.tau, 1)
+        tau = None if self.tau is None else float(self.tau)
+        return kind(queue, MASK, generator.manual_seed(seed), [(0, self.K)], tau, 1)
 
     def run(self, size, objective_of=losses.Objective):
         """Run the shipped buffer with the true posteriors for a model.
@@ -135,6 +171,21 @@ class Buffer:
             seen[k][tuple(z), (stage, effective)] = count
         return seen, chains
 
+    def compare_calls(self, size, laws):
+        """The p-value, by Bonferroni, of the rows of the shipped buffer at each call, as laws.
+
+        They are independent; the chains of one row are not.
+        """
+        rows, _, seed = size
+        torch.manual_seed(seed + 1)
+        objective = losses.Objective(Lookup(log_table(self.data), self.data.V), self.policy)
+        stream, tests = self.stream((rows, len(laws), seed), puma.ProgressiveUnmasking), []
+        for call, x, _, _ in training_steps(stream, objective, len(laws)):
+            n = zip(stream.stage[0].tolist(), (~stream.prompt[0]).sum(1).tolist(), strict=True)
+            seen = Counter(zip(map(tuple, x.tolist()), n, strict=True))
+            tests.append(chi_square(seen, exact.marginal(laws[call]), rows)[1])
+        return min(1.0, len(tests) * min(tests))
+
     def compare(self, size, objective_of=losses.Objective):
         """(visits, chains, degrees of freedom, p-value by Bonferroni) of such a run."""
         seen, chains = self.run(size, objective_of)
@@ -142,6 +193,15 @@ class Buffer:
         tests = [chi_square(*pair, chains) for pair in pairs]
         p = min(1.0, len(tests) * min(p for _, p in tests))
         return sum(map(Counter.total, seen)), chains, sum(dof for dof, _ in tests), p
+
+
+def mixture(weights, laws):
+    """{key: sum of weights[k] laws[k]{key}}."""
+    out = Counter()
+    for k, weight in weights.items():
+        for key, p in laws[k].items():
+            out[key] += weight * p
+    return out
 
 
 def chain_lengths(L, K=1):
@@ -160,9 +220,6 @@ def lengths(alive):
 
 
 # -- the shipped code ------------------------------------------------------------------------------
-half_random = partial(ablations.make, "puma", 0.5)
-
-
 def training_steps(stream, objective, calls):
     """Yields (call, x, is_hidden, loss) for each batch, before the stream advances."""
     for call in range(calls):

@@ -1,22 +1,21 @@
 """When the chain collapses: fast-forward ends it at its first visit, and the rest is forgotten.
 
-README.md says what is claimed. The runs of the model that forgets do not depend on the seed, except
-where half of the rows are random masks.
+README.md says what is claimed. The runs of the model that forgets do not depend on the seed.
 """
 
 import random
+from collections import Counter
 from fractions import Fraction
 from itertools import pairwise, product
 
 import collapse
 import minimizer
 import report
+from chi_square import LEVEL
 from collapse import TAU, mean_visits, probability, sharpened, train
 from exact import MASK, NOTHING, ONE, hidden, random_law
 from minimizer import coefficients, per_hidden
-from shipped import Buffer, half_random, puma
-
-from studies.ablations import Bounded
+from shipped import Buffer, published, puma
 
 EPS = [Fraction(k, 100) for k in (50, 40, 30, 25, 20, 19, 10, 1)]
 KS = 1, 2, 3
@@ -129,6 +128,59 @@ def pinned_row(noise, policy, as_before=False):
     return f"collapsed, {policy}: what is pinned", found, on.keys() == wanted and not shifted
 
 
+# -- the second visit ------------------------------------------------------------------------------
+def second_visits(noise):
+    """Buffers of three tokens, from unsure to collapsed."""
+    cases = (Fraction(1, 2), "top_k"), (Fraction(3, 10), "random"), (Fraction(1, 20), "top_k")
+    return [Buffer(one_answer(noise, eps), policy, 1, NOTHING, TAU) for eps, policy in cases]
+
+
+def running_row(noise, args, second_visit=True):
+    """The shipped buffer, call by call, against its exact law."""
+    size = args.rows, 0, args.seed
+    found = [b.compare_calls(size, b.calls(args.calls, second_visit)) for b in second_visits(noise)]
+    text = ", ".join(f"p = {p:.2g}" for p in found)
+    return "second visit: the running buffer", text, min(found) > LEVEL
+
+
+def limit_row(noise, K, calls=24):
+    """Half of the visits inside, in equal parts to the later stages, as eps falls; else none."""
+    found, holds = [], True
+    for eps in (threshold(noise) / 2, threshold(noise) / 20, threshold(noise) / 200):
+        buffer = Buffer(one_answer(noise, eps), "top_k", K, NOTHING, TAU)
+        start, *later = stage_shares(buffer.calls(calls)[-2:])  # start and inside take turns
+        without, *_ = stage_shares(buffer.calls(calls, second_visit=False)[-1:])
+        holds &= abs(start - ONE / 2) <= eps and without >= 1 - eps
+        holds &= min(later) * len(later) >= ONE / 2 * (1 - eps)
+        found.append(f"{float(start):.3f}, least later stage {float(min(later)):.3f}")
+    return f"second visit, K={K}: share at the start as eps falls", "; ".join(found), holds
+
+
+def stage_shares(laws):
+    """The share of the visits in each stage, over these calls."""
+    shares = Counter()
+    for law in laws:
+        for (_, _, (stage, _)), p in law.items():
+            shares[stage] += p / len(laws)
+    return [shares[stage] for stage in range(max(shares) + 1)]
+
+
+def minimizer_row(noise, leak=False):
+    """No prediction of any call is shifted, and every state is pinned; leak: by an inside that
+    looks at the hidden tokens of the new example."""
+    shifted, pinned = 0, set()
+    for buffer in second_visits(noise):
+        if leak:
+            law = Counter({key: p * (1 + key[0][0]) for key, p in buffer.inside().items()})
+            buffer.inside = lambda law=law: law
+        joint = minimizer.all_steps(buffer.calls(8))
+        C = coefficients(joint, per_hidden)
+        shifted += sum(shift > 0 for shift in minimizer.shifts(buffer.data, C).values())
+        pinned.add(len(C) / sum(len(hidden(z)) for z in buffer.data.mass))
+    found = f"{shifted} predictions shifted, {min(pinned):.0%} pinned"
+    return "second visit: the minimizer", found, not shifted and pinned == {1}
+
+
 # -- a model that forgets --------------------------------------------------------------------------
 
 
@@ -169,7 +221,7 @@ def slope_row(tau, beta, steps, seed):
     Each step adds c = lr sigmoid(-start) times phi at the start, (1, 1), to w: the start's margin
     gains 2c, the later one, of phi (1, -beta), loses (beta - 1) c.
     """
-    curve = train(puma.ProgressiveUnmasking, tau, steps, seed, (collapse.START, (1.0, -beta)))
+    curve = train(published, tau, steps, seed, (collapse.START, (1.0, -beta)))
     since = first(collapsed, curve)
     rise, change = (b - a for a, b in zip(curve[since][:2], curve[-1][:2], strict=True))
     wrong = first(lambda point: point.later < 0, curve[since:])
@@ -180,11 +232,10 @@ def slope_row(tau, beta, steps, seed):
 
 
 RUNS = {  # name: (what it does, stream, tau, features)
-    "PUMA, tau=0.9": (forgets, puma.ProgressiveUnmasking, 0.9),
-    "tau off": (remembers, puma.ProgressiveUnmasking, None),
-    "half random masks": (remembers, half_random, 0.9),
-    "bounded": (remembers, Bounded, 0.9),
-    "PUMA, a table": (remembers, puma.ProgressiveUnmasking, 0.9, collapse.TABLE),
+    "as published, tau=0.9": (forgets, published, 0.9),
+    "second visit": (remembers, puma.ProgressiveUnmasking, 0.9),
+    "tau off": (remembers, published, None),
+    "as published, a table": (remembers, published, 0.9, collapse.TABLE),
 }
 
 
@@ -201,14 +252,22 @@ def noises_of(args):
 
 
 def laws(args):
-    noises = noises_of(args)
+    noises, (uniform, noise) = noises_of(args), short_noises(args)
     return [
         *(visits_row(args.L, K, noises[0]) for K in KS),
         *(visits_row(args.long, K) for K in LONG_KS),
         threshold_row(noises),
         iff_row(noises),
         *(pinned_row(noises[-1], policy) for policy in POLICIES),
+        running_row(noise, args),
+        *(limit_row(uniform, K) for K in (1, 2)),
+        *(minimizer_row(law) for law in (uniform, noise)),
     ]
+
+
+def short_noises(args):
+    """Of three tokens: a row of the buffer is followed call by call."""
+    return noise_laws(random.Random(args.seed), 2, 3)
 
 
 def claims(args):
@@ -222,9 +281,10 @@ def claims(args):
 
 CONTROLS = {
     "tau-off": lambda args: [run_row("tau off", args, forgets)],
-    "mixed": lambda args: [run_row("half random masks", args, forgets)],
-    "bounded": lambda args: [run_row("bounded", args, forgets)],
-    "table": lambda args: [run_row("PUMA, a table", args, forgets)],
+    "running": lambda args: [running_row(short_noises(args)[1], args, second_visit=False)],
+    "leak": lambda args: [minimizer_row(short_noises(args)[1], leak=True)],
+    "second": lambda args: [run_row("second visit", args, forgets)],
+    "table": lambda args: [run_row("as published, a table", args, forgets)],
     "unsure": lambda args: [threshold_row(noises_of(args), ONE)],
     "anyway": lambda args: [iff_row(noises_of(args), collapse.sure_of_all)],
     "other-tau": lambda args: [visits_row(args.L, 1, noises_of(args)[0], Fraction(4, 5))],
@@ -232,4 +292,4 @@ CONTROLS = {
 }
 
 if __name__ == "__main__":
-    report.main(__doc__, claims, CONTROLS, worlds=3, L=6, long=64, steps=400)
+    report.main(__doc__, claims, CONTROLS, worlds=3, L=6, long=64, steps=400, rows=4096, calls=12)

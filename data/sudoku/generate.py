@@ -106,20 +106,6 @@ def new_singles(solution, solved, box):
     return (union(solution & ~elsewhere, 0) | ~union(wrong, 0)) & ~solved
 
 
-def singles(solutions, visible, box):
-    """Cells one deduction away: naked or hidden singles of the visible cells, bool (N, L).
-
-    solutions (N, L) digits 1..n, visible bool (N, L). A visible cell is none.
-    """
-    n, (count, cells) = box[0] * box[1], visible.shape
-    spare = ((0, -count % 64), (0, 0))  # up to whole words
-    digits = np.pad(np.asarray(solutions), spare, constant_values=1)
-    solution = pack(np.arange(1, n + 1)[:, None, None] == digits.T).reshape(n, n, n, -1)
-    solved = pack(np.pad(np.asarray(visible), spare).T).reshape(n, n, -1)
-    found = new_singles(solution, solved, box).reshape(cells, -1)
-    return unpack(found).T[:count].astype(bool)
-
-
 def derivable(solution, given, target, box):
     """Puzzles (W,) whose one target cell follows from the given ones by singles; both (n, n, W)."""
     solved = given

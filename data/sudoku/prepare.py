@@ -2,7 +2,6 @@
 
     python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
     python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
-    python data/sudoku/prepare.py --source=train.csv --test_source=test.csv --out=extreme.npy
     python data/sudoku/prepare.py --count=1000 --clues=33 --out=puzzles.csv        generated
 
 `python train.py config/sudoku.py --data_file=sudoku.npy` trains on it. The held-out puzzles of
@@ -26,8 +25,8 @@ from data.processes import cores, start
 from data.sudoku import readers
 from data.sudoku.generate import make_puzzles
 from data.sudoku.prepared import held_out_file
+from data.sudoku.rules import side, to_text
 from engine.files import atomic_path
-from sudoku import side, to_text
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles
@@ -56,7 +55,7 @@ def main():
 
 
 def generated():
-    yield *make_puzzles(count, box, clues, seed, cores(), progress=True), readers.UNRATED
+    yield make_puzzles(count, box, clues, seed, cores(), progress=True)
 
 
 def write(path, stack, batches, test=None):
@@ -85,22 +84,18 @@ def write(path, stack, batches, test=None):
 
 
 def write_npy(path, batches, test):
-    """Write uint8 (N, 2, L), batch by batch; returns its checksum. test: that of the held-out file.
-
-    Without such a file, some of these puzzles will be held out: their ratings are stored here.
-    """
-    array, ratings = GrowingArray(path, np.uint8, (2, side(box) ** 2)), []
-    for *pair, rated in batches:
+    """Write uint8 (N, 2, L) by batches; returns its checksum. test: that of the held-out file."""
+    array = GrowingArray(path, np.uint8, (2, side(box) ** 2))
+    for pair in batches:
         array.append(np.stack(pair, 1))
-        ratings += rated.tolist() if test is None else []
-    array.seal({"box": [*box], "test": test} | ({"ratings": ratings} if ratings else {}))
+    array.seal({"box": [*box], "test": test})
     return array.checksum
 
 
 def write_csv(path, batches, test):
     with open(path, "w", newline="") as file:
         file.write("puzzle,solution\n")
-        for puzzles, solutions, _ in batches:
+        for puzzles, solutions in batches:
             pairs = zip(puzzles, solutions, strict=True)
             file.writelines(f"{to_text(p)},{to_text(s)}\n" for p, s in pairs)
 

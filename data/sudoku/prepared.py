@@ -6,7 +6,7 @@ import numpy as np
 
 from data import files
 from data.sudoku.renaming import distinct, is_held_out
-from sudoku import side
+from data.sudoku.rules import side
 
 
 def read_prepared(path, box):
@@ -47,7 +47,7 @@ def read_held_out(path, box, about):
 
 
 def split(path, box, test):
-    """Pairs (N, 2, L) and rows to train on, pairs and rows of `test` held-out ones, their ratings.
+    """Pairs (N, 2, L) and rows to train on, pairs and rows of `test` held-out ones.
 
     One in renaming.HELD_OUT puzzles is held out; but if there is a file of held-out puzzles
     (`held_out_file`), exactly those. A larger test set starts with the smaller one. Raises
@@ -56,7 +56,7 @@ def split(path, box, test):
     pairs, about = read_prepared(path, box)
     keys, rows = distinct(pairs[:, 0], pairs[:, 1])
     if separate := read_held_out(path, box, about):
-        others, about = separate
+        others, _ = separate
         other_keys, other_rows = distinct(others[:, 0], others[:, 1])
         held_out = np.isin(keys, other_keys)
     else:
@@ -68,5 +68,4 @@ def split(path, box, test):
             " held out; ask for fewer, or prepare it with a --test_source"
         )
     other_rows = other_rows[:test]
-    ratings = np.array(about["ratings"])[other_rows] if "ratings" in about else ()
-    return pairs, np.sort(rows[~held_out]), others, other_rows, ratings
+    return pairs, np.sort(rows[~held_out]), others, other_rows

@@ -11,19 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-import sudoku
 from data import files
-
-EXTREME = "question", "answer", "rating"  # columns of Sudoku-Extreme
-UNRATED = np.empty(0, np.int64)
-MOST = 10**9  # guesses
+from data.sudoku import rules as sudoku
 
 
 def read(path, box, max_rating=None):
-    """Batches (puzzles, solutions, ratings) of a .csv (`read_csv`) or an .npy (`read_steps`).
+    """Batches (puzzles, solutions) of a .csv (`read_csv`) or an .npy (`read_steps`).
 
-    uint8 (<= SLAB, L) twice, and whole numbers (<= SLAB,): the guesses that a solver needed, as in
-    Sudoku-Extreme; (0,) for files that do not have them.
+    uint8 (<= SLAB, L) twice.
     """
     suffix = Path(path).suffix
     if suffix == ".csv":
@@ -37,20 +32,17 @@ def read(path, box, max_rating=None):
 
 # -- puzzles alone ----------------------------------------------------------------------------
 def read_puzzles(path, box):
-    """The puzzles of a file, uint8 (N, L), and their ratings (N,), (0,) if there are none.
+    """The puzzles of a file, uint8 (N, L).
 
-    One puzzle per line, or a CSV file with a column `puzzle`, or one of Sudoku-Extreme. Raises
-    FileNotFoundError, or ValueError that names the line.
+    One puzzle per line, or a CSV file with a column `puzzle`. Raises FileNotFoundError, or
+    ValueError that names the line.
     """
     rows = [*csv_rows(path)]
     header = names_in(rows[0][1]) if rows else []
-    column, extreme = header.index("puzzle") if "puzzle" in header else None, is_extreme(header)
-    rows = rows if column is None and not extreme else rows[1:]
+    column = header.index("puzzle") if "puzzle" in header else None
+    rows = rows if column is None else rows[1:]
     if not rows:
         raise ValueError(f"{path} has no puzzle: expected one per line")
-    if extreme:
-        puzzles, _, ratings = map(np.concatenate, zip(*read_csv(path, box), strict=True))
-        return puzzles, ratings
     puzzles = []
     for line, row in rows:
         try:
@@ -58,7 +50,7 @@ def read_puzzles(path, box):
             sudoku.validate(puzzles[-1][None], box, name="puzzle".format)
         except (ValueError, IndexError) as error:
             raise ValueError(f"{path}, line {line}: {error}") from None
-    return np.stack(puzzles), UNRATED
+    return np.stack(puzzles)
 
 
 # -- CSV -------------------------------------------------------------------------------------
@@ -66,19 +58,19 @@ def read_csv(path, box, max_rating=None):
     """Batches as in `read` of a CSV file with a header. Raises ValueError with row and line.
 
     Columns `puzzle` and `solution`, for `max_rating` also `difficulty` or `rating`; others are
-    ignored. "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) has them. Or the columns
-    of Sudoku-Extreme; only its ratings are kept, because those of other files do not count guesses.
+    ignored. "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) has them,
+    Sudoku-Extreme as `question`, `answer` and `rating`.
     """
     records, first = csv_records(path, max_rating), 0
     while batch := list(itertools.islice(records, sudoku.SLAB)):
-        lines, *texts, guesses = zip(*batch, strict=True)
+        lines, *texts = zip(*batch, strict=True)
 
         def name(row, lines=lines, first=first):
             return f"{path}, line {lines[row]} (row {first + row})"
 
         puzzles, solutions = (sudoku.decode(text, box, name) for text in texts)
         sudoku.validate(puzzles, box, solutions, name)
-        yield puzzles, solutions, UNRATED if None in guesses else np.array(guesses)
+        yield puzzles, solutions
         first += len(batch)
 
 
@@ -97,20 +89,16 @@ def csv_rows(path, errors="strict"):
 
 
 def csv_records(path, max_rating):
-    """(line number, puzzle and solution as strings, guesses) of the rows rated up to max_rating.
-
-    guesses: None if the ratings do not count guesses.
-    """
+    """(line number, puzzle and solution as strings) of the rows rated up to max_rating."""
     rows = csv_rows(path, errors="replace")
-    puzzle, solution, rating, are_guesses = columns(next(rows, (0, []))[1], path)
+    puzzle, solution, rating = columns(next(rows, (0, []))[1], path)
     if max_rating is not None and rating is None:
         raise ValueError(f"{path}: max_rating={max_rating}, but no difficulty or rating column")
     for line, row in rows:
         try:
-            guesses = int(row[rating]) if are_guesses else None
-            record = line, row[puzzle], row[solution], guesses
+            record = line, row[puzzle], row[solution]
             rated = -math.inf if max_rating is None else float(row[rating])
-            if math.isnan(rated) or not 0 <= (guesses or 0) <= MOST:
+            if math.isnan(rated):
                 raise ValueError("no rating")
         except (IndexError, ValueError):
             raise ValueError(
@@ -121,28 +109,19 @@ def csv_records(path, max_rating):
 
 
 def columns(header, path):
-    """Indices of puzzle, solution and rating (None if absent) in a CSV header.
-
-    And whether the ratings count guesses.
-    """
+    """Indices of puzzle, solution and rating (None if absent) in a CSV header."""
     names = names_in(header)
-    if is_extreme(names):
-        return *map(names.index, EXTREME), True
     if "puzzle" not in names or "solution" not in names:
         raise ValueError(
-            f"{path}: the header must name puzzle and solution, or {', '.join(EXTREME)}, "
-            f"but it is {files.brief(header)}"
+            f"{path}: the header must name puzzle and solution, but it is {files.brief(header)}"
         )
     rating = next((names.index(name) for name in ("difficulty", "rating") if name in names), None)
-    return names.index("puzzle"), names.index("solution"), rating, False
+    return names.index("puzzle"), names.index("solution"), rating
 
 
 def names_in(header):
-    return [name.strip().lower() for name in header]
-
-
-def is_extreme(names):
-    return {*EXTREME} <= {*names}
+    names = [name.strip().lower() for name in header]
+    return [{"question": "puzzle", "answer": "solution"}.get(name, name) for name in names]
 
 
 # -- solving steps ---------------------------------------------------------------------------
@@ -170,7 +149,7 @@ def read_steps(path, box):
             base = int(rows[0, 1:].reshape(-1, 4)[:, :2].min() > 0)
         puzzles, solutions = place(rows, box, base, name)
         sudoku.validate(puzzles, box, solutions, name)
-        yield puzzles, solutions, UNRATED
+        yield puzzles, solutions
 
 
 def place(rows, box, base, name):

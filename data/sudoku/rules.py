@@ -2,7 +2,7 @@
 
 Grids are uint8 (N, L), row-major, L = n * n, digits 1..n, 0 = blank; box = (rows, columns) of a
 box, n = rows * columns. Not here: puzzles as a task (tasks/sudoku.py), generation and files
-(data/sudoku/), and tests that a solution is unique (files are trusted).
+(beside this file), and tests that a solution is unique (files are trusted).
 """
 
 import numpy as np

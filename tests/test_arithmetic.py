@@ -1,4 +1,4 @@
-"""Sums against Python's integers, carry chains against a slow count."""
+"""Arithmetic against Python's own, carry chains against a slow count."""
 
 import itertools
 import json
@@ -10,10 +10,10 @@ from conftest import evaluate, metrics, run_script, train
 
 import tasks
 from studies.comparison import curve, load_run
-from tasks import addition
-from tasks.addition import Addition, Sums, longest_chain, parse, strata
+from tasks import arithmetic
+from tasks.arithmetic import SIGNS, Arithmetic, Exercises, longest_chain, parse, strata
 
-ADDITION = ["--dataset=addition", "--digits=4", "--train_examples=5000", "--test_examples=32"]
+SUMS = ["--dataset=arithmetic", "--digits=4", "--train_examples=5000", "--test_examples=32"]
 EVERYTHING = np.arange(2000)
 
 
@@ -41,28 +41,32 @@ def slow_chain(a, b, size):
     return max(map(length, range(size)))
 
 
-def read(row, digits, order):
-    """The three numbers that a row of tokens spells."""
-    parts = np.split(np.asarray(row), [digits, 2 * digits])
-    return [int("".join(map(str, part[:: 1 if order == "highest" else -1]))) for part in parts]
-
-
 @pytest.fixture(scope="module")
 def task():
-    return Addition(8, "highest", train=2000, test=300, long_chains=False)
+    return Arithmetic("add", 8, "highest", train=2000, test=300)
 
 
-@pytest.mark.parametrize("order", addition.ORDERS)
+@pytest.mark.parametrize("order", arithmetic.ORDERS)
 @pytest.mark.parametrize("digits", [2, 5, 32])
-def test_rows_spell_true_sums_behind_a_prompt_of_two_numbers(order, digits):
-    task = Addition(digits, order, 200, 50, long_chains=digits == 5)
+@pytest.mark.parametrize("operation", SIGNS)
+def test_rows_spell_true_answers_behind_a_prompt_of_all_else(operation, digits, order):
+    task = Arithmetic(operation, digits, order, 200, 50)
+    sizes = {
+        "add": [digits, digits, digits + 1], "subtract": [digits + 1, digits, digits],
+        "sort": [digits, digits],
+    }[operation]  # fmt: skip
     for examples in (task.train, task.validation):
         x0, prompt = examples[np.arange(50)]
-        assert x0.shape == prompt.shape == (50, task.length) and task.length == 3 * digits + 1
-        assert (prompt == (np.arange(task.length) < 2 * digits)).all()
+        assert x0.shape == prompt.shape == (50, task.length) and task.length == sum(sizes)
+        assert (prompt == (np.arange(task.length) < task.length - sizes[-1])).all()
         for row in x0:
-            a, b, total = read(row, digits, order)
-            assert a + b == total
+            parts = ["".join(map(str, part)) for part in np.split(row, np.cumsum(sizes)[:-1])]
+            parts = parts if order == "highest" else [part[::-1] for part in parts]
+            if operation == "sort":
+                assert parts[1] == "".join(sorted(parts[0]))
+            else:
+                a, b, answer = map(int, parts)
+                assert answer == (a + b if operation == "add" else a - b)
     assert task.mask == 10 == task.vocab_size - 1 and x0.max() == 9 and x0.min() == 0
 
 
@@ -96,7 +100,7 @@ def test_strata_cover_all_lengths_once():
 
 
 def test_test_sums_fill_the_strata_equally_and_every_length_of_one_alike():
-    sums = Sums.of_strata(4000, 16, "highest")
+    sums = Arithmetic("subtract", 16, "highest", 1, 4000).test
     lengths = longest_chain(sums.numbers)
     found = Counter(record["stratum"] for record in sums.judge(np.zeros((4000, 49)), range(4000)))
     assert found == dict.fromkeys(["0-1", "2-3", "4-7", "8-16"], 1000)
@@ -107,40 +111,35 @@ def test_test_sums_fill_the_strata_equally_and_every_length_of_one_alike():
 
 
 def test_training_sums_are_uniform():
-    numbers = addition.draw(np.arange(40_000), np.full(40_000, -1), 8, test=False)
+    numbers = arithmetic.draw(np.arange(40_000), np.full(40_000, -1), 8, test=False)
     for column in numbers.reshape(40_000, 16).T:
         assert abs(np.bincount(column, minlength=10) - 4000).max() < 5 * 60  # sd 60
     pairs = np.bincount(numbers[:, 0, 3] * 10 + numbers[:, 1, 3], minlength=100)
     assert abs(pairs - 400).max() < 5 * 20
 
 
-def test_long_chains_make_every_length_as_frequent():
-    x0, _ = Addition(8, "lowest", 4500, 1, long_chains=True).train[np.arange(4500)]
-    lengths = longest_chain(np.stack([x0[:, :8], x0[:, 8:16]], 1))
-    assert abs(np.bincount(lengths, minlength=9) - 500).max() < 5 * 500**0.5
-
-
 def test_a_sum_depends_on_its_index_alone(task):
     x0, _ = task.train[EVERYTHING]
-    again, _ = Addition(8, "highest", 10**12, 1, False).train[EVERYTHING[::-7]]
+    again, _ = Arithmetic("add", 8, "highest", 10**12, 1).train[EVERYTHING[::-7]]
     assert (again == x0[::-7]).all()
     assert len(set(map(tuple, x0.tolist()))) == 2000
-    assert len(Addition(8, "highest", 10**12, 1, False).train) == 10**12
-    other = Addition(8, "highest", 2000, 300, False)
+    assert len(Arithmetic("add", 8, "highest", 10**12, 1).train) == 10**12
+    other = Arithmetic("add", 8, "highest", 2000, 300)
     assert (other.test.numbers == task.test.numbers).all()
 
 
-def test_no_test_sum_is_trained_on_however_few_there_are():
-    """There are 10,000 sums of two digits, and all that are not held out are drawn."""
-    task = Addition(2, "highest", 100_000, 2000, long_chains=False)
+@pytest.mark.parametrize("operation, digits", [("add", 2), ("sort", 4)])
+def test_nothing_tested_is_trained_on_however_little_there_is(operation, digits):
+    """Of 10,000 exercises, all that are not held out are drawn."""
+    task = Arithmetic(operation, digits, "highest", 100_000, 2000)
     seen = set(map(tuple, task.train[np.arange(100_000)][0].tolist()))
     tested = set(map(tuple, task.validation[np.arange(2000)][0].tolist()))
     assert len(seen) > 9000 and len(tested) > 400 and not seen & tested
 
 
-@pytest.mark.parametrize("order", addition.ORDERS)
+@pytest.mark.parametrize("order", arithmetic.ORDERS)
 def test_problems_hide_the_sum_and_judge_every_digit(order):
-    test = Sums(numbers_of((9999, 1), (1234, 4321)), order)
+    test = Exercises(numbers_of((9999, 1), (1234, 4321)), "add", order)
     x, hidden = test[[0, 1]]
     assert (x[hidden] == 10).all() and hidden.sum(1).tolist() == [5, 5]
     x[hidden] = [
@@ -149,7 +148,7 @@ def test_problems_hide_the_sum_and_judge_every_digit(order):
     records = test.judge(x, [0, 1])
     assert [r["kind"] for r in records] == ["correct"] * 2
     assert records[0] | {"kind": ""} == {
-        "kind": "", "sum": "9999+0001", "answer": "10000", "chain": 4, "stratum": "2-4"
+        "kind": "", "problem": "9999+0001", "answer": "10000", "chain": 4, "stratum": "2-4"
     }  # fmt: skip
     assert test.show(x[0]) == "9999 + 0001 = 10000"
     assert test.show(x[1], ~hidden[1]) == "1234 + 4321 = _____"
@@ -160,15 +159,26 @@ def test_problems_hide_the_sum_and_judge_every_digit(order):
 
 
 def test_prompts_are_read_as_written():
-    assert parse("123+45", 4).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
-    assert parse(" 9 + 0001 = ", 4).tolist() == [[9, 0, 0, 0], [1, 0, 0, 0]]
-    for text in ("1+2+3", "-1+2", "12345+1", "\u0661+2"):
-        with pytest.raises(ValueError, match="at most 4 digits each"):
-            parse(text, 4)
+    assert parse("123+45", "add", 4).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
+    assert parse(" 9 + 0001 = ", "add", 4).tolist() == [[9, 0, 0, 0], [1, 0, 0, 0]]
+    assert parse("10123-9999", "subtract", 4).tolist() == [[4, 2, 1, 0], [9, 9, 9, 9]]
+    assert parse("3142", "sort", 4).tolist() == [[2, 4, 1, 3]]
+    for text in ("1+2+3", "-1+2", "12345+1", "\u0661+2", "7", ""):
+        with pytest.raises(ValueError, match=r"expected text like 12\+34, up to 4 digits"):
+            parse(text, "add", 4)
+    for text, operation in (("12-34", "subtract"), ("1-2-3", "subtract"), ("12345", "sort")):
+        with pytest.raises(ValueError, match="expected text like"):
+            parse(text, operation, 4)
+    for operation, text, shown in (
+        ("subtract", "579-456", "0579 - 456 = ___"), ("sort", "302", "302 = ___")
+    ):  # fmt: skip
+        task = Arithmetic(operation, 3, "lowest", 9, 9)
+        ((x,), (hidden,)) = (problems := task.prompts([text]))[[0]]
+        assert problems.show(x, ~hidden) == shown
 
 
 def test_training_reports_strata_and_what_it_saw(tmp_path):
-    train(tmp_path, *ADDITION, "--k_schedule=[(0,4)]", "--tau=None", "--max_iters=40")
+    train(tmp_path, *SUMS, "--k_schedule=[(0,4)]", "--tau=None", "--max_iters=40")
     *_, line, last = metrics(tmp_path)
     assert set(last["strata"]["top_k"]) == {"0-1", "2-4"}
     shares = last["strata"]["top_k"].values()
@@ -187,10 +197,11 @@ def test_training_reports_strata_and_what_it_saw(tmp_path):
 
 
 def test_load_takes_the_settings():
-    config = tasks.get("addition").Settings(3, "lowest", long_chains=True)._asdict()
+    config = arithmetic.Settings("sort", 3, "lowest")._asdict()
     config |= {"train_examples": 7, "test_examples": 5}
-    task = tasks.get("addition").load(config)
-    assert (task.digits, task.order, len(task.train), len(task.test)) == (3, "lowest", 7, 5)
-    with pytest.raises(ValueError, match="digit_order 'middle': expected highest or lowest"):
-        tasks.get("addition").load(config | {"digit_order": "middle"})
-    assert task.long_chains
+    task = tasks.get("arithmetic").load(config)
+    assert (task.operation, task.digits, task.order) == ("sort", 3, "lowest")
+    assert (len(task.train), len(task.test)) == (7, 5)
+    for key, known in (("digit_order", "highest or lowest"), ("operation", "add or subtract or")):
+        with pytest.raises(ValueError, match=f"{key} 'middle': expected {known}"):
+            arithmetic.load(config | {key: "middle"})

@@ -3,6 +3,8 @@
 import json
 import zlib
 
+import numpy as np
+
 from engine.files import read_json, read_lines, write_json, write_lines
 from engine.log import origin
 
@@ -54,6 +56,21 @@ class Results:
         self.rows[row["id"]] = row | origin()
         if self.rank == 0:
             write_json(self.folder / "eval.json", [*self.rows.values()])
+
+
+def content(problems):
+    """CRC-32 of the arrays and texts that a set of problems holds, answers included."""
+    return zlib.crc32(repr({name: plain(value) for name, value in vars(problems).items()}).encode())
+
+
+def plain(value):
+    """Numbers, texts, arrays, lists of these, or a checksum, as a value with a `repr`; or None."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    known = isinstance(value, str | bytes | int | float)
+    return value if known else getattr(value, "checksum", None)
 
 
 def read_rows(path):
