@@ -2,14 +2,12 @@
 #
 #     python train.py config/addition.py                                         # PUMA
 #     python train.py config/addition.py --method=mdm                            # random masks
-#     python train.py config/addition.py --random_share=0                       # as in the paper
-#
-# Use variants of the chain, like --method=puma_bounded, with --random_share=0.
+#     python train.py config/addition.py --second_visit=False                    # as published
+#     python train.py config/addition.py --operation=subtract                    # or sort
 #
 # 0.1M parameters, three minutes on one core, no download. There is one answer, yet high digits
-# wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. As in the paper
-# it does, because its chains collapse; with random masks in half of the rows it does not: 99.9 %
-# of the sums over eight seeds, against 89.2 (results/when.md).
+# wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. As published it
+# does, because its chains collapse; with the second visit it does not (results/when.md).
 name = "addition"
 device = "cpu"
 dtype = "float32"  # in bfloat16 (one seed), random masks forget part of what they have learned
