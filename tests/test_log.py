@@ -79,7 +79,9 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
 
 def test_the_commit_is_that_of_this_code(monkeypatch, tmp_path):
     """An installed copy in another repository, as in its .venv, has none."""
-    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    who = "-c", "user.name=a", "-c", "user.email=b"
+    for command in ("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "theirs"):
+        subprocess.run(["git", "-C", tmp_path, *command], check=True)
     monkeypatch.setattr(log, "PROJECT", tmp_path / "package")
     (tmp_path / "package").mkdir()
     assert log.commit() is None
