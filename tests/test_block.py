@@ -8,6 +8,7 @@ from toys import (
     make_chains,
     make_model,
     make_problems,
+    make_queue,
     run,
 )
 
@@ -331,3 +332,20 @@ def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
         sure = (x.view(-1, 3)[:, :1] == 1).float().expand(-1, 3).reshape(x.shape)
         stream.advance(-torch.arange(6.0).expand(x.shape), sure)
     assert count > 20_000 and abs(ones / count - 0.5) < 4 * 0.5 / count**0.5
+
+
+def test_in_blocks_too_a_chain_that_ended_at_once_is_followed_by_one_that_starts_inside():
+    """All confidence above tau: the stays of a row's blocks take turns, whole and inside."""
+    stream = BlockUnmasking(make_queue(n=10**6), MASK, torch.Generator(), [(0, 12)], 3, 0.0, 1)
+    stays, stages = [], set()
+    for _ in range(40):
+        hidden = stream.batch(0).hidden.view(16, 2, 12)
+        begins = stream.age[0] == 0
+        stays.append(torch.where(begins[:, None], hidden.all(2).int(), -1))
+        stages |= {*stream.stage[0][begins].flatten().tolist()}
+        stream.advance(*torch.ones(2, 16, 24))
+    stays = torch.stack(stays).permute(1, 2, 0)  # (rows, blocks, visits)
+    for block in stays.flatten(0, 1):
+        begun = block[block >= 0]
+        assert len(begun) == 10 and (begun[1:] != begun[:-1])[1:].all()
+    assert stages == {0, 1, 2, 3}
