@@ -39,6 +39,10 @@ def left_to_right(log_probs, confidence, position):
     return -position.float()
 
 
+def right_to_left(log_probs, confidence, position):
+    return position.float()
+
+
 def semi_autoregressive(block):
     """Blocks of `block` positions from left to right; within a block, highest confidence first."""
 
@@ -50,7 +54,7 @@ def semi_autoregressive(block):
     return policy
 
 
-POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right)}
+POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right, right_to_left)}
 
 
 def get(name):

@@ -42,7 +42,7 @@ GRID = 2.0**-24  # the steps of torch.rand in float32
 class Sampler(NamedTuple):
     """How to sample. Its fields are settings of sample.py, and, as lists too, of eval.py."""
 
-    policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_<block size>
+    policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, right_to_left, semi_ar_8
     reveal: int = 2  # 1..: tokens revealed per step
     tau: float | None = None  # 0..1: reveal all with confidence above it, else `reveal`; None = off
     tau_entropy: float | None = None  # 0..: the same, where the entropy is below this (nats)

@@ -78,7 +78,6 @@ def mean_visits(L, K, eps, tau=TAU, V=2):
 
 
 # -- a model that forgets --------------------------------------------------------------------------
-
 START, BETA = (1.0, 1.0), 4
 SHARED = START, (1.0, -BETA)
 TABLE = (1.0, 0.0), (0.0, 1.0)  # a weight for each state, as a lookup table has

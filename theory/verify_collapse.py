@@ -182,8 +182,6 @@ def minimizer_row(noise, leak=False):
 
 
 # -- a model that forgets --------------------------------------------------------------------------
-
-
 def first(true, curve):
     return next((step for step, point in enumerate(curve) if true(point)), None)
 
