@@ -174,8 +174,7 @@ def commit():
         return None
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:
-        return subprocess.run(
-            command, cwd=PROJECT, capture_output=True, text=True, check=True
-        ).stdout.strip()
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None

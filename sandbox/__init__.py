@@ -21,9 +21,10 @@ program, but it can lie about its own: a forged value cannot be told from a comp
 Not covered: names, sizes, dates and link targets of files outside show; programs share the
 processors and can slow each other down; kernel bugs; side channels. `memory` limits a program's
 address space: full pipes and socket pairs, locks and threads take some tens of megabytes of kernel
-memory besides, and more as root, who is exempt from the limit on processes. Without landlock a program can read and
-write whatever the user can; without seccomp it can leave its group, outlive it, and send signals to
-all processes of the user. macOS has no layers and no memory limit: only run harmless programs.
+memory besides, and more as root, who is exempt from the limit on processes. Without landlock a
+program can read and write whatever the user can; without seccomp it can leave its group, outlive
+it, and send signals to all processes of the user. macOS has no layers and no memory limit: only run
+harmless programs.
 """
 
 import concurrent.futures
