@@ -62,6 +62,7 @@ def main(settings):
     with errors_as_messages("interrupted: the same command continues from there"):
         samplers = grid(*(settings[field] for field in Sampler._fields))
         place = processes.start(device)
+        processes.agree(settings | {"code": code("tasks", "sandbox")})
         if reference:
             if place.rank == 0:
                 from tasks.problem_sets import judge_references
