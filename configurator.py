@@ -65,10 +65,6 @@ def errors_as_messages(interrupted="interrupted"):
         raise SystemExit(interrupted) from None
     except (ValueError, OSError, MemoryError) as error:
         raise SystemExit(message_of(error)) from None
-    except RuntimeError as error:  # torch's for impossible sizes; others are bugs
-        if not any(word in str(error) for word in ("memory", "overflow")):
-            raise
-        raise SystemExit(f"these sizes do not fit into memory: {message_of(error)}") from None
 
 
 def message_of(error):

@@ -86,7 +86,7 @@ dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the har
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
-PATHS = "out_dir", "data_dir", "data_file", "device"  # each machine may have its own
+OWN = "out_dir", "data_dir", "data_file", "device", "track", "watch"  # of each machine
 
 
 def main(config):
@@ -150,7 +150,8 @@ class Run:
         self.saver = self.make_saver(folder, about, weights, own)
         torch.manual_seed(seed + rank + stride)
         self.saver.begin(block_at(0), keep_every, saved, changes)
-        self.log = log.Log(folder if rank == 0 else None, config, self.start, max_iters, changes,
+        recorded = config | {"data": self.saver.about["data"]}
+        self.log = log.Log(folder if rank == 0 else None, recorded, self.start, max_iters, changes,
                        int(self.queue.taken), tracker)  # fmt: skip
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
@@ -263,8 +264,8 @@ def check():
 
 def facts(start, config):
     """What must be the same on all processes."""
-    same = {key: value for key, value in config.items() if key not in PATHS}
-    return same | {"start iteration": start, "code": log.code(".", "engine", "tasks")}
+    same = {key: value for key, value in config.items() if key not in OWN}
+    return same | {"start iteration": start, "code": log.code()}
 
 
 def samplers():

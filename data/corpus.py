@@ -249,11 +249,9 @@ class Writer:
         self.header = {"format": FORMAT, "source": source, "length": length, "tokenizer": about}
         self.cache.mkdir(parents=True, exist_ok=True)
         begun = self.cache / "begun.json"
-        if begun.exists() and read_json(begun)["source"] != source:
-            raise ValueError(
-                f"{self.partial} was begun from other rows or with other settings: remove it, or "
-                "give another --out"
-            )
+        if begun.exists() and read_json(begun)["source"].get("rows") != source.get("rows"):
+            why = "was begun from other rows: remove it, or give another --out"
+            raise ValueError(f"{self.partial} {why}")
         write_json(begun, self.header)
         for path in self.partial.iterdir():
             if path != self.cache:

@@ -25,6 +25,7 @@ from engine.checkpoint import MUST_KEEP
 from engine.files import progress_bar, read_lines, say
 
 PROJECT = Path(__file__).parents[1]
+SOURCES = ".", "data", "data/sudoku", "engine", "pretrained", "sandbox", "studies", "tasks"
 
 
 class Log:
@@ -162,9 +163,9 @@ def origin():
     return {"versions": versions, "commit": commit()}
 
 
-def code(*folders):
-    """CRC-32 of the project's source files in these folders."""
-    files = [path for folder in folders for path in sorted((PROJECT / folder).glob("*.py"))]
+def code():
+    """CRC-32 of the project's source files."""
+    files = [path for folder in SOURCES for path in sorted((PROJECT / folder).glob("*.py"))]
     return zlib.crc32(b"".join(path.read_bytes() for path in files))
 
 

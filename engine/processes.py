@@ -121,9 +121,9 @@ class StopSign:
         self.asked = threading.Event()
 
     def __enter__(self):
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
-                signal.signal(number, self.on_signal)
+        ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as nohup has it
+        for number in (signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * (not ignored)):
+            signal.signal(number, self.on_signal)
         return self
 
     def __call__(self):

@@ -32,9 +32,10 @@ def resolve(name):
     """
     if Path(name).is_dir():
         return Path(name)
+    name, _, revision = name.partition("@")
     if name.count("/") != 1 or name[0] in "./~":
         raise FileNotFoundError(f"{name}: no such folder")
-    hub, (name, _, revision) = optional("huggingface_hub"), name.partition("@")
+    hub = optional("huggingface_hub")
     wanted = ["*.json", "*.safetensors", "*.txt", "*.py"]
     try:
         args = {"revision": revision or None, "allow_patterns": wanted}

@@ -4,8 +4,8 @@ Runs whose configurations differ only in IGNORED keys are the seeds of one group
 each group with a reference: the first group with method mdm, or else the last.
 """
 
+import itertools
 import math
-import re
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
@@ -67,12 +67,14 @@ def load_run(folder):
         raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
     config = configs[-1]
     config["commit"] = ", ".join(dict.fromkeys(str(r.get("commit")) for r in starts))
-    places = *IGNORED, "processes", "device"
-    changes = [{k: v for k, v in r.get("changes", {}).items() if k not in places} for r in starts]
-    if any(changes):  # by --init_from=continue
-        config["continued"] = [*filter(None, changes)]
+    for before, after in itertools.pairwise(starts):
+        was, now, at = before["config"], after["config"], records[records.index(after) - 1]
+        keys = [k for k in now if k not in IGNORED and was.get(k) != now[k]]
+        if keys:  # by --init_from=continue, or another max_iters or evaluation
+            changes = {key: [was.get(key), now[key]] for key in keys}
+            config.setdefault("continued", []).append([at.get("iter", 0), changes])
     if str(start := config.get("init_from")).endswith(".pt"):
-        config["init_from"] = re.sub(rf"_{config.get('seed')}(?=/|$)", "_SEED", start)
+        config["init_from"] = start.replace(f"_{config.get('seed')}/", "_SEED/")
     training = [r for r in records if r["type"] == "train"]
     return Run(str(folder), config, evaluations, training)
 

@@ -77,11 +77,6 @@ FORMS = {
     "papl": "PAPL {:g}",
     "max_iters": "{:,} updates",
     "train_examples": "{:,} examples",
-    "dim": "width {}",
-    "heads": "{} heads",
-    "mlp": "MLP of {}",
-    "muon": "Muon {}",
-    "digits": "{} digits",
 }
 
 

@@ -56,7 +56,7 @@ def opened(archive):
         if not Path(archive).is_file():  # a pipe may have no end
             raise ValueError("no such file")
         with zipfile.ZipFile(archive) as file:
-            if sum(entry.file_size for entry in file.infolist()) > LARGEST:
+            if sum(entry.file_size + 4096 for entry in file.infolist()) > LARGEST:
                 raise ValueError(f"more than {LARGEST >> 20} MB in an archive of records")
             yield file
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:

@@ -58,9 +58,7 @@ class Stopped(Exception):
 # -- what to do ------------------------------------------------------------------------------------
 def plan(runs, file, folder):
     """The runs of all seeds, each after the one that it starts from."""
-    planned = {}
-    configs = sorted({Path(file), *Path("config").glob("*.py")})  # they build on each other
-    version = f"{zlib.crc32(b''.join(path.read_bytes() for path in configs)):08x}"
+    planned, configs = {}, version(file)
     for name, template in runs.items():
         for seed in seeds:
             out = folder / f"{name}_{seed}"
@@ -68,9 +66,15 @@ def plan(runs, file, folder):
             flags = [file, f"--seed={seed}", *SHARED]
             for flag in template.split():
                 flags.append(re.sub(r"{(\w+)}", rf"{folder}/\1_{seed}/checkpoint.pt", flag))
-            settings = " ".join([*flags, version, *(planned[start].settings for start in starts)])
+            settings = " ".join([*flags, configs, *(planned[start].settings for start in starts)])
             planned[out] = Run(out, flags, settings, starts[0] if starts else None)
     return list(planned.values())
+
+
+def version(file):
+    """Of the configurations, which build on each other."""
+    files = sorted({Path(file), *Path("config").glob("*.py")})
+    return f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
 
 
 def training_command(run):
@@ -172,6 +176,8 @@ def execute(run, scripts, processes):
             code = processes.execute(command, file)
         if code:
             raise Failure(f"{log}: exit code {code}: {last_words(log)}")
+        if version(run.flags[0]) not in run.settings:
+            raise Failure(f"{run.folder}: a configuration has changed: start the study again")
         complete.touch()  # the training is the first of them
 
 

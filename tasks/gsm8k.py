@@ -51,7 +51,7 @@ def read_problem(row):
     question, answer, code = row["question"], row["answer"], row.get("code")
     if isinstance(answer, str):
         answer = answer.rpartition("####")[2].strip()
-    if number(answer) is None or not is_text(question):
+    if number(answer) is None or abs(number(answer)) > 1e300 or not is_text(question):
         raise ValueError("question must be text and answer a number")
     if code is not None and not is_text(code):
         raise ValueError("code must be text")

@@ -181,7 +181,7 @@ def decided(judge, file, *texts):
     try:
         with time_limit(SECONDS):
             answer = judge(*texts)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, Late) as error:
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
     if isinstance(answer, str) and answer:
@@ -192,12 +192,16 @@ def decided(judge, file, *texts):
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
 
 
+class Late(BaseException):
+    """Not an Exception, which a judge may catch."""
+
+
 @contextlib.contextmanager
 def time_limit(seconds):
-    """Raises TimeoutError in the body, which must be in the main thread."""
+    """Raises Late in the body, which must be in the main thread."""
 
     def stop(number, frame):
-        raise TimeoutError(f"no answer within {seconds} seconds")
+        raise Late(f"no answer within {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.alarm(seconds)
@@ -214,7 +218,8 @@ def read_judge(file):
     if not Path(file).is_file():
         raise ValueError(f"eval_judge {file!r}: no such file; {expected}")
     try:
-        judge = configurator.execute(file).get("judge")
+        with time_limit(SECONDS):
+            judge = configurator.execute(file).get("judge")
     except ValueError as error:
         raise ValueError(f"eval_judge: {error}") from None
     if not callable(judge):

@@ -67,7 +67,7 @@ def test_rows_spell_true_answers_behind_a_prompt_of_all_else(operation, digits, 
             else:
                 a, b, answer = map(int, parts)
                 assert answer == (a + b if operation == "add" else a - b)
-    assert task.mask == 10 == task.vocab_size - 1 and x0.max() == 9 and x0.min() == 0
+    assert task.mask == 10 == task.vocab_size - 1 and x0.max() <= 9 and x0.min() >= 0
 
 
 @pytest.mark.parametrize(

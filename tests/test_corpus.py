@@ -36,7 +36,7 @@ def row(tokenizer, pair, length):
 
 
 def write(folder, tokenizer, pairs=PAIRS, length=LENGTH):
-    writer = Writer(folder, tokenizer, length, "test")
+    writer = Writer(folder, tokenizer, length, {"rows": 1})
     for at in range(0, len(pairs), 7):
         encoded, reasons = encode(tokenizer, pairs[at : at + 7], length)
         writer.add("val" if at % 3 == 1 else "train", encoded)
@@ -117,14 +117,15 @@ def test_what_cannot_be_written_or_read(tmp_path, tokenizer):
 
 def test_a_writer_that_was_interrupted_starts_anew(tmp_path, tokenizer):
     """What it left is not taken for finished, and goes, but for its cache."""
-    writer = Writer(tmp_path / "set", tokenizer, LENGTH, "test")
+    writer = Writer(tmp_path / "set", tokenizer, LENGTH, {"rows": 1})
     writer.add("train", encode(tokenizer, PAIRS, LENGTH)[0])
     (writer.partial / "old.jsonl").touch()
     with pytest.raises(FileNotFoundError, match="not a prepared corpus"):
         Examples(tmp_path / "set.partial", "train")
-    assert Writer(tmp_path / "set", tokenizer, LENGTH, "test").cache.exists()
+    assert Writer(tmp_path / "set", tokenizer, LENGTH, {"rows": 1}).cache.exists()
+    assert Writer(tmp_path / "set", tokenizer, LENGTH, {"rows": 1, "val": 0.5})
     with pytest.raises(ValueError, match=r"set.partial was begun from other rows"):
-        Writer(tmp_path / "set", tokenizer, LENGTH, "another source")
+        Writer(tmp_path / "set", tokenizer, LENGTH, {"rows": 2})
     write(tmp_path / "set", tokenizer)
     write(tmp_path / "whole", tokenizer)
     assert contents(tmp_path / "set") == contents(tmp_path / "whole")

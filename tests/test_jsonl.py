@@ -383,8 +383,9 @@ def test_a_judge_of_ones_own(judge, capsys):
     [
         ("def check(): pass", "the file has no function judge; expected exact, or a file"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
+        ("while True: pass", r"judge.py, line 1: Late: no answer within 1 seconds"),
         (JUDGE + "import sys; sys.exit(0)", r"judge.py, line 2: SystemExit: 0, given the held"),
-        (JUDGE + "while True: pass", r"judge.py, line 2: TimeoutError: no answer within 1 s"),
+        (JUDGE + "while True: pass", r"judge.py, line 2: Late: no answer within 1 s"),
     ],
 )
 def test_judges_that_are_none(judge, body, message, monkeypatch):

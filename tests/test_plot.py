@@ -229,12 +229,13 @@ def test_runs_that_went_on_or_started_differently_are_arms_of_their_own(write):
     runs = [start("a"), write("b", [(0, 0.5)], seed=2, init_from="out/a_2/checkpoint.pt")]
     runs += [start("c"), write("d", [(0, 0.5)], seed=2, init_from="out/c_2/checkpoint.pt")]
     lines = metrics(runs[3])
-    lines.insert(0, lines[0] | {"changes": {"lr": [1, 2], "processes": [1, 2]}, "commit": "new"})
+    lines.append(lines[0] | {"config": lines[0]["config"] | {"lr": 2}, "commit": "new"})
+    lines += [{"type": "train", "iter": 9}, lines[2] | {"iter": 9}]
     write_lines(runs[3] / "metrics.jsonl", lines)
     groups = comparison.group_runs(load(runs))
     assert [len(members) for members in groups.values()] == [2, 1, 1]
-    assert "continued=[{'lr': [1, 2]}]" in [*groups][2] and "a_SEED" in min(groups)
-    assert load(runs)[3].config["commit"] == "new, c"
+    assert "continued=[[0, {'lr': [0.1, 2]}]]" in [*groups][2] and "a_SEED" in min(groups)
+    assert load(runs)[3].config["commit"] == "c, new"
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "1" + "0" * 400])

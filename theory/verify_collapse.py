@@ -166,8 +166,7 @@ def stage_shares(laws):
 
 
 def minimizer_row(noise, leak=False):
-    """No prediction of any call is shifted, and every state is pinned; leak: by an inside that
-    looks at the hidden tokens of the new example."""
+    """No prediction is shifted, all are pinned; leak: inside depends on hidden tokens."""
     shifted, pinned = 0, set()
     for buffer in second_visits(noise):
         if leak:

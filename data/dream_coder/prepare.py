@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from zlib import crc32
 
 import numpy as np
 
@@ -116,7 +117,8 @@ def main():
     problems, tests = benchmarks()
     sets = local_sets() if source else hub_sets()
     origin = [*itertools.chain(*(origin for origin, _ in sets.values()))]
-    about = {"rows": origin, "limit": limit, "seed": seed, "val": val, "benchmarks": len(tests)}
+    about = {"rows": origin, "limit": limit, "seed": seed, "val": val}
+    about |= {"benchmarks": crc32(repr((problems, tests)).encode())}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     write_lines(writer.partial / "humaneval.jsonl", problems)
     write_json(writer.partial / "benchmarks.json", tests)
