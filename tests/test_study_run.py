@@ -225,6 +225,14 @@ def test_sigterm_stops_the_trainings_and_a_later_call_goes_on(execute):
     }
 
 
+def test_a_configuration_that_changes_meanwhile_completes_nothing(execute, monkeypatch):
+    versions = itertools.chain(["00000001"], itertools.repeat("00000002"))
+    monkeypatch.setattr(run, "version", lambda file: next(versions))
+    _, error = execute("sudoku_mini", seeds=[1])
+    assert "puma_1: a configuration has changed: start the study again" in error
+    assert not [*Path("out").rglob("complete")]
+
+
 def test_a_dry_run_prints_commands_and_does_nothing(execute, capsys):
     calls, error = execute("trajectories", dry_run=True, seeds=[7])
     lines = capsys.readouterr().out.splitlines()
