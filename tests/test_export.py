@@ -48,7 +48,8 @@ def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
     assert f"| margin | {last['accuracy']['margin']:.1%} |" in card
     assert f"commit: {metrics(out)[0]['commit']}" in card and "2602.10314" in card
     config = json.loads(card.split("```json\n")[1].split("```")[0])
-    assert config == {k: v for k, v in metrics(out)[0]["config"].items() if k != "out_dir"}
+    recorded = metrics(out)[0]["config"].items()
+    assert config == {k: v for k, v in recorded if k not in ("out_dir", "data")}
     for path in (tmp_path / "a").iterdir():
         assert str(path) in said
 
