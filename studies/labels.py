@@ -41,7 +41,8 @@ def in_words(config, keys):
     """A group's arm and those of its settings that differ, in words: "PUMA", "K = 4"."""
     arm = str(config.get("method"))
     words = METHODS.get(arm, arm.replace("puma_", "PUMA, ").replace("_", " "))
-    return words, ", ".join(setting(key, config.get(key)) for key in keys if key != "method")
+    told = [key for key in keys if key not in ("method", "data")] or [*{"data"} & {*keys}]
+    return words, ", ".join(setting(key, config.get(key)) for key in told)
 
 
 def setting(key, value):
