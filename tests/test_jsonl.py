@@ -336,6 +336,7 @@ def test_bits_per_character(runs, packed):
 
 # -- judges ----------------------------------------------------------------------------------------
 JUDGE = "def judge(prompt, response, answer):\n    "
+SWALLOWS = "while True:\n        try: 1 / 0\n        except Exception: pass"
 
 
 @pytest.fixture
@@ -385,7 +386,7 @@ def test_a_judge_of_ones_own(judge, capsys):
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
         ("while True: pass", r"judge.py, line 1: Late: no answer within 1 seconds"),
         (JUDGE + "import sys; sys.exit(0)", r"judge.py, line 2: SystemExit: 0, given the held"),
-        (JUDGE + "while True: pass", r"judge.py, line 2: Late: no answer within 1 s"),
+        (JUDGE + SWALLOWS, r"judge.py, line \d: Late: no answer within 1 seconds, given the held"),
     ],
 )
 def test_judges_that_are_none(judge, body, message, monkeypatch):
