@@ -336,7 +336,7 @@ def test_bits_per_character(runs, packed):
 
 # -- judges ----------------------------------------------------------------------------------------
 JUDGE = "def judge(prompt, response, answer):\n    "
-SWALLOWS = "while True:\n        try: 1 / 0\n        except Exception: pass"
+SWALLOWS = "import time\n    while True:\n     try: time.sleep(9)\n     except Exception: pass"
 
 
 @pytest.fixture
