@@ -62,7 +62,8 @@ def main(settings):
     with errors_as_messages("interrupted: the same command continues from there"):
         samplers = grid(*(settings[field] for field in Sampler._fields))
         place = processes.start(device)
-        processes.agree(settings | {"code": code()})
+        version = {"code": code()}
+        processes.agree(settings | version)
         if reference:
             if place.rank == 0:
                 from tasks.problem_sets import judge_references
@@ -71,7 +72,7 @@ def main(settings):
         else:
             longest = length if problems in CODE else 0
             saved = open_run(Path(out_dir) / "checkpoint.pt", place.device, longest)
-            conditions = {"iteration": saved.iteration, "weights": checksum(saved.model)}
+            conditions = version | {"iteration": saved.iteration, "weights": checksum(saved.model)}
             conditions |= dict(seed=seed, dtype=dtype, device=place.device.type)
             conditions |= {"batch_size": batch_size, "set": problems}
             with autocast(place.device, dtype):
@@ -89,8 +90,7 @@ def form():
 def open_results(conditions, content, place):
     """The results in out_dir under these conditions: as the first process reads them, on all."""
     is_code = problems in CODE  # its batches have their own random states
-    conditions |= {"file": file, "limit": examples, "code": code()}
-    conditions |= {"content": content}
+    conditions |= {"file": file, "limit": examples, "content": content}
     conditions |= {"form": form() if is_code else None}
     conditions |= {"processes": None if is_code else place.world}
     kept = results.Results(Path(out_dir), conditions, place.rank)

@@ -68,7 +68,7 @@ def load(path):
         ) from None
     if not isinstance(state, dict) or not {"iteration", "config", "model_args"} <= state.keys():
         raise ValueError(f"{path} is not a checkpoint of this program")
-    if repr(state.get("format")) != repr(FORMAT):
+    if repr(state.get("format")) != repr(FORMAT):  # it may be anything, a tensor too
         raise ValueError(f"{path} has format {state.get('format')}, expected {FORMAT}: train anew")
     return state
 

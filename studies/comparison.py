@@ -4,7 +4,6 @@ Runs whose configurations differ only in IGNORED keys are the seeds of one group
 each group with a reference: the first group with method mdm, or else the last.
 """
 
-import itertools
 import math
 from pathlib import Path
 from statistics import mean, stdev
@@ -57,26 +56,32 @@ def load_run(folder):
     with errors_as_messages():
         records = read_metrics(Path(folder) / "metrics.jsonl")
     starts = [r for r in records if r["type"] == "config"]
-    configs = [r["config"] for r in starts]
     evaluations = {
         r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
         for r in records
         if r["type"] == "eval"
     }
-    if not configs or not evaluations:
-        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if configs else 'config'}")
-    config = configs[-1]
-    config["commit"] = ", ".join(dict.fromkeys(str(r.get("commit")) for r in starts))
-    for before, after in itertools.pairwise(starts):
-        was, now, at = before["config"], after["config"], records[records.index(after) - 1]
-        keys = [k for k in now if k not in IGNORED and was.get(k) != now[k]]
-        if keys:  # by --init_from=continue, or another max_iters or evaluation
-            changes = {key: [was.get(key), now[key]] for key in keys}
-            config.setdefault("continued", []).append([at.get("iter", 0), changes])
+    if not starts or not evaluations:
+        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if starts else 'config'}")
+    commits = ", ".join(dict.fromkeys(str(r.get("commit")) for r in starts))
+    config = starts[-1]["config"] | {"commit": commits} | changes_in(records)
     if str(start := config.get("init_from")).endswith(".pt"):
         config["init_from"] = start.replace(f"_{config.get('seed')}/", "_SEED/")
     training = [r for r in records if r["type"] == "train"]
     return Run(str(folder), config, evaluations, training)
+
+
+def changes_in(records):
+    """{"continued": [[iteration, {setting: [before, after]}]]} of a run that changed; else {}."""
+    found, was, iteration = [], {}, 0
+    for row in records:
+        iteration = row.get("iter", iteration)
+        if row["type"] == "config":
+            now = row["config"]
+            keys = [key for key in was and now if key not in IGNORED and was.get(key) != now[key]]
+            found += [[iteration, {key: [was.get(key), now[key]] for key in keys}]] * bool(keys)
+            was = now
+    return {"continued": found} if found else {}
 
 
 def of_strata(evaluation):

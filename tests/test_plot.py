@@ -231,10 +231,16 @@ def test_runs_that_went_on_or_started_differently_are_arms_of_their_own(write):
     lines = metrics(runs[3])
     lines.append(lines[0] | {"config": lines[0]["config"] | {"lr": 2}, "commit": "new"})
     lines += [{"type": "train", "iter": 9}, lines[2] | {"iter": 9}]
+    lines += [
+        lines[3],
+        lines[3] | {"config": lines[3]["config"] | {"tau": 0.5}},
+    ]  # resumed, changed
     write_lines(runs[3] / "metrics.jsonl", lines)
     groups = comparison.group_runs(load(runs))
     assert [len(members) for members in groups.values()] == [2, 1, 1]
-    assert "continued=[[0, {'lr': [0.1, 2]}]]" in [*groups][2] and "a_SEED" in min(groups)
+    assert "continued=[[0, {'lr': [0.1, 2]}], [9, {'tau': [None, 0.5]}]]" in [*groups][
+        2
+    ] and "a_SEED" in min(groups)
     assert load(runs)[3].config["commit"] == "c, new"
 
 

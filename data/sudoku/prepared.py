@@ -34,7 +34,7 @@ def held_out_file(path):
 
 
 def read_held_out(path, box, about):
-    """Like `read_prepared`, of the held-out file; None if the prepared one (`about`) has none.
+    """The puzzles of the held-out file, (N, 2, L); None if the prepared one (`about`) has none.
 
     Raises ValueError if the two were not prepared together.
     """
@@ -43,7 +43,7 @@ def read_held_out(path, box, about):
         pairs, own = read_prepared(other, box)
     if own.get("array") != about.get("test"):
         raise ValueError(f"{path} and {other} were not prepared together: prepare them again")
-    return None if pairs is None else (pairs, own)
+    return pairs
 
 
 def split(path, box, test):
@@ -55,8 +55,8 @@ def split(path, box, test):
     """
     pairs, about = read_prepared(path, box)
     keys, rows = distinct(pairs[:, 0], pairs[:, 1])
-    if separate := read_held_out(path, box, about):
-        others, _ = separate
+    others = read_held_out(path, box, about)
+    if others is not None:
         other_keys, other_rows = distinct(others[:, 0], others[:, 1])
         held_out = np.isin(keys, other_keys)
     else:

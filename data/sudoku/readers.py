@@ -16,10 +16,7 @@ from data.sudoku import rules as sudoku
 
 
 def read(path, box, max_rating=None):
-    """Batches (puzzles, solutions) of a .csv (`read_csv`) or an .npy (`read_steps`).
-
-    uint8 (<= SLAB, L) twice.
-    """
+    """Batches (puzzles, solutions), uint8 (<= SLAB, L) twice, of a .csv or an .npy of steps."""
     suffix = Path(path).suffix
     if suffix == ".csv":
         return read_csv(path, box, max_rating)
@@ -32,10 +29,9 @@ def read(path, box, max_rating=None):
 
 # -- puzzles alone ----------------------------------------------------------------------------
 def read_puzzles(path, box):
-    """The puzzles of a file, uint8 (N, L).
+    """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
 
-    One puzzle per line, or a CSV file with a column `puzzle`. Raises FileNotFoundError, or
-    ValueError that names the line.
+    Raises FileNotFoundError, or ValueError that names the line.
     """
     rows = [*csv_rows(path)]
     header = names_in(rows[0][1]) if rows else []
