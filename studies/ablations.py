@@ -13,7 +13,7 @@ these are variants of, --tau=None turns fast-forward off, --chains_from begins w
 
 import torch
 
-from puma import ProgressiveUnmasking, random_reveal, step, uniform
+from puma import ProgressiveUnmasking, random_reveal
 
 
 class RandomStart(ProgressiveUnmasking):
@@ -53,16 +53,6 @@ class DropChains(ProgressiveUnmasking):
         self.start_chains(stages)
 
 
-class EqualStages(ProgressiveUnmasking):
-    """All stages reveal equal shares of the tokens, instead of ending at a random count."""
-
-    def move(self, score, confidence):
-        hidden, stage = self.hidden[self.turn], self.stage[self.turn]
-        r = torch.zeros_like(uniform(len(score), self.generator))
-        after = step(hidden, stage, self.effective, score, confidence, r, self.stages, self.tau)
-        self.refill(*after)
-
-
 class Reverse(ProgressiveUnmasking):
     """The least confident first, and no fast-forward: the order that inference never takes.
 
@@ -77,7 +67,6 @@ STREAMS = {
     "puma_random_start": RandomStart,
     "puma_late_refill": LateRefill,
     "puma_drop_chains": DropChains,
-    "puma_equal_stages": EqualStages,
     "puma_reverse": Reverse,
 }
 

@@ -42,6 +42,13 @@ def arms(name, flags, updates):
     return {f"{name}_{arm}": f"--max_iters={updates} {run}" for arm, run in runs.items()}
 
 
+def visits(buffer):
+    """Chains without fast-forward, of 2 to 36 stages; and with tau = 0, which end at once."""
+    chains = {36 // k: f"--k_schedule=[(0,{k})] --tau=None" for k in (18, 9, 6, 4, 2, 1)}
+    chains = {1: "--tau=0"} | chains
+    return {f"visits_{n}_{buffer}": f"{flags} --buffer={buffer}" for n, flags in chains.items()}
+
+
 # The defaults, which most studies show; three seeds of both take 7 minutes with sudoku_tiny.
 PUMA = {"puma": "--method=puma --keep_every=125"}
 MDM = {"mdm": "--method=mdm --keep_every=125"}
@@ -51,7 +58,6 @@ CLUES = (
     | both("clues_16", "--clues=16 --keep_every=250")
     | both("clues_20", "--clues=20 --keep_every=250")
 )
-KEEPING = "--keep_every=250"
 STANDARD = "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]"
 
 STUDIES = {
@@ -193,19 +199,17 @@ STUDIES = {
     ),
     "addition": Study(
         "When does PUMA as published do harm, and why? Addition, whose high digits wait for "
-        "carries of low ones: also without fast-forward, and after random masks. "
-        "What each forgets.",
+        "carries of low ones: also without fast-forward, and after random masks.",
         35,
         {
-            "mdm": f"--method=mdm {KEEPING}",
-            "puma": f"--k_schedule=[(0,5)] {KEEPING}",
-            "puma_k3": KEEPING,
-            "tau_off": f"--tau=None {KEEPING}",
-            "mdm_first": f"--k_schedule=[(0,5)] --chains_from=2000 {KEEPING}",
+            "mdm": "--method=mdm",
+            "puma": "--k_schedule=[(0,5)]",
+            "puma_k3": "",
+            "tau_off": "--tau=None",
+            "mdm_first": "--k_schedule=[(0,5)] --chains_from=2000",
         },
         curves_and_ends("addition")
-        | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits", "states")},
-        scripts=("-m studies.states",),
+        | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits")},
         config="config/addition.py",
     ),
     "arithmetic": Study(
@@ -218,18 +222,13 @@ STUDIES = {
         {"arithmetic": "--figure=curves", "arithmetic_visits": "--figure=visits"},
         config="config/addition.py",
     ),
-    "shortcut": Study(
-        "Which part of the setting of arXiv 2605.29123 does harm on addition? A buffer of one "
-        "batch, a fixed set of 20,000 sums, equal stages.",
-        24,
-        {
-            "buffer_1": "--buffer=1",
-            "equal_stages": "--method=puma_equal_stages",
-            "set_20000_puma": "--train_examples=20000",
-            "set_20000_mdm": "--method=mdm --train_examples=20000",
-        },
-        curves_and_ends("shortcut"),
-        config="config/addition.py",
+    "visits": Study(
+        "How many visits should an example get? 1 (a chain that ends at once) to 26 (one token a "
+        "step), with a buffer of 1 and of 32 batches.",
+        65,
+        visits(1) | visits(32) | {"visits_mdm": "--method=mdm"},
+        {"law_of_visits": "--figure=law --against=buffer"},
+        scripts=("-m studies.discrepancy",),
     ),
     "nine": Study(
         "The paper's Sudoku on a laptop: 9x9, minimal puzzles.",

@@ -95,7 +95,7 @@ def read_result(run, name, *keys):
 
     Raises SystemExit if it lacks a key: the records in results/ leave some out.
     """
-    file = Path(run.folder) / name
+    file = Path(run.folder, name)
     with errors_as_messages():
         result = read_json(file)
     if missing := [key for key in keys if key not in result]:
@@ -137,6 +137,12 @@ def training_curve(run, key):
     if not points:
         raise SystemExit(f"{run.folder}: metrics.jsonl has no {key}")
     return points
+
+
+def visits_of(run):
+    """How often a run trains on an example that it uses up, over all of its training."""
+    lines = [(sum(line["tenths"]), line["visits"]) for line in run.training if line.get("visits")]
+    return sum(rows for rows, _ in lines) / sum(rows / visits for rows, visits in lines)
 
 
 def group_runs(runs):

@@ -22,9 +22,7 @@ from studies import comparison, labels, records
 from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = (
-    "curves"  # final, ratio, visits, strata; nelbo, policies, distance, order, contexts, states
-)
+figure = "curves"  # final, ratio, visits, law, strata; nelbo, policies, distance, order
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
@@ -151,6 +149,31 @@ def visits(runs, file, metric):
         all_axes[1].set(ylim=(0, 1.01))
         for axes in all_axes:
             axes.set(xlabel="updates", xlim=(0, None))
+
+
+def law_of_visits(runs, file, metric):
+    """What runs end with against their visits per example, a line for each value of `against`."""
+    print_comparisons(runs, metric)
+    lines = {}
+    with panels(file, runs) as (axes,):
+        for members in group_runs(runs).values():
+            ends = [curve(run, metric)[-1][1] for run in members]
+            ends = comparison.interval(ends, POSITIVE if metric == LOSS else SHARE)
+            if comparison.is_baseline(members[0]):
+                color, style = labels.LOOKS["mdm"]
+                axes.axhline(ends[0], color=color, linestyle=style, label="random masks")
+            else:
+                value = shown(against, members[0].config.get(against))
+                point = mean(map(comparison.visits_of, members)), ends
+                lines.setdefault(f"{NAMES.get(against, against)}: {value}", []).append(point)
+        for label, (color, style) in zip(
+            lines, labels.looks([(n, "") for n in lines]), strict=True
+        ):
+            look = {"label": label, "color": color, "linestyle": style}
+            draw_points(axes, sorted(lines[label]), look)
+        axes.set(xlabel="visits per example", ylabel=meaning(metric))
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:g}")
 
 
 def final_accuracy(runs, file, metric):
@@ -314,47 +337,11 @@ def draw_grid(axes, steps):
     axes.set(xticks=[], yticks=[])
 
 
-BANDS = {"1 to 20 % hidden": (0, 1), "40 to 60 %": (4, 5), "90 to 100 %": (9,)}  # tenths
-
-
-def states(runs, file, metric):
-    """Errors in the states of the sampler, by the share hidden, and calibration at tau."""
-    last = "calibration where confidence is above tau"
-    titles = [f"the next token is wrong: {band}" for band in BANDS]
-    with panels(file, runs, [*titles, last], rows=2, size=(5.5, 3.5)) as all_axes:
-        for members, look in drawn(runs):
-            results = [read_result(run, "states.json")["rows"] for run in members]
-            seeds = [[row for row in rows if row["states"] == "own"] for rows in results]
-            for tenths, axes in zip(BANDS.values(), all_axes, strict=False):
-                errors = [along(rows, tenths, "wrong") for rows in seeds]
-                draw_band(axes, errors, look, None)
-            excess = [along(rows, range(10), "excess") for rows in seeds]
-            draw_band(all_axes[-1], excess, look, None)
-        for axes in all_axes:
-            axes.set(xlabel="updates", ylabel="confidence less share right")
-        for axes in all_axes[:-1]:
-            axes.set_yscale("symlog", linthresh=0.001)
-            axes.set(ylim=(0, 1), ylabel="share wrong")
-
-
-def along(rows, tenths, key):
-    """[(iteration, mean over states of these tenths)] of errors ("wrong") or overconfidence."""
-    found = {}
-    for row in rows:
-        if row["tenth"] in tenths and (key == "wrong" or row["confidence"] is not None):
-            value = 1 - row["next"] if key == "wrong" else row["confidence"] - row["sure_right"]
-            found.setdefault(row["iteration"], []).append((value, row["met"]))
-    return [
-        (iteration, sum(v * n for v, n in pairs) / sum(n for _, n in pairs))
-        for iteration, pairs in found.items()
-    ]
-
-
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
     "strata": strata, "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
-    "order": reveal_order, "states": states,
+    "order": reveal_order, "law": law_of_visits,
 }  # fmt: skip
 
 

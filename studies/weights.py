@@ -1,7 +1,6 @@
 """The averaged weights that a run kept along its training, for the scripts that look into them."""
 
 from pretrained.runs import kept_weights, load_task, open_run
-from tasks.scores import table
 
 
 def kept(folder, dataset=None):
@@ -18,12 +17,3 @@ def kept(folder, dataset=None):
     if saved.block or saved.model.causal:
         raise ValueError(f"{folder} is autoregressive or in blocks: it has no such chain")
     return files, saved.config, load_task(saved.config)
-
-
-def markdown(rows, digits, leave_out=()):
-    """A table of rows {name: value} with that many digits; None is a dash."""
-    keys = [key for key in rows[0] if key not in leave_out]
-    cells = [["-" if row[key] is None else row[key] for key in keys] for row in rows]
-    return table(
-        keys, [[f"{v:.{digits}f}" if type(v) is float else str(v) for v in row] for row in cells]
-    )

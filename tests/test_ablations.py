@@ -135,14 +135,6 @@ def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
     assert dropping.hidden.sum(-1)[dropping.stage == 0].eq(24).all()
 
 
-def test_equal_stages_reveal_k_tokens_at_each_step():
-    stream = make_chains(kind=published(STREAMS["puma_equal_stages"]), k=3)
-    for _ in visits(stream, 8):  # until no chain that began at a random count is left
-        pass
-    for _, hidden, stage in visits(stream, 30):
-        assert (24 - hidden.sum(1)).equal(3 * stage)
-
-
 def test_reverse_reveals_the_least_sure_first_whatever_tau_is():
     stream = make_chains(kind=published(Reverse), tau=0.5)
     hidden, stage = stream.batch(0).hidden.clone(), stream.stage[0].clone()
