@@ -171,11 +171,14 @@ class Cache:
         self.model, self.length, self.block = model, length, block
         self.start, self.passes, self.kept, self.before = 0, 0, {}, None
 
-    def states(self, x):
-        """x (B, block), the next block as it is now -> (B, block, dim): row i scores token i."""
+    def states(self, x, carry=None):
+        """x (B, block), the next block as it is now -> (B, block, dim): row i scores token i.
+
+        carry (B, block, dim): of the previous step in this block.
+        """
         if self.model.shifted and x.shape[1] == 1 and self.start > 0:
             return self.before  # the state of the last finished token: no pass is needed
-        h = self.run(x)
+        h = self.run(x, carry)
         return self.model.aligned(h, self.before if self.start > 0 else self.model.first(h))
 
     def keep(self, x):
@@ -183,9 +186,10 @@ class Cache:
         self.before = self.run(x)[:, -1:]
         self.start += x.shape[1]
 
-    def run(self, x):
+    def run(self, x, carry=None):
         self.passes += 1
-        return self.model.model(x, slice(self.start, self.start + x.shape[1]), self.attention)
+        places = slice(self.start, self.start + x.shape[1])
+        return self.model.model(x, places, self.attention, carry)
 
     def attention(self, layer, q, k, v):
         """Queries of new tokens see the kept keys, and the new keys up to their own block.

@@ -2,7 +2,7 @@
 
     python eval.py --out_dir=out/sudoku_mini_puma_1                   accuracy, failures by kind
     python eval.py --reveal="[1,2,4]" --tau="[None,0.9]"              a grid of samplers
-    python eval.py --nelbo                                            nats per token (likelihood.py)
+    python eval.py --nelbo                                            nats per token
     python eval.py --out_dir=out/gsm_mini_puma_1 --problems=transfer  another set of the task's
     python eval.py --out_dir=... --file=QUESTIONS.jsonl               problems in a file
     python eval.py --out_dir=... --reference                          judge the reference solutions
@@ -19,7 +19,6 @@ also bits per character (ends of text not counted).
 
 import contextlib
 import itertools
-import math
 import time
 import zlib
 from pathlib import Path
@@ -30,10 +29,10 @@ import torch
 import tasks
 from configurator import configure, errors_as_messages
 from engine import processes
-from engine.files import Lock, progress_bar, write, write_json
-from engine.log import code, origin
+from engine.files import Lock, progress_bar, write
+from engine.log import code
 from engine.machine import autocast
-from pretrained.runs import checksum, load_task, open_run
+from pretrained.runs import checksum, open_run
 from sample import Sampler, generate
 from tasks import results, scores
 
@@ -77,7 +76,10 @@ def main(settings):
             conditions |= {"batch_size": batch_size, "set": problems}
             with autocast(place.device, dtype):
                 if nelbo:
-                    measure_nelbo(saved, conditions, place)
+                    from studies import likelihood
+
+                    data = problems, examples, masks, batch_size, seed
+                    likelihood.measure(saved, out_dir, conditions, place, *data)
                 else:
                     measure_samplers(saved, in_use(samplers, saved.model), conditions, place)
         processes.leave()
@@ -180,45 +182,6 @@ def solve(saved, test, indices, sampler, rank):
         for i, (count, steps), verdict in zip(indices, cost, judged, strict=True)
     ]
     return records, passes
-
-
-# -- likelihood ------------------------------------------------------------------------------------
-def measure_nelbo(saved, conditions, place):
-    import likelihood
-
-    task = load_task(saved.config)
-    if saved.model.causal or 0 < saved.block < task.length:
-        raise ValueError("--nelbo needs a bidirectional model without blocks")
-    data = task.examples(problems) if problems else task.validation
-    begin, n = time.perf_counter(), min(examples or len(data), len(data))
-    nats, tokens = likelihood.nelbo(
-        saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world
-    )
-    result = conditions | {"examples": n, "masks": masks} | origin()
-    for key, total, unit in units(nats, tokens, task, data):
-        value, error = likelihood.ratio(total, unit)
-        result |= {key: value, f"{key}_error": error}
-        if place.rank == 0:
-            error = f"+- {error:.3g} " if error is not None else ""
-            name = key if key.startswith("bits") else f"nats_{key}"
-            print(f"{value:.5g} {error}{name.replace('_', ' ')}")
-    if place.rank == 0:
-        result |= {"seconds": time.perf_counter() - begin}
-        write_json(Path(out_dir) / "nelbo.json", result)
-
-
-def units(nats, tokens, task, data):
-    """[(unit, numerators (N,), denominators (N,))]; nats, tokens (N, 2): see likelihood.nelbo."""
-    values = [
-        ("per_example", nats[:, 0], torch.ones_like(tokens[:, 0])),
-        ("per_token", nats[:, 0], tokens[:, 0]),
-        ("per_token_without_padding", nats[:, 1], tokens[:, 1]),
-    ]
-    if count := getattr(task, "characters", None):
-        x0, _ = data[np.arange(len(nats))]
-        written = torch.from_numpy(count(x0)).double()
-        values.append(("bits_per_character", nats[:, 0] / math.log(2), written))
-    return values
 
 
 if __name__ == "__main__":

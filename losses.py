@@ -40,9 +40,9 @@ def predictions(log_probs, x0, position, policy):
     return nll, policy(log_probs, confidence, position), confidence
 
 
-def score_all(model, x, x0, policy, block=0):
-    """`predictions` at all positions, (B, L) each: for a small vocabulary."""
-    log_probs = model.logits(hidden_states(model, x, x0, block)).log_softmax(-1)
+def score_all(model, x, x0, policy, h=None):
+    """`predictions` at all positions, (B, L) each: for a small vocabulary. h: the states of x."""
+    log_probs = model.logits(model(x) if h is None else h).log_softmax(-1)
     position = torch.arange(x.shape[1], device=x.device).expand_as(x)
     return predictions(log_probs, x0, position, policy)
 
@@ -63,8 +63,10 @@ def row_mean(nll, hidden, block=0):
     return (nll.masked_fill(~hidden, 0) * row_shares(hidden, nll.dtype, block)).sum()
 
 
-def hidden_states(model, x, x0, block=0):
+def hidden_states(model, x, x0, block=0, carry=None):
     """The model's states of x, (B, L, dim); with blocks, they also see x0 in earlier blocks."""
+    if carry is not None:
+        return model(x, x0, block, carry)
     return model(x, x0, block) if block else model(x)
 
 
@@ -92,12 +94,17 @@ class Objective(nn.Module):
 
             self.weigh = papl_weights(papl)
 
-    def forward(self, x, x0, hidden, block=0):
-        """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden."""
-        nll, score, confidence = score_all(self.model, x, x0, self.policy, block)
+    def forward(self, x, x0, hidden, block=0, carry=None):
+        """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden.
+
+        With a carry (B, L, width), the next one is the fourth.
+        """
+        h = hidden_states(self.model, x, x0, block, carry)
+        nll, score, confidence = score_all(self.model, x, x0, self.policy, h)
         if self.weigh:
             nll = nll * self.weigh(nll, hidden, block)
-        return row_mean(nll, hidden, block), score, confidence
+        result = row_mean(nll, hidden, block), score, confidence
+        return result if carry is None else (*result, h)
 
 
 def objective_for(model):
@@ -117,9 +124,9 @@ class ChunkedObjective(Objective):
         # round differently, and a resumed run has another first size.
         self.compiled_finish = torch.compile(finish, dynamic=True)
 
-    def forward(self, x, x0, hidden, block=0):
+    def forward(self, x, x0, hidden, block=0, carry=None):
         """Like Objective's. The host waits for the device: it needs to know how many are hidden."""
-        h = hidden_states(self.model, x, x0, block)
+        h = hidden_states(self.model, x, x0, block, carry)
         where = hidden.flatten().nonzero()[:, 0]  # (n,) indices into (B * L,)
         weight = self.model.lm_head.weight
         share = row_shares(hidden, torch.promote_types(weight.dtype, torch.float32), block)
@@ -134,7 +141,7 @@ class ChunkedObjective(Objective):
             value.new_zeros(hidden.numel()).index_copy_(0, where, value).view(x.shape)
             for value in values
         )
-        return loss, score, confidence
+        return (loss, score, confidence) if carry is None else (loss, score, confidence, h)
 
 
 def finish(logits, x0, position, policy):

@@ -2,6 +2,7 @@
 
     h = model(x)              (B, L) token ids, the mask token included -> (B, L, dim)
     h = model(x, x0, block)   the same in blocks of that size, each given the clean x0 before it
+    h = model(x, carry=c)     the same after a step that computed c (B, L, dim): carry.py
     logits = model.logits(h)  (..., dim) -> (..., vocab_size)
 
 The two calls are separate because a large output head should only be evaluated where it is needed.
@@ -27,11 +28,13 @@ class Transformer(nn.Module):
 
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
     shifted: the output at position i - 1 scores token i, as it must in a causal model.
+    carry: the model takes its own states of a previous step (carry.py).
     """
 
     def __init__(
         self, vocab_size, mask_token, length, dim, layers, heads, mlp,
         kv_heads=None, theta=1e4, eps=1e-6, tied=False, causal=False, shifted=False,
+        carry=False,
     ):  # fmt: skip
         super().__init__()
         kv_heads = kv_heads or heads
@@ -41,7 +44,8 @@ class Transformer(nn.Module):
             raise ValueError("a causal model must be shifted: row i may see only tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token
         self.causal, self.shifted = causal, shifted
-        self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps)
+        self.carries = dim if carry else 0  # width of the carry
+        self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps, carry)
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
             self.lm_head.weight = self.model.embed_tokens.weight
@@ -51,24 +55,26 @@ class Transformer(nn.Module):
     def initialise(self, layers):
         """Normal, std 0.02; divided by sqrt(2 layers) for weights that write to the residual."""
         for name, p in self.named_parameters():
-            if name.endswith("bias"):
+            if name.endswith("bias") or name == "model.carry_norm.weight":
                 p.zero_()
             elif p.dim() == 2:
                 residual = name.endswith(("o_proj.weight", "down_proj.weight"))
                 p.normal_(std=0.02 / math.sqrt(2 * layers) if residual else 0.02)
 
-    def forward(self, x, x0=None, block=0):
+    def forward(self, x, x0=None, block=0, carry=None):
         """(B, L) ids -> (B, L, dim). block: the size of block diffusion's blocks, 0 = none.
 
         Each block then sees only itself and the clean tokens x0 before it (arXiv 2503.09573).
+        carry (B, L, dim): the previous step's result; None = zeros, as at the first.
         """
         L = x.shape[1]
         if not self.causal and 0 < block < L:
-            return self.blockwise(x, x0, block)
-        h = self.model(x, slice(L), causal if self.causal else bidirectional)
+            return self.blockwise(x, x0, block, carry)
+        attention = causal if self.causal else bidirectional
+        h = self.model(x, slice(L), attention, carry)
         return self.aligned(h, self.first(h))
 
-    def blockwise(self, x, x0, block):
+    def blockwise(self, x, x0, block, carry):
         """All blocks in one pass over [x ; x0], both (B, L) -> (B, L, dim).
 
         Row i sees x in its own block and x0 before it.
@@ -77,7 +83,10 @@ class Transformer(nn.Module):
             raise ValueError("with blocks the model also needs x0, the clean tokens before a block")
         places = torch.arange(x.shape[1], device=x.device)
         attention = block_causal(len(places), block, x.device)
-        noisy, clean = self.model(torch.cat((x, x0), 1), places.repeat(2), attention).chunk(2, 1)
+        if carry is not None:
+            carry = torch.cat((carry, torch.zeros_like(carry)), 1)
+        h = self.model(torch.cat((x, x0), 1), places.repeat(2), attention, carry)
+        noisy, clean = h.chunk(2, 1)
         # Blocks of 2, shifted: tokens 1 and 3 are scored by the noisy states 0 and 2 of their own
         # block; token 2 begins a block, so the clean state 1 scores it, as it will when sampling.
         first_of_block = places[1:, None] % block == 0  # (L - 1, 1)
@@ -112,6 +121,8 @@ class Logits(nn.Module):
     If the function is a module, its parameters are also this one's. All of (B, L, V) is held: for a
     large vocabulary losses.ChunkedObjective holds less; its model needs a forward pass to
     (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
+    A function with `carries`, a width, has a carry: function.states(x, carry) -> the next carry
+    (B, L, width), where carry is None at the first step, and function.head gives it logits.
     """
 
     causal = False
@@ -120,11 +131,14 @@ class Logits(nn.Module):
     def __init__(self, function, mask_token):
         super().__init__()
         self.function, self.mask_token = function, mask_token
+        self.carries = getattr(function, "carries", 0)
 
-    def forward(self, x, x0=None, block=0):
+    def forward(self, x, x0=None, block=0, carry=None):
         """(B, L) ids -> (B, L, V). Raises ValueError for another shape, or with blocks."""
         if block:
             raise ValueError(f"block {block}: expected 0, as a function of x alone has no blocks")
+        if self.carries:
+            return self.function.states(x, carry)
         logits = self.function(x)
         logits = getattr(logits, "logits", logits)
         shape = getattr(logits, "shape", (type(logits).__name__,))
@@ -137,7 +151,7 @@ class Logits(nn.Module):
         return logits
 
     def logits(self, h):
-        return never(h, self.mask_token)
+        return never(self.function.head(h) if self.carries else h, self.mask_token)
 
 
 def never(logits, token):
@@ -150,8 +164,9 @@ def never(logits, token):
 class Body(nn.Module):
     gradient_checkpointing = False  # keep only the blocks' inputs, compute the rest twice
 
-    def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps):
+    def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps, carry):
         super().__init__()
+        self.carry_norm = nn.LayerNorm(dim, eps) if carry else None
         self.embed_tokens = nn.Embedding(vocab_size, dim)
         self.layers = nn.ModuleList(Block(dim, heads, kv_heads, mlp, eps) for _ in range(layers))
         self.norm = nn.RMSNorm(dim, eps)
@@ -159,9 +174,11 @@ class Body(nn.Module):
         self.register_buffer("cos", cos, persistent=False)  # (length, head width)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, x, places, attention):
+    def forward(self, x, places, attention, carry=None):
         """x (B, n) tokens at positions `places`, a slice or (n,); attention: `bidirectional`."""
         h = self.embed_tokens(x)  # (B, n, dim)
+        if self.carry_norm:  # of zeros it is its bias
+            h = h + (self.carry_norm.bias if carry is None else self.carry_norm(carry.to(h)))
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for number, layer in enumerate(self.layers):
             args = h, self.cos[places], self.sin[places], functools.partial(attention, number)

@@ -112,7 +112,8 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
     revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
     rows = queue[:batch_size]  # (B,), the rows in progress
-    taken, passes = len(rows), 0
+    taken, passes, width = len(rows), 0, getattr(model, "carries", 0)
+    carry = torch.zeros(*x.shape, width, device=x.device)  # of each row (carry.py)
     while True:
         now = hidden[rows]  # (B, L)
         working, total = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
@@ -124,7 +125,9 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
             rows = rows[now.any(1).int().argsort(descending=True, stable=True)[:size]]
             now = hidden[rows]
         tokens = x[rows]  # (B, L)
-        x[rows], chosen = reveal_step(model, sampler, model(tokens), tokens, now)
+        h = model(tokens, carry=carry[rows]) if width else model(tokens)
+        carry[rows] = h.float() if width else carry[rows]
+        x[rows], chosen = reveal_step(model, sampler, h, tokens, now)
         passes += 1
         age[rows] += 1
         revealed_at[rows] = torch.where(chosen, age[rows, None], revealed_at[rows])
@@ -165,9 +168,10 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
         for start in range(given, last + 1, size):
             block = slice(start, start + size)
             tokens, now, at = x[rows, block], hidden[rows, block], revealed_at[rows, block]
-            left = sum(counts[block])
+            left, carry = sum(counts[block]), None
             while left:
-                h = cache.states(tokens)
+                h = cache.states(tokens, carry)
+                carry = h if model.carries else None
                 tokens, chosen = reveal_step(model, sampler, h, tokens, now, start)
                 age += chosen.any(1, keepdim=True)
                 at, now = torch.where(chosen, age, at), now & ~chosen

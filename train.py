@@ -20,12 +20,12 @@ import torch
 import policies
 import tasks
 from configurator import configure, errors_as_messages
-from engine import checkpoint, elastic, files, log, machine, processes, queue, saver, sharding
+from engine import checkpoint, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from pretrained.start import make_model, pinned
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
-from sample import Sampler, evaluate, generate
+from sample import Sampler, evaluate
 
 # -- run -------------------------------------------------------------------------------------
 name = "default"
@@ -46,6 +46,8 @@ buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in 
 second_visit = True  # a chain that ended at once is followed by one that starts inside (puma.py)
 chains_from = 0  # 0..: first iteration with chains; random masks before it
 papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (studies/papl.py); 0 = off
+carry = False  # each step of a chain receives the previous one's states (carry.py)
+window = 1  # 1..: consecutive visits in an update, of the same chains with a carry
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model (not used with a pretrained one, which has its own shape) --------------------------
 dim = 128  # 1..: width; a head has dim / heads, an even number
@@ -70,11 +72,10 @@ grad_clip = 1.0  # 0..: clip the gradient's norm at this; 0 = off
 ema = 0.9999  # 0..1: decay of averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300  # 1..
-eval_policies = ["top_k", "margin", "entropy"]
+eval_policies = ["top_k", "margin", "entropy"]  # [] = only the loss
 eval_reveal = 2  # 1..: tokens revealed per step
 eval_tau: float | None = None  # 0..1: instead reveal all with confidence above this; None = off
 eval_batch_size = 512  # 1..
-watch = False  # after each evaluation, show how a held-out example fills in (studies/watch.py)
 # -- system ----------------------------------------------------------------------------------
 log_interval = 10  # 1..
 track = ""  # also send the lines of metrics.jsonl to tensorboard, trackio or wandb
@@ -86,7 +87,7 @@ dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the har
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
-OWN = "out_dir", "data_dir", "data_file", "device", "track", "watch"  # of each machine
+OWN = "out_dir", "data_dir", "data_file", "device", "track"  # of each machine
 
 
 def main(config):
@@ -140,7 +141,7 @@ class Run:
         train, mask = self.task.train, self.model.mask_token
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
         self.queue = queue.ExampleQueue(train, rows, device, seed, rank, world)
-        before = elastic.take_over(self.queue, saved["ranks"]) if changes else None
+        before = self.take_over(saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
         self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
         if before:
@@ -155,6 +156,11 @@ class Run:
                        int(self.queue.taken), tracker)  # fmt: skip
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
+
+    def take_over(self, ranks):
+        from engine import elastic
+
+        return elastic.take_over(self.queue, ranks)
 
     def make_saver(self, folder, about, weights, own):
         data = {"training": self.task.train, "validation": self.task.validation}
@@ -190,14 +196,15 @@ def update(run, iteration):
     stream = run.masks if iteration < chains_from else run.chains
     losses, hidden = [], []
     for micro in range(run.passes):
-        batch = stream.batch(iteration)  # x, x0, hidden (B, L), block
         with processes.synchronised(run.objective, micro == run.passes - 1):
-            with run.casts:
-                loss, score, confidence = run.objective(*batch)  # one forward pass
-            (loss / run.passes).backward()
-        hidden.append(batch.hidden.sum(1) / stream.effective)  # (B,)
-        stream.advance(score, confidence)  # PUMA: reveal true tokens; baseline: nothing
-        losses.append(loss.detach())
+            for _ in range(window):
+                batch = stream.batch(iteration)  # x, x0, hidden (B, L), block
+                with run.casts:
+                    loss, *seen = run.objective(*batch)  # score, confidence: one forward pass
+                hidden.append(batch.hidden.sum(1) / stream.effective)  # (B,)
+                stream.advance(*seen)  # PUMA: reveal true tokens
+                losses.append(loss)
+            (sum(losses[-window:]) / (run.passes * window)).backward()
     norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), grad_clip or math.inf)
     run.optimizer.param_groups[0]["lr"].fill_(lr_at(iteration))  # one tensor, of all groups
     run.optimizer.step()
@@ -205,7 +212,7 @@ def update(run, iteration):
     if ema:
         decay = min(ema, (1 + iteration) / (10 + iteration))  # forget the initial weights soon
         update_average(run.averaged, run.model, decay)
-    return torch.stack(losses).mean(), sharding.whole(norm), torch.cat(hidden)
+    return torch.stack(losses).detach().mean(), sharding.whole(norm), torch.cat(hidden)
 
 
 def keep_record(run, done, stopping):
@@ -231,11 +238,6 @@ def report(run, done):
         result = evaluate(run.task, run.averaged, block, samplers(), test_examples, eval_batch_size,
                           run.place)  # fmt: skip
         run.log.report_evaluation(done, result, time.perf_counter() - begin)
-        if watch and run.place.rank == 0:
-            from studies.watch import watch_example
-
-            run.log.bar.clear()
-            watch_example(run.task, run.averaged, samplers()[0], block, generate, done)
     return result
 
 
@@ -252,10 +254,12 @@ def check():
         ablations.get(method)
     if min_lr > lr:
         raise ValueError(f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate")
-    if not eval_policies:
-        raise ValueError("eval_policies is empty: expected names of policies, like ['top_k']")
     if block_schedule and method not in ("puma", "mdm"):
         raise ValueError(f"block_schedule: expected [] with {method=}")
+    if carry and method != "puma":
+        raise ValueError(
+            f"carry: expected False with {method=}, which has no steps to carry between"
+        )
     if chains_from >= max(max_iters, 1):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     if shard and (muon or lora_rank):  # Muon needs whole matrices; frozen weights fit a device
@@ -299,7 +303,7 @@ def model_args(task):
     return dict(
         vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
         layers=layers, heads=heads, mlp=mlp, theta=theta, tied=tied,
-        causal=method == "ar", shifted=method == "ar",
+        causal=method == "ar", shifted=method == "ar", carry=carry,
     )  # fmt: skip
 
 
@@ -326,6 +330,10 @@ def make_objective(model, place):
 def make_streams(queue, mask_token, generator, passes):
     """Random masks, and what follows them from chains_from on."""
     args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes, second_visit)
+    if carry:
+        from carry import streams
+
+        return streams(block_schedule, args, chains, dim, window)
     if block_schedule or method == "ar":
         import block
 

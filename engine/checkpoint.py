@@ -21,11 +21,10 @@ FORMAT = 1
 # Settings that may differ when a run is resumed (as may all settings of evaluation).
 MAY_CHANGE = (
     "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",
-    "watch",
 )  # fmt: skip
 # Settings that must stay the same even with --init_from=continue: data order, shape of weights.
 MUST_KEEP = (
-    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "muon",
+    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "muon",
     "lora_rank", "lora_alpha",
 )  # fmt: skip
 

@@ -6,20 +6,20 @@ All flags are the harness's own. model_args: those of `Puma`, and a Sampler's fi
 the sampler fills in the rest of a row of the run's length and ignores the requested temperature;
 the answer is cut at `until` and at max_gen_toks, and the context so that max_gen_toks, or half a
 row if that is less, are left. A likelihood is a bound: minus the NELBO of the continuation given
-the context, by `masks` masks (likelihood.py); choices are compared by their bounds. This file is
+the context, by `masks` masks (`likelihood`); choices are compared by their bounds. This file is
 not named lm_eval.py, because `import lm_eval` could then find it.
 """
 
 import numpy as np
 import torch
 
-import likelihood
 from configurator import errors_as_messages
 from engine import machine
 from engine.files import progress_bar
 from pretrained import runs
 from puma import choose_random
 from sample import Sampler, generate
+from studies import likelihood
 from tasks.codeeval import encoding_of
 from tasks.text import answer_text
 

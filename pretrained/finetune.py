@@ -10,8 +10,8 @@ from pretrained import hf, lora
 def make_model(name, task, saved, model_args, adapters, device):
     """As start.make_model, for a folder or a name on the hub."""
     rank, alpha, dtype = adapters
-    if model_args["causal"] or not hasattr(task, "encoding"):
-        raise ValueError(f"init_from hf:{name}: needs a text dataset, and any method but ar")
+    if model_args["causal"] or model_args["carry"] or not hasattr(task, "encoding"):
+        raise ValueError(f"init_from hf:{name}: needs a text dataset, no carry, and no method ar")
     if saved:
         model_args = saved["model_args"]
     else:

@@ -60,10 +60,10 @@ def from_run(path, model_args):
             f"{path} has only adapters: start from the output of pretrained.export --merge"
         )
     theirs = state["model_args"]
-    differ = [key for key in model_args if model_args[key] != theirs[key]]
+    differ = [key for key in model_args if model_args[key] != theirs.get(key, False)]
     differ = [key for key in differ if key not in ("causal", "shifted")]
     if differ:
-        which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)
+        which = ", ".join(f"{key} {theirs.get(key)} -> {model_args[key]}" for key in differ)
         raise ValueError(f"{path} has another architecture: {which}")
     weights = state.get("ema", state.get("model"))
     if theirs["causal"]:

@@ -58,7 +58,6 @@ CLUES = (
     | both("clues_16", "--clues=16 --keep_every=250")
     | both("clues_20", "--clues=20 --keep_every=250")
 )
-STANDARD = "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]"
 
 STUDIES = {
     "sudoku_mini": Study(
@@ -115,16 +114,15 @@ STUDIES = {
         "Does a schedule of K help (paper, appendix 'K schedule ablation')? Scaled from 12 to 43 "
         "stages of 512 tokens to 4 to 9 stages of 36 cells: fixed at either end; the standard one, "
         "over the first third of the run; aggressive, mild; two stages at the start (the paper's K "
-        "= 256); and chains dropped at a switch.",
+        "= 256).",
         23,
         PUMA  # fixed at K = 9
         | {
             "k_4": "--k_schedule=[(0,4)]",
-            "k_standard": STANDARD,
+            "k_standard": "--k_schedule=[(0,9),(80,7),(160,6),(240,5),(320,4)]",
             "k_aggressive": "--k_schedule=[(0,9),(25,7),(50,6),(75,5),(100,4)]",
             "k_mild": "--k_schedule=[(0,9),(200,7),(400,6),(600,5),(800,4)]",
             "k_large_start": "--k_schedule=[(0,18),(80,9),(160,7),(200,6),(240,5),(320,4)]",
-            "k_drop_chains": f"{STANDARD} --method=puma_drop_chains",
         }
         | MDM,
         curves_and_ends("k_schedule"),
@@ -146,15 +144,6 @@ STUDIES = {
         | {f"policy_{name}": f"--policy={name}" for name in ("random", "entropy", "margin")}
         | MDM,
         curves_and_ends("search"),
-    ),
-    "variants": Study(
-        "Does it matter what the authors' code does differently? Chains that start with a random "
-        "reveal, and a refill one step late.",
-        7,
-        PUMA
-        | {name: f"--method={name}" for name in ("puma_random_start", "puma_late_refill")}
-        | MDM,
-        curves_and_ends("variants"),
     ),
     "buffer": Study(
         "When does PUMA win? Chains held, in batches of 32: 1 to 128.",
@@ -196,21 +185,6 @@ STUDIES = {
         | both("papl_3", "--papl=3")
         | both("papl_5", "--papl=5"),
         curves_and_ends("papl"),
-    ),
-    "addition": Study(
-        "When does PUMA as published do harm, and why? Addition, whose high digits wait for "
-        "carries of low ones: also without fast-forward, and after random masks.",
-        35,
-        {
-            "mdm": "--method=mdm",
-            "puma": "--k_schedule=[(0,5)]",
-            "puma_k3": "",
-            "tau_off": "--tau=None",
-            "mdm_first": "--k_schedule=[(0,5)] --chains_from=2000",
-        },
-        curves_and_ends("addition")
-        | {f"addition_{name}": f"--figure={name}" for name in ("strata", "visits")},
-        config="config/addition.py",
     ),
     "arithmetic": Study(
         "Does the second visit keep what chains as published forget, where one answer is certain? "

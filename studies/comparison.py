@@ -32,7 +32,7 @@ Points are percentage points of accuracy, the mean of the pairs' differences.
 
 IGNORED = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
-    "deterministic", "patience", "track", "watch", "commit",
+    "deterministic", "patience", "track", "commit",
 )  # fmt: skip
 ERRORS = "errors at the end"
 SHARE = 0, 1  # where an accuracy lies
@@ -57,7 +57,7 @@ def load_run(folder):
         records = read_metrics(Path(folder) / "metrics.jsonl")
     starts = [r for r in records if r["type"] == "config"]
     evaluations = {
-        r["iter"]: r["accuracy"] | of_strata(r) | {"val_loss": r["val_loss"]}
+        r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]}
         for r in records
         if r["type"] == "eval"
     }
@@ -82,12 +82,6 @@ def changes_in(records):
             found += [[iteration, {key: [was.get(key), now[key]] for key in keys}]] * bool(keys)
             was = now
     return {"continued": found} if found else {}
-
-
-def of_strata(evaluation):
-    """Accuracy by stratum, {"<policy> <stratum>": share}, of a task that has strata."""
-    parts = evaluation.get("strata", {}).items()
-    return {f"{policy} {name}": share for policy, part in parts for name, share in part.items()}
 
 
 def read_result(run, name, *keys):
@@ -328,30 +322,6 @@ def reach_cell(group, target):
 def end_cell(group):
     ends = [points[-1][0] for points in group]
     return " to ".join(map(str, sorted({min(ends), max(ends)})))
-
-
-def strata_of(run, metric):
-    """The metrics of a sampler: its accuracy, and that of each stratum."""
-    known = run.evaluations[max(run.evaluations)]
-    return [name for name in known if name == metric or name.startswith(f"{metric} ")]
-
-
-def strata_tables(groups, metric):
-    """Markdown tables for each stratum: % solved at the end; points above the reference."""
-    metrics = strata_of(next(iter(groups.values()))[0], metric)
-    theirs = groups[reference_of(groups)]
-    solved, less = [], []
-    for label, runs in groups.items():
-        ends = [[curve(run, name)[-1][1] for run in runs] for name in metrics]
-        ends = [[100 * end for end in interval(values, SHARE)] for values in ends]
-        solved.append([with_seed_count(label, runs), *(with_ends(*end, ".1f") for end in ends)])
-        if runs is not theirs:
-            pairs = [seed_pairs(*(curves_by_seed(g, m) for g in (runs, theirs))) for m in metrics]
-            less.append([f"{label}, pairs: {len(pairs[0])}", *map(difference_cell, pairs)])
-    tables = [table(["% solved at the end", *metrics], solved)]
-    if less:
-        tables.append(table([f"points, less {reference_of(groups)}", *metrics], less))
-    return tables
 
 
 def difference_cell(pairs):

@@ -22,7 +22,7 @@ from studies import comparison, labels, records
 from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, ratio, visits, law, strata; nelbo, policies, distance, order
+figure = "curves"  # final, ratio, visits, law; nelbo, policies, distance, order
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
@@ -183,23 +183,6 @@ def final_accuracy(runs, file, metric):
     value_per_group(runs, file, lambda run: curve(run, metric)[-1][1], name, SHARE)
 
 
-def strata(runs, file, metric):
-    """The accuracy at the end in each stratum of the problems: seeds as dots, and their mean."""
-    names, groups = comparison.strata_of(runs[0], metric), [*drawn(runs)]
-    print("\n\n".join(comparison.strata_tables(group_runs(runs), metric)))
-    with panels(file, runs, size=(8, 4)) as (axes,):
-        for n, (members, look) in enumerate(groups):
-            beside = (n - len(groups) / 2) / (len(groups) + 2)
-            places = [place + beside for place in range(len(names))]
-            ends = [[curve(run, name)[-1][1] for run in members] for name in names]
-            means = [mean(values) for values in ends]
-            axes.plot(places, means, **look | {"linestyle": "", "marker": "_", "markersize": 10})
-            for place, values in zip(places, ends, strict=True):
-                axes.plot([place] * len(values), values, ".", ms=3, color=look["color"])
-        axes.set_xticks(range(len(names)), ["all", *(n.removeprefix(metric) for n in names[1:])])
-        axes.set(xlabel="stratum", ylabel="share solved")
-
-
 def meaning(metric):
     return "loss under random masks" if metric == LOSS else f"share solved, {metric}"
 
@@ -340,7 +323,7 @@ def draw_grid(axes, steps):
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
-    "strata": strata, "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
+    "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
     "order": reveal_order, "law": law_of_visits,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A problem filling in, in the terminal: `python sample.py --watch`, `python train.py --watch`.
+"""A problem filling in, in the terminal: `python sample.py --watch`.
 
 Each token has a colour and a mark after it (MARKS), so that nothing is lost without colours: if
 NO_COLOR is set, or standard output is not a terminal. In the latter case the frames follow one
@@ -37,10 +37,14 @@ def probabilities(model, tokens, revealed_at, block=0):
     The first of these steps sees only the prompt; after the last one all tokens are revealed.
     """
     last, sizes = int(revealed_at.max()), model.vocab_size * len(tokens)
-    for part in chunks(last, sizes, tokens.device) if last else ():
+    place, carry = torch.arange(len(tokens), device=tokens.device) // (block or len(tokens)), None
+    parts = chunks(last, sizes, tokens.device)
+    for part in [slice(n, n + 1) for n in range(last)] if model.carries else parts if last else ():
         step = torch.arange(last, device=tokens.device)[part, None]
         x = tokens.where(revealed_at <= step, torch.full_like(tokens, model.mask_token))
-        h = losses.hidden_states(model, x, tokens.expand_as(x), block)
+        h = losses.hidden_states(model, x, tokens.expand_as(x), block, carry)
+        if model.carries:  # within the block that is being filled in
+            carry = h * (place == place[revealed_at == part.stop][0])[:, None]
         yield model.logits(h).softmax(-1)
 
 
@@ -130,19 +134,3 @@ def marked(pieces, kinds):
         yield body + mark, kind
         yield text[len(body) :], ""
         room = bool(mark)
-
-
-def first_problem(task, where):
-    """The first held-out problem on a device: x, hidden (L,) and its Screen."""
-    x, hidden = (part[0] for part in tasks.problems_on(where, task.test, [0]))
-    return x, hidden, Screen(task, task.test, x, hidden)
-
-
-def watch_example(task, model, sampler, block, generate, iteration, delay=0.1):
-    """Fill in the first held-out problem by sample.generate; random states stay as they were."""
-    print(f"iteration {iteration}")
-    where = next(model.parameters()).device
-    x, hidden, screen = first_problem(task, where)  # (L,) each
-    with torch.random.fork_rng([where] if where.type == "cuda" else []):
-        tokens, at, _ = generate(model, x[None], hidden[None], sampler, block)
-    screen.play(model, tokens[0], at[0], block, delay)

@@ -9,14 +9,7 @@ from conftest import train
 from toys import batches_of, make_chains
 
 from pretrained.runs import open_run
-from puma import ProgressiveUnmasking
-from studies.ablations import (
-    STREAMS,
-    DropChains,
-    LateRefill,
-    RandomStart,
-    Reverse,
-)
+from studies.ablations import STREAMS, Reverse
 
 
 def published(kind):
@@ -89,52 +82,6 @@ def test_each_example_of_an_epoch_is_used_once(kind):
 
 
 # -- each of them ----------------------------------------------------------------------------------
-def test_random_start_reveals_the_share_of_stage_zero():
-    stream = make_chains(kind=published(RandomStart))
-    counts = torch.cat([24 - h[stage == 0].sum(1) for _, h, stage in visits(stream, 200)])
-    assert len(counts.bincount()) == 4 and counts.bincount().min() > 0  # 0 to 3 of 24: K = 3
-
-
-def test_late_refill_is_puma_but_for_chains_that_tau_completes():
-    late, completed = make_chains(kind=published(LateRefill), tau=0.9, n=10**6), 0
-    torch.manual_seed(0)
-    for iteration in range(100):
-        _, x0, hidden, _ = late.batch(iteration)
-        stage = late.stage[0].clone()
-        twin = copy.deepcopy(late)
-        twin.__class__ = ProgressiveUnmasking
-        score = torch.rand(16, 24) ** 0.05
-        late.advance(score, score)
-        twin.advance(score, score)
-        for b in range(16):
-            begun = twin.stage[0, b] == 0  # PUMA replaced it
-            if not hidden[b].any() or stage[b] == 7:
-                assert begun and late.stage[0, b] == 0 and late.hidden[0, b].all()
-                assert not late.x0[0, b].equal(x0[b])
-            elif begun:  # complete: it stays, with nothing hidden
-                completed += 1
-                assert not late.hidden[0, b].any() and late.x0[0, b].equal(x0[b])
-            else:
-                assert late.hidden[0, b].equal(twin.hidden[0, b])
-                assert late.x0[0, b].equal(x0[b]) and late.stage[0, b] == twin.stage[0, b]
-    assert completed > 100
-
-
-def test_drop_chains_fills_the_buffer_anew_at_a_switch_only():
-    dropping, keeping = (
-        make_chains(kind=kind, k=[(0, 12), (5, 3)], buffer=2, n=10**6, tau=0.9)
-        for kind in (DropChains, ProgressiveUnmasking)
-    )
-    for ours, theirs in zip(visits(dropping, 5), visits(keeping, 5), strict=True):
-        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
-    before, taken = set(map(tuple, dropping.x0.view(-1, 24).tolist())), int(dropping.queue.taken)
-    dropping.batch(5)
-    assert not before & set(map(tuple, dropping.x0.view(-1, 24).tolist()))
-    assert int(dropping.queue.taken) == taken + 32
-    assert dropping.stages == 8 and dropping.stage.flatten().bincount().tolist() == [4] * 8
-    assert dropping.hidden.sum(-1)[dropping.stage == 0].eq(24).all()
-
-
 def test_reverse_reveals_the_least_sure_first_whatever_tau_is():
     stream = make_chains(kind=published(Reverse), tau=0.5)
     hidden, stage = stream.batch(0).hidden.clone(), stream.stage[0].clone()
@@ -147,6 +94,6 @@ def test_reverse_reveals_the_least_sure_first_whatever_tau_is():
 
 
 def test_a_variant_trains(tmp_path):
-    train(tmp_path, "--method=puma_late_refill", "--tau=0.3", "--max_iters=5", "--eval_interval=5")
+    train(tmp_path, "--method=puma_reverse", "--tau=0.3", "--max_iters=5", "--eval_interval=5")
     saved = open_run(tmp_path / "checkpoint.pt")
-    assert saved.iteration == 5 and saved.config["method"] == "puma_late_refill"
+    assert saved.iteration == 5 and saved.config["method"] == "puma_reverse"

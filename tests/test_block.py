@@ -135,12 +135,14 @@ def test_the_sampler_sees_the_states_of_training(size, shifted):
         cache.keep(x0[:, inside])
 
 
-@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize(
+    "shifted, carry", [(False, False), (True, False), (False, True), (True, True)]
+)
 @pytest.mark.parametrize("count, tau", [(1, None), (2, None), (1, 0.6)])
 @pytest.mark.parametrize("size", [1, 3, 6])
-def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted):
+def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted, carry):
     """Oracle: each row by itself, block by block, every step from the whole sequence."""
-    model = make_model(shifted=shifted)
+    model = make_model(shifted=shifted, carry=carry)
     x, hidden = make_problems()
     tokens, at, passes = generate(model, x, hidden, Sampler("top_k", count, tau), size, 4)
     assert passes < 2 * (L + L // size)
@@ -148,10 +150,12 @@ def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted
         row, now, step = x[b : b + 1].masked_fill(hidden[b], MASK), hidden[b].clone(), 0
         expected_at = torch.zeros_like(row)
         for start in range(0, L, size):
-            inside = torch.arange(L) // size == start // size
+            inside, given = torch.arange(L) // size == start // size, {}
             while (now & inside).any():
                 step += 1
-                probs = model.logits(model(row, row, size)).softmax(-1)[0]
+                h = model(row, row, size, **given)
+                given = {"carry": h * inside[:, None]} if carry else {}
+                probs = model.logits(h).softmax(-1)[0]
                 best, token = probs.max(-1)
                 places = (now & inside).nonzero()[:, 0].tolist()
                 chosen = [i for i in places if tau is not None and best[i] > tau]

@@ -8,8 +8,8 @@ from toys import Arrays
 
 import losses
 from engine import head
-from likelihood import nelbo, ratio, stratified
 from model import Transformer
+from studies.likelihood import nelbo, ratio, stratified
 
 TOY = Arrays(
     [[0, 1, 2, 2, 2], [1, 1, 0, 2, 2], [0, 0, 1, 0, 2], [1, 0, 1, 1, 0]],

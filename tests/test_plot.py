@@ -158,27 +158,6 @@ def test_the_band_has_the_iterations_that_all_seeds_have():
     assert stats[1] == pytest.approx((0.6, 0.6 - 1.2706, 0.6 + 1.2706))
 
 
-def test_strata_at_the_end_and_their_differences(write, tmp_path):
-    """Strata in points, a pair of seeds: 0.59 and 0.61 against 0.6 and 0.6."""
-    folders = []
-    for method, shares in {"puma": (0.59, 0.61), "mdm": (0.6, 0.6)}.items():
-        for seed, share in enumerate(shares, start=1):
-            folder = write(f"{method}-{seed}", [(100, 0.1), (200, 0.9)], method=method, seed=seed)
-            file = folder / "metrics.jsonl"
-            strata = f'"strata": {{"top_k": {{"0-1": {share}}}}}, "val_loss"'
-            file.write_text(file.read_text().replace('"val_loss"', strata))
-            folders.append(folder)
-    solved, less = map(
-        cells, comparison.strata_tables(comparison.group_runs(load(folders)), "top_k")
-    )
-    assert solved["% solved at the end"] == ["top_k", "top_k 0-1"]
-    half = 12.706 * 0.01 * math.sqrt(2) * 100 / math.sqrt(2)
-    assert solved[PUMA][1] == f"60.0 [{60 - half:.1f}, {60 + half:.1f}]"
-    assert less["method=puma, pairs: 2"][1] == f"+0.0 [{-half:+.1f}, {half:+.1f}]"
-    plot.strata(load(folders), tmp_path / "a.png", "top_k")
-    assert (tmp_path / "a.png").exists()
-
-
 def test_visits_are_drawn_where_a_run_says_them(write, tmp_path, axes):
     folder = write("run", [(100, 0.1), (200, 0.2)])
     with pytest.raises(SystemExit, match=r"metrics\.jsonl has no visits"):
@@ -317,12 +296,12 @@ def test_where_both_methods_have_several_settings_the_colour_is_the_method(write
 
 def test_groups_are_named_in_words(write):
     one = {"k_schedule": [[0, 9]], "tau": 0.9, "box": [3, 3], "clues": None, "dataset": "sudoku"}
-    other = one | {"k_schedule": [[0, 9], [80, 4]], "tau": None, "method": "puma_late_refill"}
+    other = one | {"k_schedule": [[0, 9], [80, 4]], "tau": None, "method": "puma_reverse"}
     settings = one, other, one | {"method": "mdm"}
     runs = load([write(f"{n}", [(0, 0.0)], **each) for n, each in enumerate(settings)])
     assert [look["label"] for _, look in plot.drawn(runs)] == [
         "PUMA, K = 9, tau = 0.9 (1 seed)",
-        "PUMA, late refill, K = 9 to 4 by update 80, no fast-forward (1 seed)",
+        "PUMA, reverse, K = 9 to 4 by update 80, no fast-forward (1 seed)",
         "random masks (1 seed)",
     ]
     assert labels.title(runs) == "9x9 Sudoku, minimal puzzles"
@@ -454,7 +433,7 @@ def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path, monke
     "flags, message",
     [
         ([], "no runs: give folders"),
-        (["--figure=curve"], "'curve': expected curves, final, ratio, visits, strata, nelbo"),
+        (["--figure=curve"], "'curve': expected curves, final, ratio, visits, nelbo"),
         (["--figure=order"], "trajectories.json has no steps"),
         (["--figure=ratio"], "--against"),
         (["--figure=ratio", "--against=clue"], "against 'clue': expected a key that the runs have"),

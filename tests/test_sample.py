@@ -54,11 +54,12 @@ SLOW = {  # by their definitions, of one position's probabilities
 
 def sample_alone(model, x, hidden, sampler):
     """Oracle: one problem (L,) by itself, in Python numbers: the tokens, the step of each."""
-    x, left, at, step = x.masked_fill(hidden, MASK).tolist(), set(), [0] * L, 0
+    x, left, at, step, carry = x.masked_fill(hidden, MASK).tolist(), set(), [0] * L, 0, None
     left.update(i for i in range(L) if hidden[i])
     while left:
         step += 1
-        probs = model.logits(model(torch.tensor([x])))[0].softmax(-1).tolist()
+        h = model(torch.tensor([x]), carry=carry)
+        probs, carry = model.logits(h)[0].softmax(-1).tolist(), h if model.carries else None
         sure = [i for i in left if sampler.tau is not None and max(probs[i]) > sampler.tau]
         if sampler.tau_entropy is not None:
             sure = [i for i in left if -SLOW["entropy"](probs[i], i) < sampler.tau_entropy]
@@ -76,10 +77,11 @@ def sample_alone(model, x, hidden, sampler):
     + [Sampler("left_to_right", 1, tau_entropy=1.5), Sampler("top_k", 2, tau_entropy=1.4)],
     ids=str,
 )
+@pytest.mark.parametrize("carry", [False, True])
 @torch.no_grad()
-def test_a_problem_has_the_result_that_it_has_alone(sampler):
+def test_a_problem_has_the_result_that_it_has_alone(sampler, carry):
     """However many rows share the batch; the passes are those of a list of jobs on machines."""
-    model, (x, hidden) = make_model(), make_problems(19)
+    model, (x, hidden) = make_model(carry=carry), make_problems(19)
     alone = [sample_alone(model, *problem, sampler) for problem in zip(x, hidden, strict=True)]
     steps = [max(at) for _, at in alone if max(at)]
     assert len(set(steps)) > 2

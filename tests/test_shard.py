@@ -66,8 +66,7 @@ def test_gradients_with_a_large_vocabulary_are_those_of_one_process(tmp_path):
 def sharded(tmp_path_factory):
     """The folder of a run whose weights were split."""
     out = tmp_path_factory.mktemp("sharded")
-    watched = ["--watch=True"]
-    train(out, *FLAGS, "--shard=True", "--keep_every=5", *watched, processes=2)
+    train(out, *FLAGS, "--shard=True", "--keep_every=5", processes=2)
     return out
 
 

@@ -5,12 +5,10 @@ import re
 import numpy as np
 import pytest
 import torch
-from conftest import same, train
 from test_sample import CONTROLS, sample
 from toys import MASK, make_model, make_problems
 
 import tasks
-from engine import checkpoint
 from sample import Sampler, generate
 from studies import watch
 from tasks.sudoku import Puzzles
@@ -91,8 +89,18 @@ def test_text_is_escaped_and_a_mark_comes_before_the_end_of_the_line():
     assert "".join(text for text, _ in runs) == f"ab{MARK['sure']}\nc{MARK['wrong']}"
 
 
+CARRY = {"carry": True}
+
+
 @pytest.mark.parametrize(
-    "block, options", [(0, {}), (4, {}), (0, {"causal": True, "shifted": True})]
+    "block, options",
+    [
+        (0, {}),
+        (4, {}),
+        (0, {"causal": True, "shifted": True}),
+        (0, {"carry": 1}),
+        (4, {"carry": 1}),
+    ],
 )
 @torch.no_grad()
 def test_confidences_are_those_that_the_sampler_had(block, options):
@@ -118,12 +126,3 @@ def test_the_command_shows_every_step(trained):
     steps = re.findall(r"step (\d+) of (\d+)", printed)
     assert [int(step) for step, _ in steps] == [*range(int(steps[0][1]) + 1)]
     assert printed.index("step 0\n") < printed.index("step 0 of")  # before anything is sampled
-
-
-def test_watching_leaves_training_as_it_was(trained, tmp_path):
-    printed = train(tmp_path, "--watch", "--eval_policies=['random']")
-    shown = [printed.index(f"iteration {n}\n") for n in (10, 20)]
-    assert shown == sorted(shown) and "step 1 of" in printed
-    ours, theirs = (checkpoint.load(path / "checkpoint.pt") for path in (tmp_path, trained))
-    assert same(ours["model"], theirs["model"])
-    assert same(ours["ranks"], theirs["ranks"])

@@ -11,12 +11,18 @@ with h uniformly random positions hidden: no t is drawn and no mask is empty. Mo
 variance comes from h, so the counts are stratified over all examples and masks together.
 """
 
+import math
+import time
+from pathlib import Path
+
 import numpy as np
 import torch
 
 from engine import processes
-from engine.files import progress_bar
+from engine.files import progress_bar, write_json
+from engine.log import origin
 from losses import masked_nll
+from pretrained.runs import load_task
 from puma import choose_random
 
 
@@ -85,3 +91,40 @@ def ratio(nats, tokens):
         return value, None
     spread = (nats - value * tokens).square().sum() * N / (N - 1)
     return value, (spread.sqrt() / tokens.sum()).item()
+
+
+def measure(saved, out_dir, conditions, place, problems, examples, masks, batch_size, seed):
+    """Write nelbo.json of a saved run, for `eval.py --nelbo`, and print the bound."""
+    task = load_task(saved.config)
+    if saved.model.causal or 0 < saved.block < task.length:
+        raise ValueError("--nelbo needs a bidirectional model without blocks")
+    data = task.examples(problems) if problems else task.validation
+    begin, n = time.perf_counter(), min(examples or len(data), len(data))
+    nats, tokens = nelbo(
+        saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world
+    )
+    result = conditions | {"examples": n, "masks": masks} | origin()
+    for key, total, unit in units(nats, tokens, task, data):
+        value, error = ratio(total, unit)
+        result |= {key: value, f"{key}_error": error}
+        if place.rank == 0:
+            error = f"+- {error:.3g} " if error is not None else ""
+            name = key if key.startswith("bits") else f"nats_{key}"
+            print(f"{value:.5g} {error}{name.replace('_', ' ')}")
+    if place.rank == 0:
+        result |= {"seconds": time.perf_counter() - begin}
+        write_json(Path(out_dir) / "nelbo.json", result)
+
+
+def units(nats, tokens, task, data):
+    """[(unit, numerators (N,), denominators (N,))]; nats, tokens (N, 2): see nelbo."""
+    values = [
+        ("per_example", nats[:, 0], torch.ones_like(tokens[:, 0])),
+        ("per_token", nats[:, 0], tokens[:, 0]),
+        ("per_token_without_padding", nats[:, 1], tokens[:, 1]),
+    ]
+    if count := getattr(task, "characters", None):
+        x0, _ = data[np.arange(len(nats))]
+        written = torch.from_numpy(count(x0)).double()
+        values.append(("bits_per_character", nats[:, 0] / math.log(2), written))
+    return values
