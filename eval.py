@@ -44,6 +44,7 @@ examples: int | None = None  # 1..: most problems to use; None = all
 reference = False  # judge the reference solutions instead of a model's
 nelbo = False  # the bound on the negative log-likelihood instead of accuracy
 masks = 16  # 1..: per example, for nelbo
+chain = False  # with nelbo: also the exact likelihood of the run's sampler, at temperature 1
 # -- programs with tests (humaneval, mbpp) -----------------------------------------------------
 samples = 1  # 1..: programs per problem
 new_tokens = 512  # 1..: tokens of an answer, with the end-of-text tokens that pad it
@@ -78,8 +79,8 @@ def main(settings):
                 if nelbo:
                     from studies import likelihood
 
-                    data = problems, examples, masks, batch_size, seed
-                    likelihood.measure(saved, out_dir, conditions, place, *data)
+                    how = problems, examples, masks, chain, batch_size, seed
+                    likelihood.measure(saved, out_dir, conditions, place, *how)
                 else:
                     measure_samplers(saved, in_use(samplers, saved.model), conditions, place)
         processes.leave()

@@ -94,10 +94,10 @@ STUDIES = {
     ),
     "trajectories": Study(
         "Does the order in which cells are revealed settle along training? Its distance to the "
-        "final order (paper, eq. traj-dist), and pictures of it; training chain and sampler.",
+        "final order (paper, eq. traj-dist); training chain and sampler.",
         4,
         PUMA | MDM,
-        {"trajectories_distance": "--figure=distance", "trajectories_order": "--figure=order"},
+        {"trajectories_distance": "--figure=distance"},
         scripts=("-m studies.trajectories",),
         config=MINI,
     ),
@@ -218,6 +218,24 @@ STUDIES = {
         arms("minimal", "--k_schedule=[(0,4)]", 1000)
         | arms("clues", "--k_schedule=[(0,4)] --clues=20", 1000),
         {"when": "--figure=curves", "when_visits": "--figure=visits"},
+    ),
+    "carry": Study(
+        "Does it pay to hand states on (arXiv 2609.37974)? 6x6 with 2 layers, 2,000 forward passes "
+        "of each arm: windows of 1 to 4; random order; random masks, also for twice as long.",
+        45,
+        {
+            f"carry_{name}": f"--layers=2 --k_schedule=[(0,4)] {flags}"
+            for name, flags in {
+                "plain": "--second_visit --max_iters=2000",
+                "1": "--second_visit --carry --max_iters=2000",
+                "2": "--second_visit --carry --window=2 --max_iters=1000",
+                "4": "--second_visit --carry --window=4 --max_iters=500",
+                "random": "--policy=random --tau=None --carry --window=2 --max_iters=1000",
+                "mdm": "--method=mdm --max_iters=2000",
+                "mdm_twice": "--method=mdm --max_iters=4000",
+            }.items()
+        },
+        curves_and_ends("carry"),
     ),
     "ar": Study(  # not Sudoku: an autoregressive model does not see the clues that come later
         "Does PUMA gain more from an autoregressive start? Word problems, PUMA and random masks "

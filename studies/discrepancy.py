@@ -40,7 +40,6 @@ out_dir = "out/sudoku_mini_puma_1"
 examples = 512  # 2..: held-out ones
 contexts = 8192  # 1..: of training
 device = ""  # cpu, cuda, mps; "" = the best there is
-MASKS = 8  # of each example, for overfitting
 
 
 def main():
@@ -113,7 +112,6 @@ def one_a_tenth(hidden, effective, number):
     return [hidden[chosen[tenth[chosen] == n]].float() for n in range(10)]
 
 
-# -- numbers ---------------------------------------------------------------------------------------
 def compare(met, trained, N):
     """Per tenth: contexts that the sampler meets, contexts trained on, mmd."""
     return [
@@ -157,16 +155,16 @@ def overfitting(model, stream, task):
 
 @torch.no_grad()
 def losses_of(model, x0, prompt):
-    """The loss of each example, (n,), the mean over MASKS random masks; x0, prompt (n, L)."""
+    """The loss of each example, (n,), the mean over 8 random masks; x0, prompt (n, L)."""
     generator, found = torch.Generator(x0.device).manual_seed(0), []
     for clean, given in zip(x0.split(256), prompt.split(256), strict=True):
         total = 0.0
-        for _ in range(MASKS):
+        for _ in range(8):
             hidden = puma.random_masks(given, generator)
             states = model(clean.masked_fill(hidden, model.mask_token))
             nll = losses.masked_nll(model, states, clean, hidden)
             total = total + nll.sum(1) / hidden.sum(1)
-        found.append(total / MASKS)
+        found.append(total / 8)
     return torch.cat(found)
 
 

@@ -9,6 +9,10 @@ weight integral of t^(h-1) (1-t)^(L_eff-h) dt = 1 / (h comb(L_eff, h)), so that 
 
 with h uniformly random positions hidden: no t is drawn and no mask is empty. Most of the remaining
 variance comes from h, so the counts are stratified over all examples and masks together.
+
+Where the order of a sampler depends on visible tokens alone, the loss of a teacher-forced chain in
+that order, on the tokens that each step reveals, is the sampler's exact negative log-likelihood and
+no bound (arXiv 2609.37974): `chain_nll`. A run with a carry has only its first step in the NELBO.
 """
 
 import math
@@ -24,6 +28,7 @@ from engine.log import origin
 from losses import masked_nll
 from pretrained.runs import load_task
 from puma import choose_random
+from sample import Sampler, reveal_step
 
 
 def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1):
@@ -81,6 +86,32 @@ def hidden_nll(model, x0, hidden):
     return masked_nll(model, h, x0, hidden).cpu().double()
 
 
+@torch.no_grad()
+def chain_nll(model, x0, prompt, sampler):
+    """-log P(x0 | prompt), (B,) float64: the order is the sampler's at temperature 0, tokens are
+    drawn at temperature 1.
+    """
+    hidden, nats, carry = ~prompt, torch.zeros(len(x0), dtype=torch.float64), {}
+    while hidden.any():
+        x = x0.masked_fill(hidden, model.mask_token)
+        h = model(x, **carry)
+        carry = {"carry": h} if model.carries else {}
+        _, chosen = reveal_step(model, sampler, h, x, hidden)
+        nats += masked_nll(model, h, x0, chosen).sum(1).cpu().double()
+        hidden = hidden & ~chosen
+    return nats
+
+
+def chains(model, examples, N, config, batch_size, rank, world):
+    """chain_nll of the first N examples under the run's sampler, (N,), on every process."""
+    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
+    device, nats = model.lm_head.weight.device, torch.zeros(N, dtype=torch.float64)
+    for rows in torch.arange(rank, N, world).split(batch_size):
+        x0, prompt = (torch.as_tensor(part).to(device) for part in examples[rows.numpy()])
+        nats[rows] = chain_nll(model, x0.long(), prompt, sampler)
+    return sum(processes.gather(nats))
+
+
 def ratio(nats, tokens):
     """The sum of nats (N,) over that of tokens (N,), and its standard error (the delta method).
 
@@ -93,7 +124,7 @@ def ratio(nats, tokens):
     return value, (spread.sqrt() / tokens.sum()).item()
 
 
-def measure(saved, out_dir, conditions, place, problems, examples, masks, batch_size, seed):
+def measure(saved, out_dir, conditions, place, problems, examples, masks, chain, batch_size, seed):
     """Write nelbo.json of a saved run, for `eval.py --nelbo`, and print the bound."""
     task = load_task(saved.config)
     if saved.model.causal or 0 < saved.block < task.length:
@@ -104,7 +135,11 @@ def measure(saved, out_dir, conditions, place, problems, examples, masks, batch_
         saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world
     )
     result = conditions | {"examples": n, "masks": masks} | origin()
-    for key, total, unit in units(nats, tokens, task, data):
+    values = units(nats, tokens, task, data)
+    if chain:
+        exact = chains(saved.model, data, n, saved.config, batch_size, place.rank, place.world)
+        values.append(("per_token_chain", exact, tokens[:, 0]))
+    for key, total, unit in values:
         value, error = ratio(total, unit)
         result |= {key: value, f"{key}_error": error}
         if place.rank == 0:

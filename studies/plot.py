@@ -2,7 +2,6 @@
 
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --out=curves.png
     python -m studies.plot --runs="out/clues*" --figure=ratio --against=clues --targets="[0.9]"
-    python -m studies.plot --runs="out/puma_*" --figure=distance
 
 A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t,
 that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Colours and words are
@@ -22,7 +21,7 @@ from studies import comparison, labels, records
 from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, ratio, visits, law; nelbo, policies, distance, order
+figure = "curves"  # final, ratio, visits, law; nelbo, policies, distance
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
 against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
@@ -298,33 +297,11 @@ def trajectory_distance(runs, file, metric):
             axes.set(xlabel="updates", ylabel="distance to the last order, steps", ylim=(0, None))
 
 
-def reveal_order(runs, file, metric):
-    """The step at which each cell of a puzzle is revealed, at five checkpoints; chain, sampler."""
-    iterations, steps = read_result(runs[0], "trajectories.json", "iterations", "steps")
-    last = len(iterations) - 1
-    times = sorted({last * n // 4 for n in range(5)})
-    pictures = [(name, t) for name in ("chain", "sampler") for t in times]
-    titles = [f"{name}, {iterations[t]}" for name, t in pictures]
-    with panels(file, runs[:1], titles, rows=2, size=(2, 2.2)) as all_axes:
-        for axes, (name, t) in zip(all_axes, pictures, strict=True):
-            draw_grid(axes, steps[name][t][0])  # of the first puzzle
-
-
-def draw_grid(axes, steps):
-    """A square puzzle with the step of each cell; 0, a clue, as a dot."""
-    side = math.isqrt(len(steps))
-    rows = [steps[start : start + side] for start in range(0, len(steps), side)]
-    axes.imshow([[step or math.nan for step in row] for row in rows], cmap="YlGn")
-    for cell, step in enumerate(steps):
-        axes.text(cell % side, cell // side, step or ".", ha="center", va="center", size=6)
-    axes.set(xticks=[], yticks=[])
-
-
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
     "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
-    "order": reveal_order, "law": law_of_visits,
+    "law": law_of_visits,
 }  # fmt: skip
 
 

@@ -1,15 +1,17 @@
+import math
 from itertools import combinations
 from math import comb
 
 import numpy as np
 import pytest
 import torch
-from toys import Arrays
+from toys import MASK, Arrays, make_model
 
 import losses
 from engine import head
 from model import Transformer
-from studies.likelihood import nelbo, ratio, stratified
+from sample import Sampler
+from studies.likelihood import chain_nll, nelbo, ratio, stratified
 
 TOY = Arrays(
     [[0, 1, 2, 2, 2], [1, 1, 0, 2, 2], [0, 0, 1, 0, 2], [1, 0, 1, 1, 0]],
@@ -152,3 +154,28 @@ def test_the_standard_error_is_that_of_repeated_draws():
     assert np.mean(values) == pytest.approx(1, abs=0.01)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.05)
     assert ratio(nats[0, :1], tokens[0, :1])[1] is None
+
+
+@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("sampler", [Sampler(), Sampler("margin", 1), Sampler("top_k", 1, 0.3)])
+@torch.no_grad()
+def test_likelihoods_of_chains_against_all_sequences_of_three_tokens(sampler, carry):
+    """They sum to one; and each is the product that a loop over one row gives."""
+    model = make_model(carry=carry)
+    x0 = torch.cartesian_prod(torch.tensor([4]), *[torch.arange(9)] * 3)
+    nats = chain_nll(model, x0, (torch.arange(4) < 1).expand_as(x0), sampler)
+    assert nats.neg().exp().sum().item() == pytest.approx(1)
+    for row in (0, 100, 555):
+        x, left, chance, h = [4, MASK, MASK, MASK], {1, 2, 3}, 1.0, None
+        while left:
+            h = model(torch.tensor([x]), carry=h if carry else None)
+            probs = model.logits(h)[0].softmax(-1)
+            best, second = probs.topk(2).values.T
+            score = best - second * (sampler.policy == "margin")
+            sure = {i for i in left if sampler.tau and best[i] > sampler.tau}
+            ranked = sorted(left, key=lambda i, score=score: -score[i])
+            for i in sure or ranked[: sampler.reveal]:
+                x[i] = x0[row, i].item()
+                chance *= probs[i, x[i]].item()
+            left = {i for i in left if x[i] == MASK}
+        assert math.exp(-nats[row]) == pytest.approx(chance)

@@ -329,20 +329,12 @@ def test_intervals_of_accuracies_stay_within_0_and_1(write, axes, tmp_path):
 
 def test_figures_of_result_files(tmp_path, write, axes):
     folders = [write(f"puma-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
-    order = [[[1, 2, 0, 2]], [[2, 1, 0, 1]]]  # 2 checkpoints, 1 puzzle, 4 cells
     found = [
-        {"iterations": [0, 9], "steps": {"chain": order, "sampler": order}}
-        | {"d_abs": {"chain": [d, 0], "sampler": [2 * d, 0]}}
-        for d in (1, 2)
+        {"iterations": [0, 9], "d_abs": {"chain": [d, 0], "sampler": [2 * d, 0]}} for d in (1, 2)
     ]
     draw("distance", tmp_path, folders, "trajectories.json", *found)
     assert lines(axes[0]) == [[(0, 1.5), (9, 0)], [(0, 1), (9, 0)], [(0, 2), (9, 0)]]
     assert lines(axes[1])[0] == [(0, 3), (9, 0)]
-    axes.clear()
-    draw("order", tmp_path, folders, "trajectories.json", *found)
-    titles = [each.get_title() for each in axes]
-    assert titles == ["chain, 0", "chain, 9", "sampler, 0", "sampler, 9"]
-    assert [text.get_text() for text in axes[1].texts] == ["2", "1", ".", "1"]
     axes.clear()
     draw("nelbo", tmp_path, folders, "nelbo.json", {"per_token": 0.1}, {"per_token": 0.3})
     assert lines(axes[0])[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
@@ -434,14 +426,14 @@ def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path, monke
     [
         ([], "no runs: give folders"),
         (["--figure=curve"], "'curve': expected curves, final, ratio, visits, nelbo"),
-        (["--figure=order"], "trajectories.json has no steps"),
+        (["--figure=distance"], "trajectories.json has no d_abs"),
         (["--figure=ratio"], "--against"),
         (["--figure=ratio", "--against=clue"], "against 'clue': expected a key that the runs have"),
         (["--metric=x"], "puma-1: no accuracy 'x', only margin, top_k"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, refused):
-    if "--figure=order" in flags:
+    if "--figure=distance" in flags:
         (tmp_path / "puma-1/trajectories.json").write_text('{"iterations": [0]}')
     flags = [f"--runs={tmp_path}/puma-1"] * bool(flags) + flags
     assert re.search(message, refused(run_script, "studies/plot.py", *flags))

@@ -1,7 +1,6 @@
 import random
 from argparse import Namespace
 from fractions import Fraction
-from itertools import product
 from math import comb
 
 import exact
@@ -44,12 +43,3 @@ def test_normaliser_constant_in_x0_keeps_alpha_on_incomplete_states():
 def test_mask_laws_are_laws():
     for law in (masks.fixed(Fraction(1, 3)), masks.uniform_t, masks.uniform_count):
         assert sum(law(h, 6) * comb(6, h) for h in range(7)) == 1
-
-
-def test_papl_sharpens_two_independent_positions():
-    """By hand, p = (2/3, 1/3) and alpha = 1: w is 1/2 if the tokens agree, else 2/3 or 1/3."""
-    p = {x0: Fraction(4, 9) / 2 ** sum(x0) for x0 in product((0, 1), repeat=2)}
-    moved = script.papl_minimizer(exact.Data(p, 2), (-1, -1), 1)[0]
-    high = Fraction(2, 3) * (1 + Fraction(2, 3) / 2 + Fraction(1, 3) * Fraction(2, 3))
-    low = Fraction(1, 3) * (1 + Fraction(2, 3) * Fraction(1, 3) + Fraction(1, 3) / 2)
-    assert moved == (high / (high + low), low / (high + low)) and moved[0] == Fraction(56, 81)

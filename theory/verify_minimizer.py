@@ -8,7 +8,6 @@ import random
 from collections import Counter
 from fractions import Fraction
 from itertools import product
-from math import isclose, log
 
 import exact
 import masks
@@ -19,8 +18,6 @@ from chi_square import LEVEL, chi_square
 from exact import MASK, NOTHING, ONE, hidden, instances, normalised
 from minimizer import all_steps, coefficients, grid_loss, iid_loss, per_hidden, shifts
 from shipped import Buffer, Lookup, log_table, losses, puma
-
-from studies import papl as papl_loss
 
 
 # -- the shipped loss and masks --------------------------------------------------------------------
@@ -55,13 +52,13 @@ def same_loss(data, weigh=masks.paper_weight):
     return "1/t, t ~ U(0, 1) = L x the shipped baseline", f"{len(ours)} predictions", same
 
 
-def stationary(data, joint, papl=0.0):
+def stationary(data, joint):
     """The gradient of the shipped loss, weighted by an exact law of contexts, at the posteriors.
 
     The loss is convex in the logits of each prediction: it is least where the gradient vanishes.
     """
     table = log_table(data).requires_grad_()
-    objective, loss = losses.Objective(Lookup(table, data.V), papl=papl), 0
+    objective, loss = losses.Objective(Lookup(table, data.V)), 0
     for (x0, z, _), p in joint.items():
         x = torch.tensor([z])
         loss += float(p) * objective(x, torch.tensor([x0]), x == MASK)[0]
@@ -160,53 +157,26 @@ def two_prompts(one, other):
     return [(both, coefficients(joint, per_hidden)) for joint in (chains, random_masks)]
 
 
-# -- PAPL ------------------------------------------------------------------------------------------
-def papl_weights(f, x0):
-    """w^i of the hidden positions i, which are the keys of f."""
-    chance = {i: f[i][x0[i]] for i in f}
-    return {i: chance[i] / sum(chance.values()) for i in f}
+# -- a carry ---------------------------------------------------------------------------------------
+def with_history(data, moves, known=lambda path, x0: path):
+    """(data, C) for each history of a chain: a carry is a function of the states that it holds.
+
+    known(path, x0): what the carry may tell, of the states before this one and of x0.
+    """
+    parts, first = {}, {(x0, (MASK,) * data.L, ()): p for x0, p in data.p.items()}
+
+    def recording(z, path, x0=None):
+        return [(g, S, (*path, z)) for g, S, _ in moves(z, len(path), x0)]
+
+    laws = exact.teacher_forced(data, recording, data.L, first)
+    for (x0, z, path), p in all_steps(laws).items():
+        parts.setdefault(known(path, x0), Counter())[x0, z, 0] += p
+    return [(data, coefficients(joint, per_hidden)) for joint in parts.values()]
 
 
-def papl_minimizer(data, z, alpha):
-    """The minimizer under the weights at f = posterior, ~ p_i(v) (1 + alpha E[w^i | x0^i = v])."""
-    f = data.posterior[z]
-    C = {i: [0] * data.V for i in f}
-    for x0, p in data.consistent(z):
-        for i, w in papl_weights(f, x0).items():
-            C[i][x0[i]] += p * (1 + alpha * w)
-    return {i: normalised(c) for i, c in C.items()}
-
-
-def weights_vary(data, z):
-    """Whether w^i at f = posterior depends on the hidden tokens of x0, for some i."""
-    first, *others = (papl_weights(data.posterior[z], x0) for x0, _ in data.consistent(z))
-    return any(w != first for w in others)
-
-
-def papl_row(worlds, varies=weights_vary):
-    """The posterior is not stationary where w varies, and only there."""
-    V, L = worlds[0].V, worlds[0].L
-    uniform = exact.Data(dict.fromkeys(product(range(V), repeat=L), Fraction(1, V**L)), V)
-    states = [(d, z) for d in [*worlds, uniform] for z in d.mass if hidden(z)]
-    moved = [papl_minimizer(d, z, 1) != d.posterior[z] for d, z in states]
-    found = f"moved in {sum(moved)} of {len(states)} states"
-    return "PAPL: moves if and only if w varies", found, moved == [varies(*s) for s in states]
-
-
-def shipped_papl(worlds, alpha=3, weigh=papl_loss.weights):
-    """studies.papl.weights at f = posterior, for every state and every x0 that agrees."""
-    checked, equal = 0, True
-    for data, z in ((d, z) for d in worlds for z in d.mass if hidden(z)):
-        f = data.posterior[z]
-        for x0, _ in data.consistent(z):
-            exactly = {i: float(1 + alpha * w) for i, w in papl_weights(f, x0).items()}
-            nll = [[-log(f[i][x0[i]]) if i in f else 0 for i in range(data.L)]]
-            is_hidden = torch.tensor([[i in f for i in range(data.L)]])
-            nll = torch.tensor(nll, dtype=torch.float64)
-            shipped = weigh(nll, is_hidden, alpha=alpha)[0].tolist()
-            equal &= all(isclose(shipped[i], w, rel_tol=1e-12) for i, w in exactly.items())
-            checked += 1
-    return "studies.papl.weights are 1 + alpha w", f"{checked} pairs of z and x0", equal
+def carried(rng, worlds, claim="chain, given its history", **known):
+    chains = [with_history(d, exact.random_policy(rng, wait=True), **known) for d in worlds]
+    return preserved(claim, [pair for pairs in chains for pair in pairs])
 
 
 # -- the whole -------------------------------------------------------------------------------------
@@ -225,17 +195,12 @@ def claims(args):
         worked_example(),
         preserved("corrected: any alpha, Z(x0) constant", random_alphas(rng, wide, constant=True)),
         preserved("given positions independent of x0", two_prompts(narrow[0], narrow[0])),
-        papl_row(narrow),
-        shipped_papl(narrow),
+        carried(rng, narrow),
     ]
 
 
 def worlds_of(args):
     return instances(random.Random(args.seed), args.worlds, 2, args.L)
-
-
-def over_all_positions(nll, is_hidden, alpha=1.0):
-    return papl_loss.weights(nll, torch.ones_like(is_hidden), alpha=alpha)
 
 
 def normalised_per_x0(args):
@@ -247,21 +212,28 @@ def prompts_that_leak(args):
     return two_prompts(*(exact.random_data(rng, 2, args.L) for _ in range(2)))
 
 
-def papl_is_stationary(args):
+def carry_of_another_row(args):
+    """As if a chain got the carry of a row with the same example, which shows the last token."""
+    another = {"known": lambda path, x0: (path, x0[-1])}
+    return carried(random.Random(args.seed), worlds_of(args), "the carry of another row", **another)
+
+
+def peeking_is_stationary(args):
     data = worlds_of(args)[0]
-    return stationary(data, minimizer.visits(data, "random", 1), papl=3.0)
+    return stationary(
+        data, all_steps(exact.teacher_forced(data, exact.peeking_moves(data), data.L))
+    )
 
 
 CONTROLS = {
     "row_mean": lambda args: [shipped_weights(args.L, lambda hidden: Fraction(1, args.L))],
     "masks": lambda args: [shipped_masks(args.L, 10_000, args.seed, masks.uniform_t)],
     "unweighted": lambda args: [same_loss(worlds_of(args)[0], masks.uniform_t)],
-    "stationary": lambda args: [papl_is_stationary(args)],
+    "stationary": lambda args: [peeking_is_stationary(args)],
     "leak": lambda args: [preserved("a policy that peeks at x0", peeking(worlds_of(args)))],
     "per_x0": lambda args: [preserved("any alpha, Z(x0) varies", normalised_per_x0(args))],
     "prompts": lambda args: [preserved("given depends on x0", prompts_that_leak(args))],
-    "papl": lambda args: [papl_row(worlds_of(args), lambda data, z: False)],
-    "papl_weights": lambda args: [shipped_papl(worlds_of(args), weigh=over_all_positions)],
+    "carry": lambda args: [carry_of_another_row(args)],
 }
 
 if __name__ == "__main__":
