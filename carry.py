@@ -4,7 +4,7 @@ A chain hands on tokens alone: what the model has worked out about positions tha
 is lost, and the next step works it out again. With `--carry` the next step receives the states
 before the output head, one vector per position (PUMBA, arXiv 2609.37974):
 
-    h_t = model(x_t, carry=h_(t-1))        zeros at the first step of a chain
+    h_t = model(x_t, carry=h_(t-1))        zeros at the first step of a chain, wherever it starts
 
 The model adds them to the token embeddings through a LayerNorm whose weight and bias start at zero:
 training begins as without. With `--window=W` an update trains on W consecutive visits of the same
@@ -12,9 +12,9 @@ chains; the loss is their mean, and its gradient flows back through the carry, b
 choice of positions, nor into an earlier window. The sampler (sample.py) carries states likewise,
 and in block diffusion begins each block with zeros.
 
-A carry is a function of earlier, less revealed states of its chain, and so of what x shows and of
-the order in which it was revealed. It holds nothing of hidden tokens, so that the minimiser of the
-loss is the same (Proposition 2).
+A carry is computed from what its chain showed before, all of which x shows too: it holds nothing of
+hidden tokens, so that the minimiser of the loss is the same (Proposition 2). Its cost: buffer * B *
+L * dim numbers on the device and in the checkpoint, and the memory of W forward passes.
 """
 
 from typing import NamedTuple
@@ -32,20 +32,21 @@ class CarriedBatch(NamedTuple):
     x0: torch.Tensor
     hidden: torch.Tensor
     block: int
-    carry: torch.Tensor  # (B, L, width), with its gradient inside a window
+    carry: torch.Tensor  # (B, L, width); inside a window a part of the graph
 
 
 class Carrying:
     """A stream with a carry. width: of its vectors; window: consecutive visits of the same chains.
 
-    `advance` takes the next carry, too. Checkpoints fall between windows; a run that continues with
-    other processes begins with a carry of zeros.
+    `advance` takes what the objective returns, with the next carry. All visits of a window have the
+    same iteration, and checkpoints fall between windows. A run that continues with changes begins
+    with a carry of zeros.
     """
 
-    def __init__(self, width, window, *args):
+    def __init__(self, width, window, *args, **settings):
         self.width, self.window, self.visit = width, window, 0
-        self.live = None  # the carry inside a window, with its gradient
-        super().__init__(*args)
+        self.live = None  # the carry inside a window, with its graph
+        super().__init__(*args, **settings)
 
     def start_chains(self, *args):
         super().start_chains(*args)
@@ -53,8 +54,8 @@ class Carrying:
 
     def batch(self, iteration):
         batch = super().batch(iteration)
-        carry = self.carry[self.turn].clone() if self.live is None else self.live
-        return CarriedBatch(*batch, carry)
+        self.given = self.carry[self.turn].clone() if self.live is None else self.live
+        return CarriedBatch(*batch, self.given)
 
     def advance(self, score, confidence, carry):
         turn, self.live = self.turn, carry
@@ -66,6 +67,7 @@ class Carrying:
             self.live = None
 
     def refill(self, hidden, stage, ended):
+        """Keep the next carry, zeros where a new chain begins."""
         super().refill(hidden, stage, ended)
         self.live = self.live.masked_fill(ended[:, None, None], 0)
         self.carry[self.turn] = self.live.detach()
@@ -78,9 +80,16 @@ class CarryingChains(Carrying, ProgressiveUnmasking):
 class CarryingBlocks(Carrying, BlockUnmasking):
     STATE = (*BlockUnmasking.STATE, "carry")
 
+    def refill(self, hidden, stage, ended):
+        """A block that has ended is visited again as it was, with the carry that it had."""
+        same = self.rows(hidden == self.hidden[self.turn]).all(1)  # (B * blocks,)
+        same = same.repeat_interleave(self.block).view_as(hidden)[..., None]
+        self.live = torch.where(same, self.given, self.live)
+        super().refill(hidden, stage, ended)
+
 
 def streams(schedule, args, chains, width, window):
-    """Random masks, and chains with a carry that follow them; args, chains: as block.streams."""
+    """Random masks, for the time before the chains, and chains with a carry; see block.streams."""
     carried = width, window, *args
     if schedule:
         return BlockMasking(*args, schedule), CarryingBlocks(*carried, schedule, *chains)

@@ -66,6 +66,8 @@ def row_mean(nll, hidden, block=0):
 def hidden_states(model, x, x0, block=0, carry=None):
     """The model's states of x, (B, L, dim); with blocks, they also see x0 in earlier blocks."""
     if carry is not None:
+        if not model.carries:
+            raise ValueError("chains with a carry, but the model takes none: see carry.py")
         return model(x, x0, block, carry)
     return model(x, x0, block) if block else model(x)
 

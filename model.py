@@ -122,7 +122,7 @@ class Logits(nn.Module):
     large vocabulary losses.ChunkedObjective holds less; its model needs a forward pass to
     (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
     A function with `carries`, a width, has a carry: function.states(x, carry) -> the next carry
-    (B, L, width), where carry is None at the first step, and function.head gives it logits.
+    (B, L, width), and function.head gives it logits. A carry of None must mean zeros.
     """
 
     causal = False
@@ -147,11 +147,12 @@ class Logits(nn.Module):
                 f"logits {tuple(shape)} for tokens {tuple(x.shape)} and mask token "
                 f"{self.mask_token}: expected (B, L, V), with the mask token in 0 to V - 1"
             )
-        self.vocab_size = logits.shape[-1]
         return logits
 
     def logits(self, h):
-        return never(self.function.head(h) if self.carries else h, self.mask_token)
+        logits = self.function.head(h) if self.carries else h
+        self.vocab_size = logits.shape[-1]
+        return never(logits, self.mask_token)
 
 
 def never(logits, token):
@@ -177,8 +178,8 @@ class Body(nn.Module):
     def forward(self, x, places, attention, carry=None):
         """x (B, n) tokens at positions `places`, a slice or (n,); attention: `bidirectional`."""
         h = self.embed_tokens(x)  # (B, n, dim)
-        if self.carry_norm:  # of zeros it is its bias
-            h = h + (self.carry_norm.bias if carry is None else self.carry_norm(carry.to(h)))
+        if self.carry_norm:
+            h = h + self.carry_norm(torch.zeros_like(h) if carry is None else carry.to(h))
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
         for number, layer in enumerate(self.layers):
             args = h, self.cos[places], self.sin[places], functools.partial(attention, number)

@@ -39,10 +39,6 @@ def left_to_right(log_probs, confidence, position):
     return -position.float()
 
 
-def right_to_left(log_probs, confidence, position):
-    return position.float()
-
-
 def semi_autoregressive(block):
     """Blocks of `block` positions from left to right; within a block, highest confidence first."""
 
@@ -54,7 +50,7 @@ def semi_autoregressive(block):
     return policy
 
 
-POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right, right_to_left)}
+POLICIES = {f.__name__: f for f in (top_k, margin, entropy, random, left_to_right)}
 
 
 def get(name):

@@ -42,7 +42,7 @@ GRID = 2.0**-24  # the steps of torch.rand in float32
 class Sampler(NamedTuple):
     """How to sample. Its fields are settings of sample.py, and, as lists too, of eval.py."""
 
-    policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, right_to_left, semi_ar_8
+    policy: str = "top_k"  # top_k, margin, entropy, random, left_to_right, semi_ar_8
     reveal: int = 2  # 1..: tokens revealed per step
     tau: float | None = None  # 0..1: reveal all with confidence above it, else `reveal`; None = off
     tau_entropy: float | None = None  # 0..: the same, where the entropy is below this (nats)
@@ -113,7 +113,7 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
     queue = hidden.any(1).nonzero()[:, 0]
     rows = queue[:batch_size]  # (B,), the rows in progress
     taken, passes, width = len(rows), 0, getattr(model, "carries", 0)
-    carry = torch.zeros(*x.shape, width, device=x.device)  # of each row (carry.py)
+    carry = torch.zeros(taken, x.shape[1], width, device=x.device)  # of `rows` (carry.py)
     while True:
         now = hidden[rows]  # (B, L)
         working, total = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
@@ -122,11 +122,10 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
             return revealed_at, passes
         size = places(working, len(rows))
         if size < len(rows):
-            rows = rows[now.any(1).int().argsort(descending=True, stable=True)[:size]]
-            now = hidden[rows]
+            kept = now.any(1).int().argsort(descending=True, stable=True)[:size]
+            rows, now, carry = rows[kept], now[kept], carry[kept]
         tokens = x[rows]  # (B, L)
-        h = model(tokens, carry=carry[rows]) if width else model(tokens)
-        carry[rows] = h.float() if width else carry[rows]
+        h = model(tokens, carry=carry) if width else model(tokens)
         x[rows], chosen = reveal_step(model, sampler, h, tokens, now)
         passes += 1
         age[rows] += 1
@@ -139,6 +138,7 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
         next_one = taken + finished.cumsum(0) - 1
         waiting = finished & (next_one < len(queue))
         rows = torch.where(waiting, queue[next_one.clamp(max=len(queue) - 1)], rows)
+        carry = h.float().masked_fill(waiting[:, None, None], 0) if width else carry
         taken = taken + finished.sum()
 
 
@@ -171,7 +171,7 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
             left, carry = sum(counts[block]), None
             while left:
                 h = cache.states(tokens, carry)
-                carry = h if model.carries else None
+                carry = h.float() if model.carries else None
                 tokens, chosen = reveal_step(model, sampler, h, tokens, now, start)
                 age += chosen.any(1, keepdim=True)
                 at, now = torch.where(chosen, age, at), now & ~chosen

@@ -59,7 +59,7 @@ tied = False  # output head = embedding
 lora_rank = 0  # 0..: rank of LoRA adapters of a pretrained model (pretrained/lora.py); 0 = none
 lora_alpha = 16  # 1..: adapter output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
-batch_size = 128  # 1..: rows per update, over all processes
+batch_size = 128  # 1..: rows per update and visit (window), over all processes
 micro_batch: int | None = None  # 1..: most rows per process and forward pass; None = no limit
 max_iters = 3000  # 0..: updates
 lr = 1e-3  # 0..
@@ -262,8 +262,8 @@ def check():
         )
     if chains_from >= max(max_iters, 1):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
-    if shard and (muon or lora_rank):  # Muon needs whole matrices; frozen weights fit a device
-        raise ValueError("shard: expected --muon=False and --lora_rank=0")
+    if shard and (muon or lora_rank or carry):  # of the last, one graph holds several passes
+        raise ValueError("shard: expected --muon=False, --lora_rank=0 and --carry=False")
 
 
 def facts(start, config):

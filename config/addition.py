@@ -5,9 +5,8 @@
 #     python train.py config/addition.py --second_visit=False                    # as published
 #     python train.py config/addition.py --operation=subtract                    # or sort
 #
-# 0.1M parameters, three minutes on one core, no download. There is one answer, yet high digits
-# wait for the carries of low ones: arXiv 2605.29123 says that PUMA does harm here. As published it
-# does, because its chains collapse; with the second visit it does not (results/when.md).
+# 0.1M parameters, three minutes on one core, no download. arXiv 2605.29123 says that PUMA does harm
+# here. As published it does: its chains collapse; with the second visit not (results/when.md).
 name = "addition"
 device = "cpu"
 dtype = "float32"  # in bfloat16 (one seed), random masks forget part of what they have learned

@@ -7,10 +7,8 @@
 #
 # Eight GPUs of 40 GB at least: a step was estimated to take 24 GiB, and 33 with --micro_batch=32.
 # Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of MBPP above the
-# base model, on eight H100. Not run here, so hours are not known.
-# The baseline, --method=mdm: at most 3 points of HumanEval above the base model.
-# Chosen here, as the paper does not give them: alpha, the buffer, the end of the cosine. The
-# paper's table has K = 6.
+# base model, on eight H100; the baseline, --method=mdm, at most 3 of HumanEval. Not run here.
+# Chosen here: alpha, the buffer, the end of the cosine. The paper's table has K = 6.
 name = "dream_coder"
 init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"
 dataset = "instructions"

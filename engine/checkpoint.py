@@ -2,7 +2,8 @@
 
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`, what
 the run's parts call their state (`model`, `ema`, `optimizer`), and in `ranks`, per process, its
-chains, its place in the data and its random states: 5 MB for 1,024 chains of 512 tokens.
+chains, its place in the data and its random states: 5 MB for 1,024 chains of 512 tokens, and 1 GB
+with a carry of 512 numbers per token.
 
 `torch.load(weights_only=True)` reads it, and no file that it names is executed, so opening one
 never runs code. But a stranger's settings decide which data sample.py and eval.py then read, and
@@ -17,7 +18,7 @@ import torch
 
 from engine.files import atomic_path
 
-FORMAT = 1
+FORMAT = 2
 # Settings that may differ when a run is resumed (as may all settings of evaluation).
 MAY_CHANGE = (
     "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",

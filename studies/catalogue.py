@@ -36,14 +36,12 @@ def curves_and_ends(name, flags=""):
 
 
 def arms(name, flags, updates):
-    """What the default was chosen from, and random masks for twice the updates."""
     mdm, puma = f"{flags} --method=mdm", f"{flags} --second_visit"
     runs = {"puma": puma, "paper": flags, "mdm": mdm, "twice": f"{mdm} --max_iters={2 * updates}"}
     return {f"{name}_{arm}": f"--max_iters={updates} {run}" for arm, run in runs.items()}
 
 
 def visits(buffer):
-    """Chains without fast-forward, of 2 to 36 stages; and with tau = 0, which end at once."""
     chains = {36 // k: f"--k_schedule=[(0,{k})] --tau=None" for k in (18, 9, 6, 4, 2, 1)}
     chains = {1: "--tau=0"} | chains
     return {f"visits_{n}_{buffer}": f"{flags} --buffer={buffer}" for n, flags in chains.items()}

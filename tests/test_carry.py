@@ -1,10 +1,14 @@
 """The carried state: chains against a loop over rows, gradients inside a window, whole runs."""
 
+import contextlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 from conftest import train
 from toys import BLOCKS, MASK, L, make_model, make_problems, make_queue
 
+import train as trainer
 from carry import CarryingBlocks, CarryingChains
 from engine.checkpoint import load
 from losses import ChunkedObjective, Objective
@@ -40,8 +44,12 @@ def test_every_row_gets_the_carry_of_its_chain_s_previous_step(window, blocks):
             assert batch.carry[row].detach().equal(was[1] if kept else torch.zeros(24, WIDTH))
             resets += was is not None and not kept
         following = torch.randn(16, 24, WIDTH, requires_grad=True)
+        before = stream.hidden[turn].clone()
         stream.advance(torch.rand(16, 24), torch.rand(16, 24) ** 0.2, following)
-        expected |= {(turn, row): (number[row], following[row].detach()) for row in range(16)}
+        size = stream.block if blocks else 24
+        same = (before == stream.hidden[turn]).view(16, -1, size).all(2)  # an ended block
+        kept = torch.where(same.repeat_interleave(size, 1)[..., None], batch.carry, following)
+        expected |= {(turn, row): (number[row], kept[row].detach()) for row in range(16)}
     assert resets > 100
 
 
@@ -94,6 +102,40 @@ def test_the_gradient_of_a_window_is_that_of_its_steps_in_one_graph(kind):
     assert not all(torch.allclose(a, b) for a, b in zip(ours, gradients[1], strict=True))
 
 
+def test_an_update_trains_on_the_mean_of_the_window(monkeypatch):
+    """train.update with a window of 3, against the three visits of a twin stream in one graph."""
+    monkeypatch.setattr(trainer, "carry", True)
+    for name, value in {"window": 3, "dim": 32, "ema": 0.0, "grad_clip": 0.0, "buffer": 2}.items():
+        monkeypatch.setattr(trainer, name, value)
+    model, generators = make_model(carry=True).float(), [torch.Generator() for _ in "12"]
+    chains, twin = (
+        trainer.make_streams(make_queue(length=L), MASK, generator, 1)[1]
+        for generator in generators
+    )
+    objective, losses = Objective(model), []
+    for _ in range(3):
+        loss, *seen = objective(*twin.batch(0))
+        twin.advance(*seen)
+        losses.append(loss)
+    (sum(losses) / 3).backward()
+    expected = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    found, rate = [], [{"lr": torch.zeros(())}]
+    optimizer = SimpleNamespace(param_groups=rate, zero_grad=model.zero_grad)
+    optimizer.step = lambda: found.extend(p.grad.clone() for p in model.parameters())
+    run = SimpleNamespace(masks=None, chains=chains, passes=1, objective=objective, model=model)
+    run.casts, run.optimizer = contextlib.nullcontext(), optimizer
+    mean, _, hidden = trainer.update(run, 0)
+    assert mean.item() == pytest.approx(sum(losses).item() / 3) and len(hidden) == 48
+    assert all(torch.allclose(a, b) for a, b in zip(found, expected, strict=True))
+    assert (
+        chains.window == 3
+        and chains.turn == 1
+        and chains.carry[0].equal(twin.carry[0])
+        and chains.carry[0].any()
+    )
+
+
 def test_training_begins_as_without_a_carry():
     plain, carrying = make_model(), make_model(carry=True)
     for weight in carrying.model.carry_norm.parameters():
@@ -115,6 +157,12 @@ class Counting:
 
     def head(self, h):
         return 9 * torch.nn.functional.one_hot(h[..., 0].long(), 10).float()
+
+
+def test_a_model_without_a_carry_is_refused_in_such_chains():
+    x0, hidden = make_problems()
+    with pytest.raises(ValueError, match="the model takes none"):
+        Objective(make_model())(x0, x0, hidden, 0, torch.zeros(7, L, 32))
 
 
 def test_a_model_of_one_s_own_may_have_a_carry():

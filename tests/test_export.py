@@ -74,3 +74,9 @@ def test_nothing_is_written_where_the_card_cannot_be(trained, tmp_path, refused)
 def test_a_model_in_blocks_says_so(tmp_path):
     train(tmp_path / "run", "--block_schedule=[(0,4)]", "--max_iters=2")
     assert "in blocks of 4 tokens" in export(tmp_path / "run", tmp_path / "folder")[0]
+
+
+def test_a_model_with_a_carry_is_refused(tmp_path, refused):
+    train(tmp_path / "run", "--carry", "--max_iters=2")
+    said = refused(export, tmp_path / "run", tmp_path / "folder")
+    assert "no form that Hugging Face" in said and not (tmp_path / "folder").exists()

@@ -214,6 +214,8 @@ def test_evaluation_leaves_training_as_it_was(tmp_path):
 MISTAKES = [
     (dict(dataset="sudokus"), "dataset 'sudokus': expected sudoku, "),
     (dict(method="mdn"), "expected puma, mdm, ar or "),
+    (dict(method="mdm", carry=True), "carry: expected False with method='mdm'"),
+    (dict(shard=True, carry=True), "--carry=False"),
     (dict(policy="sure"), "unknown policy 'sure'"),
     (dict(eval_reveal=0), "expected reveal >= 1"),
     (dict(k_schedule=[(5, 4)]), "k_schedule [(5, 4)]: expected (iteration, value) pairs"),

@@ -159,10 +159,7 @@ def two_prompts(one, other):
 
 # -- a carry ---------------------------------------------------------------------------------------
 def with_history(data, moves, known=lambda path, x0: path):
-    """(data, C) for each history of a chain: a carry is a function of the states that it holds.
-
-    known(path, x0): what the carry may tell, of the states before this one and of x0.
-    """
+    """(data, C) for each value of what a carry may tell: known(path of states before, x0)."""
     parts, first = {}, {(x0, (MASK,) * data.L, ()): p for x0, p in data.p.items()}
 
     def recording(z, path, x0=None):
