@@ -40,7 +40,7 @@ test_examples = 512  # 1..: held out
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma; mdm (random masks); ar (next token); variants in studies/ablations.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
-k_schedule = [(0, 9)]  # (iteration, K): from then on reveal K tokens per stage (at full length)
+k_schedule: list | int = [(0, 9)]  # K tokens per stage at full length; (iteration, K): from then on
 tau: float | None = 0.9  # 0..1: a chain also reveals all with confidence above this; None = off
 buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in turn
 second_visit = True  # a chain that ended at once is followed by one that starts inside (puma.py)
@@ -103,7 +103,7 @@ def main(config):
                 from examples.track import Tracker
 
                 tracker = until_the_end.enter_context(contextlib.closing(Tracker(track, folder)))
-            run = Run(config, folder, place, tracker)
+            run = Run(config | {"k_schedule": check_schedule(k_schedule)}, folder, place, tracker)
         result = train(run)
         run.log.close()
     if place.rank == 0:

@@ -177,8 +177,9 @@ def test_prompts_are_read_as_written():
 
 
 def test_training_reports_strata_and_what_it_saw(tmp_path):
-    train(tmp_path, *SUMS, "--k_schedule=[(0,4)]", "--tau=None", "--max_iters=40")
-    *_, line, last = metrics(tmp_path)
+    train(tmp_path, *SUMS, "--k_schedule=4", "--tau=None", "--max_iters=40")
+    first, *_, line, last = metrics(tmp_path)
+    assert first["config"]["k_schedule"] == [[0, 4]]
     assert set(last["strata"]["top_k"]) == {"0-1", "2-4"}
     shares = last["strata"]["top_k"].values()
     assert np.mean([*shares]) == pytest.approx(last["accuracy"]["top_k"])
