@@ -308,10 +308,9 @@ def model_args(task):
 
 
 def make_average(model, place):
-    """The averaged weights, for evaluation; shards them, and the model's, if asked.
+    """The averaged weights, for evaluation; without EMA a shallow copy, which is never compiled.
 
-    They require gradients, as autocast caches casts of such weights only. Without EMA a shallow
-    copy, of the same weights: the model may be compiled, this not.
+    Shards both if asked. Autocast caches only casts of weights that require gradients, so do these.
     """
     averaged = copy.deepcopy(model) if ema else model if place.shards else copy.copy(model)
     for part in dict.fromkeys((model, averaged)) if place.shards else ():
@@ -324,6 +323,8 @@ def make_objective(model, place):
     objective = objective_for(model)(model, policies.get(policy), papl)
     if not place.shards and machine.compiles(place.device, compile, max_iters):
         objective.compile()
+        if place.rank == 0:
+            files.say("compiling, half a minute or more; --compile=False starts at once")
     return processes.distributed(objective, place)
 
 
