@@ -72,7 +72,7 @@ FORMS = {
     "other shapes": (lambda state: state["model_args"].update(mlp=96), "size mismatch for model.l"),
     "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
-    "format": (lambda state: state.update(format=99), "has format 99, expected 1"),
+    "format": (lambda state: state.update(format=99), "has format 99, expected 2"),
     "no arguments": (lambda state: state.update(model_args={}), "'length'"),
 }
 
