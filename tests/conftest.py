@@ -20,6 +20,8 @@ sys.path.insert(0, str(ROOT / "theory"))  # its scripts import each other so
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # several only wait for each other at this size
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._inductor.config"])  # what the first step of a run imports
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would runs started here
+
 TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
     "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",
     "--train_examples=200", "--test_examples=40", "--batch_size=16", "--buffer=2", "--warmup=5",
