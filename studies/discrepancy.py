@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch.utils.data import Subset
 
 import losses
 import policies
@@ -32,8 +33,9 @@ from engine.log import origin
 from engine.queue import ExampleQueue
 from model import Transformer
 from pretrained.runs import open_run
-from sample import Sampler, generate
-from studies.weights import kept
+from sample import generate
+from studies.likelihood import nelbo
+from studies.weights import kept, sampler
 from tasks.scores import table
 
 out_dir = "out/sudoku_mini_puma_1"
@@ -95,8 +97,7 @@ def trained_on(model, stream, state, config):
 def sampled(model, task, config, where):
     rows = np.arange(min(examples, len(task.test)))
     x, hidden = tasks.problems_on(where, task.test, rows)
-    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
-    _, revealed_at, _ = generate(model, x, hidden, sampler)
+    _, revealed_at, _ = generate(model, x, hidden, sampler(config))
     states = torch.cat([revealed_at > step for step in range(int(revealed_at.max()))]).cpu()
     times, some = len(states) // len(rows), states.any(1)
     effective, number = hidden.sum(1).cpu().repeat(times), torch.arange(len(rows)).repeat(times)
@@ -145,27 +146,14 @@ def overfitting(model, stream, task):
     """[held-out loss less that of the examples in the buffer, its standard error], or None."""
     if not hasattr(stream, "number"):
         return None
-    held_out = task.validation[np.arange(min(examples, len(task.validation)))]
-    x0, prompt = (torch.as_tensor(part).to(stream.x0.device) for part in held_out)
-    out = losses_of(model, x0.long(), prompt)
-    inside = losses_of(model, stream.x0.flatten(0, 1), stream.prompt.flatten(0, 1))
+    buffer = Subset(task.train, stream.number.flatten().cpu().numpy())
+    bounds = (
+        nelbo(model, data, min(examples, len(data)), task.padding, 8, 256, 0)
+        for data in (task.validation, buffer)
+    )
+    out, inside = (nats[:, 0] / tokens[:, 0] for nats, tokens in bounds)
     error = sum(part.var() / len(part) for part in (out, inside)) ** 0.5
     return [(out.mean() - inside.mean()).item(), error.item()]
-
-
-@torch.no_grad()
-def losses_of(model, x0, prompt):
-    """The loss of each example, (n,), the mean over 8 random masks; x0, prompt (n, L)."""
-    generator, found = torch.Generator(x0.device).manual_seed(0), []
-    for clean, given in zip(x0.split(256), prompt.split(256), strict=True):
-        total = 0.0
-        for _ in range(8):
-            hidden = puma.random_masks(given, generator)
-            states = model(clean.masked_fill(hidden, model.mask_token))
-            nll = losses.masked_nll(model, states, clean, hidden)
-            total = total + nll.sum(1) / hidden.sum(1)
-        found.append(total / 8)
-    return torch.cat(found)
 
 
 if __name__ == "__main__":

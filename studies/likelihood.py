@@ -28,7 +28,8 @@ from engine.log import origin
 from losses import masked_nll
 from pretrained.runs import load_task
 from puma import choose_random
-from sample import Sampler, reveal_step
+from sample import reveal_step
+from studies.weights import sampler
 
 
 def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1):
@@ -104,11 +105,10 @@ def chain_nll(model, x0, prompt, sampler):
 
 def chains(model, examples, N, config, batch_size, rank, world):
     """chain_nll of the first N examples under the run's sampler, (N,), on every process."""
-    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
     device, nats = model.lm_head.weight.device, torch.zeros(N, dtype=torch.float64)
     for rows in torch.arange(rank, N, world).split(batch_size):
         x0, prompt = (torch.as_tensor(part).to(device) for part in examples[rows.numpy()])
-        nats[rows] = chain_nll(model, x0.long(), prompt, sampler)
+        nats[rows] = chain_nll(model, x0.long(), prompt, sampler(config))
     return sum(processes.gather(nats))
 
 

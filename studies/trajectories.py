@@ -27,8 +27,8 @@ from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin
 from pretrained.runs import open_run
-from sample import Sampler, generate
-from studies.weights import kept
+from sample import generate
+from studies.weights import kept, sampler
 from tasks.scores import table
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
@@ -62,13 +62,12 @@ def measure(files, task, config, where):
     x0 = torch.as_tensor(task.validation[rows][0]).long().to(where)
     x, hidden = tasks.problems_on(where, task.test, rows)
     policy, K, tau = policies.get(config["policy"]), config["k_schedule"][-1][1], config["tau"]
-    sampler = Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
     iterations, solved, chains, samples = [], [], [], []
     for file in progress_bar(files, "weights"):
         saved = open_run(file, where)
         torch.manual_seed(0)
         chains.append(chain(saved.model, x0, hidden, policy, K, tau).cpu())
-        tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler)
+        tokens, revealed_at, _ = generate(saved.model, x, hidden, sampler(config))
         samples.append(revealed_at.cpu())
         kinds = [record["kind"] for record in task.test.judge(tokens.cpu().numpy(), rows)]
         solved.append(kinds.count("correct") / len(rows))

@@ -1,6 +1,7 @@
 """The averaged weights that a run kept along its training, for the scripts that look into them."""
 
 from pretrained.runs import kept_weights, load_task, open_run
+from sample import Sampler
 
 
 def kept(folder, dataset=None):
@@ -17,3 +18,8 @@ def kept(folder, dataset=None):
     if saved.block or saved.model.causal or saved.model.carries:
         raise ValueError(f"{folder} is causal, in blocks or has a carry: it has no such chain")
     return files, saved.config, load_task(saved.config)
+
+
+def sampler(config):
+    """The sampler in the order of a run's chains, as fast as the run's evaluations."""
+    return Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
