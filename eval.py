@@ -71,7 +71,7 @@ def main(settings):
                 print(judge_references(out_dir, problems, file, examples, form()))
         else:
             longest = length if problems in CODE else 0
-            saved = open_run(Path(out_dir) / "checkpoint.pt", place.device, longest)
+            saved = open_run(out_dir, place.device, longest)
             conditions = version | {"iteration": saved.iteration, "weights": checksum(saved.model)}
             conditions |= dict(seed=seed, dtype=dtype, device=place.device.type)
             conditions |= {"batch_size": batch_size, "set": problems}

@@ -11,7 +11,6 @@ its settings. Not here: the policies (policies.py), results of a finished run (e
 """
 
 import functools
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -252,31 +251,19 @@ def evaluate(task, model, block, samplers, most, size, place):
     most: examples for the loss; size: rows per batch. Random states stay as they were.
     """
     (world, rank), device = place[:2], model.lm_head.weight.device
-    mine, strata = np.arange(rank, len(task.test), world), task.test.strata
-    samplers, records, counts = samplers if task.test.judged else [], [], []
+    samplers, solved = samplers if task.test.judged else [], []
+    mine = np.arange(rank, len(task.test) if samplers else 0, world)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         for sampler in samplers:
             torch.manual_seed(rank)
             x, hidden = tasks.problems_on(device, task.test, mine)
             tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
-            records = task.test.judge(tokens.cpu().numpy(), mine)
-            counts += count([row for row in records if row["kind"] == "correct"], strata)
+            kinds = [record["kind"] for record in task.test.judge(tokens.cpu().numpy(), mine)]
+            solved.append(kinds.count("correct"))
         loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
-    loss, rows, *counts = processes.all_reduce_sum([loss, rows, *count(records, strata), *counts])
-    width = 1 + len(strata)  # numbers of a sampler: in all, and in each stratum
-    sizes, *solved = (counts[i : i + width] for i in range(0, len(counts), width))
-    shares = {
-        sampler.policy: [n / max(size, 1) for n, size in zip(row, sizes, strict=True)]
-        for sampler, row in zip(samplers, solved, strict=True)
-    }
-    by_stratum = {name: dict(zip(strata, row[1:], strict=True)) for name, row in shares.items()}
-    result = {"accuracy": {name: row[0] for name, row in shares.items()}}
-    result |= {"strata": by_stratum} if strata else {}
-    return result | {"val_loss": loss / rows, "examples": int(sizes[0])}
-
-
-def count(records, strata):
-    return [len(records), *(sum(row["stratum"] == name for row in records) for name in strata)]
+    loss, rows, n, *solved = processes.all_reduce_sum([loss, rows, len(mine), *solved])
+    shares = {s.policy: share / n for s, share in zip(samplers, solved, strict=True)}
+    return {"accuracy": shares, "val_loss": loss / rows, "examples": int(n)}
 
 
 def main(sampler):
@@ -285,7 +272,7 @@ def main(sampler):
     with errors_as_messages():
         sampler.check()
         where = processes.start(device).device
-        saved = open_run(Path(out_dir) / "checkpoint.pt", where)
+        saved = open_run(out_dir, where)
         task = load_task(saved.config)
         test = task.prompts([prompt]) if prompt else task.test
         x, hidden = tasks.problems_on(where, test, [0])  # (1, L) each

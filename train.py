@@ -168,7 +168,7 @@ class Run:
         about |= {"data": data}
         shared = dict(model=weights, optimizer=self.optimizer)
         shared |= dict(ema=self.averaged) if ema else {}
-        return saver.Saver(folder, about, shared, own, self.place.rank)
+        return saver.Saver(folder, about, shared, own, self.place.rank, self.task.files)
 
 
 # -- the loop --------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@
 # To try a laptop: --device=cpu --batch_size=2 --max_iters=20 --test_examples=8 --eval_reveal=20.
 # Chosen here, as the paper does not give them: the buffer, the end of the cosine.
 # Paper: 39.1 % of GSM8K's test questions (top_k, 2 per step) after three days on eight H100 at
-# 3.41 updates a second; with --method=mdm 33.6 %, which PUMA reaches in 2.3 times fewer updates. Not
-# yet run in full here.
+# 3.41 updates a second; with --method=mdm 33.6 %, which PUMA reaches in 2.3 times fewer updates.
+# Not yet run in full here.
 name = "tinygsm"
 dataset = "text"
 data_dir = "data/tinygsm/tokens"

@@ -168,7 +168,7 @@ def open_column(folder, name, checksum):
     try:
         array, _ = files.open_array(folder / name)
     except (ValueError, FileNotFoundError) as error:
-        raise ValueError(f"{error}: delete {folder} to make it again") from None
+        raise damaged(folder, name, error) from None
     if zlib.crc32(array) != checksum:
         raise damaged(folder, name, "its checksum is not that in header.json")
     return np.asarray(array)
@@ -176,6 +176,8 @@ def open_column(folder, name, checksum):
 
 def damaged(folder, name, why):
     """The error for a file that is not what was written."""
+    if not any(Path(folder).glob("*.npy")):  # a run's copy: see `needed`
+        return FileNotFoundError(f"{folder} has a tokenizer, but no data: give a --prompt")
     return ValueError(f"{folder}/{name} is damaged ({why}): delete {folder} to make it again")
 
 
@@ -206,11 +208,16 @@ def kept_file(folder, name):
     return path
 
 
+def needed(folder):
+    """The files of a corpus that a prompt needs: header and tokenizer."""
+    (name,) = (name for name in read_header(folder)["files"] if name.startswith("tokenizer."))
+    return Path(folder, "header.json"), Path(folder, name)
+
+
 def load_tokenizer(folder):
     """The tokenizer that a corpus was encoded with. Raises ValueError if its file has changed."""
-    header = read_header(folder)
-    (name,) = (name for name in header["files"] if name.startswith("tokenizer."))
-    return vocabularies.open_kept(kept_file(folder, name), header["tokenizer"]["kind"])
+    path, kind = needed(folder)[1], read_header(folder)["tokenizer"]["kind"]
+    return vocabularies.open_kept(kept_file(folder, path.name), kind)
 
 
 # -- writing ---------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def archive(folder):
     names = (folder / f"before.{number}" for number in itertools.count(1))
     kept = next(path for path in names if not path.exists())
     kept.mkdir()
-    for pattern in ("weights", "*.jsonl", "*.json", "*.md", "checkpoint.pt"):
+    for pattern in ("weights", "*.jsonl", "*.json", "*.md", "tokenizer.*", "checkpoint.pt"):
         for path in list(folder.glob(pattern)):
             path.rename(kept / path.name)
     return kept

@@ -4,6 +4,7 @@ A part is any object with state_dict and load_state_dict, or a torch.Generator. 
 same on every process (weights, averages, optimizer) and saved once, own parts for each process.
 """
 
+import shutil
 import time
 
 import torch
@@ -19,14 +20,15 @@ PATIENCE = 30  # seconds in which room may be made for the last checkpoint
 
 
 class Saver:
-    """folder: the run's; about: what every checkpoint repeats, {config, model_args, data, device}.
+    """folder: the run's; about: what every checkpoint repeats, {config, model_args, data, device};
+    copies: files that are to be kept beside it.
 
     `saved` is the iteration of the latest checkpoint, `unsaved` whether a later one failed.
     """
 
-    def __init__(self, folder, about, shared, own, rank):
+    def __init__(self, folder, about, shared, own, rank, copies=()):
         self.folder, self.path, self.about = folder, folder / "checkpoint.pt", about
-        self.shared, self.own, self.rank = shared, own, rank
+        self.shared, self.own, self.rank, self.copies = shared, own, rank, copies
         self.saved, self.unsaved = 0, False
 
     def begin(self, block, keep_every, saved, changes):
@@ -39,6 +41,8 @@ class Saver:
         if keep_every:
             self.save_weights(0, block)
         self.save(0, block)
+        for file in self.copies if self.rank == 0 else ():
+            shutil.copy(file, self.folder)
         if self.unsaved:
             raise OSError("the first checkpoint could not be written: give another out_dir")
 

@@ -41,7 +41,7 @@ class Puma(LM):
         self.batch_size = int(batch_size)
         absent = device.startswith("cuda") and not torch.cuda.is_available()  # its flag's default
         where = torch.device(device) if device and not absent else machine.best_device()
-        self.saved = runs.open_run(f"{out_dir}/checkpoint.pt", where, length)
+        self.saved = runs.open_run(out_dir, where, length)
         self.encoding = encoding_of(self.saved)
         self.length = length or self.saved.model.model.cos.shape[0]
         self._device = where

@@ -1,35 +1,36 @@
-"""Write the weights of a run as a Hugging Face folder, which `transformers` or peft loads.
+"""Write the averaged weights of a run as a folder for others: any run, in Hugging Face's form.
 
-    python -m pretrained.export --out_dir=out/x --folder=FOLDER      the averaged weights
+    python -m pretrained.export --out_dir=out/x --folder=FOLDER --half
+    python sample.py --out_dir=FOLDER                                    here, on any machine
     python -m pretrained.export --out_dir=out/x --folder=FOLDER      of a run with LoRA: its adapter
     python -m pretrained.export --out_dir=out/x --folder=FOLDER --merge ... base and adapter in one
 
 The architecture is Qwen2's, so `AutoModelForCausalLM.from_pretrained(FOLDER)` loads it without
 third-party code; a model written in Dream's form needs Dream's code. A bidirectional model has
 `is_causal` false, which transformers 5 respects; transformers 4 needs a 4-D attention mask of
-zeros. README.md in the folder is its model card (card.py). The base of an adapter is the run's
-`init_from`, which must still exist.
+zeros; it has no form for a carry. README.md in the folder is its model card (card.py). The base of
+an adapter is the run's `init_from`, which must still exist.
 """
 
 import shutil
 from pathlib import Path
 
 from configurator import configure, errors_as_messages
-from engine import checkpoint, files
+from engine import files
 from pretrained import card, hf, lora, runs
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = ""  # the run
 folder = ""  # where to write
 merge = False  # for a run with LoRA: add the adapter to the base weights
+half = False  # weights in float16, half the size
 
 
 def main():
     with errors_as_messages():
         if not (out_dir and folder):
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
-        path = Path(out_dir) / "checkpoint.pt"
-        state = checkpoint.load(path)
+        state = runs.load(out_dir)
         origin = state["config"]["init_from"]
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
         if state["config"].get("lora_rank"):
@@ -42,13 +43,17 @@ def main():
                 return
             adapters.merge()
         else:
-            model = runs.open_run(path).model
+            model = runs.open_run(out_dir).model
         like = base and hf.resolve(base)
         how = loading(hf.described(state["model_args"], like))
         text = card.text(out_dir, state, how)  # before anything is written: what it reads may fail
+        model = model.half() if half else model
         hf.save(model, state["model_args"], folder, like)
-        for file in card.tokenizers(state["config"]) if not base else ():
+        runs.describe(folder, state, model)
+        for file in card.needed(state["config"]) if not base else ():
             shutil.copy(file, folder)
+        if not any(Path(folder).glob("tokenizer*.json")):  # refused; else transformers makes an
+            files.write(Path(folder, "tokenizer.json"), "none: see README.md\n")  # empty one
         if (card_of_base := Path(folder, "README.md")).exists():
             card_of_base.rename(Path(folder, "README.base.md"))
         finish(text, how, "config.json")
@@ -56,6 +61,8 @@ def main():
 
 def loading(config):
     """How transformers loads the folder of this config.json."""
+    if config["model_type"] == "puma":
+        return "For sample.py and eval.py alone: transformers has no form for a model with a carry."
     if config["model_type"] == "Dream":
         return "In Dream's form: transformers needs `trust_remote_code=True`."
     seen = "each token sees those before it" if config["is_causal"] else "all tokens see each other"

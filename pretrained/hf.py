@@ -225,7 +225,7 @@ def described(model_args, like=None):
     """config.json of a model that is written like the folder, but for mask token and dtype."""
     model_args = complete(model_args)
     if model_args["carry"]:
-        raise ValueError("a model with a carry has no form that Hugging Face's library knows")
+        return {"model_type": "puma"}  # Hugging Face's library has no form for it
     config = config_of(model_args) | (read_config(like) if like else {})
     return config | {
         key: model_args[key.removeprefix("is_")] for key in ("is_causal", "is_shifted")

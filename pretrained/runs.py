@@ -1,4 +1,8 @@
-"""Saved runs: their models, to sample from and to evaluate, and their tasks."""
+"""Saved runs: their models, to sample from and to evaluate, and their tasks.
+
+A run is read from its own folder, or from one that export.py wrote: both hold all that sampling
+needs, the tokenizer too, and can be moved to another machine.
+"""
 
 import zlib
 from pathlib import Path
@@ -7,8 +11,11 @@ from typing import NamedTuple
 import torch
 
 import tasks
-from engine import checkpoint
+from engine import checkpoint, files
 from model import Transformer
+from pretrained import card, hf
+
+EXPORTED = "run.json"  # in an exported folder: all of a checkpoint but the weights
 
 
 class Saved(NamedTuple):
@@ -21,12 +28,13 @@ class Saved(NamedTuple):
 
 
 def open_run(path, device="cpu", length=0):
-    """The Saved model of a checkpoint, or of weights that a run kept.
+    """The Saved model of a run's folder or of one that export.py wrote, of a checkpoint, or of
+    weights that a run kept.
 
     length: the longest sequence, if longer than in training. Raises ValueError, or
     FileNotFoundError, if there is no such model in it.
     """
-    state = checkpoint.load(path)
+    state = load(path)
     args = state["model_args"]
     try:
         args["length"] = max(length, args["length"])
@@ -38,10 +46,38 @@ def open_run(path, device="cpu", length=0):
             model = Transformer(**args)
             model.load_state_dict(state.get("ema", state.get("model")))
         model = model.to(device).eval()
+        if state.get("checksum") not in (None, checksum(model)):
+            raise ValueError("the weights are not those that were exported")
         return Saved(model, state["config"], state["iteration"], state["block"])
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not a checkpoint of this program: {reason:.200}") from None
+
+
+def load(path):
+    """The state in a checkpoint; of an exported folder, what sampling needs of it.
+
+    Where its data_dir is not, the folder itself has header and tokenizer.
+    """
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    if (folder / EXPORTED).is_file():
+        state, weights = files.read_json(folder / EXPORTED), folder / "model.safetensors"
+        state["ema"] = dict(hf.tensors_in(weights))
+        state["ema"].setdefault("lm_head.weight", state["ema"].get("model.embed_tokens.weight"))
+    else:
+        state = checkpoint.load(path / "checkpoint.pt" if path.is_dir() else path)
+    data = state["config"].get("data_dir")
+    if data and not Path(data, "header.json").exists() and (folder / "header.json").exists():
+        state["config"] = state["config"] | {"data_dir": str(folder)}
+    return state
+
+
+def describe(folder, state, model):
+    """Write what `load` needs beside the weights of a model that was exported."""
+    about = {name: state[name] for name in ("model_args", "iteration", "block")}
+    about |= {"config": card.shown(state["config"]) | {"lora_rank": 0}}
+    files.write_json(Path(folder, EXPORTED), about | {"checksum": checksum(model.float())})
 
 
 def kept_weights(out_dir):
@@ -50,10 +86,12 @@ def kept_weights(out_dir):
 
 
 def load_task(config):
-    """The task of a saved run. Raises ValueError for an invalid configuration.
+    """The task of a saved run, to evaluate it. Raises ValueError for an invalid configuration.
 
-    The run may be a stranger's, so a judge that it names is not executed: see eval.py --problems.
+    Generated examples to train on are not needed, and not made: held-out ones are the same. The run
+    may be a stranger's, so a judge that it names is not executed: see eval.py --problems.
     """
+    config = config | {"train_examples": 1}
     if config.get("eval_judge") != "exact":
         config = config | {"eval_judge": ""}
     try:

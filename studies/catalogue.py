@@ -103,10 +103,7 @@ STUDIES = {
         "When does PUMA win? K, tokens revealed per stage: 18 (2 stages) to 3 (12 stages).",
         15,
         PUMA | {f"k_{k}": f"--k_schedule=[(0,{k})]" for k in (3, 4, 5, 18)} | MDM,
-        {
-            "study_k": f"--figure=ratio --against=k_schedule {TARGETS}",
-            "study_k_curves": "--figure=curves",
-        },
+        {"study_k_curves": f"--figure=curves {TARGETS}"},
     ),
     "k_schedule": Study(
         "Does a schedule of K help (paper, appendix 'K schedule ablation')? Scaled from 12 to 43 "
@@ -147,7 +144,7 @@ STUDIES = {
         "When does PUMA win? Chains held, in batches of 32: 1 to 128.",
         12,
         PUMA | {f"buffer_{size}": f"--buffer={size}" for size in (1, 8, 128)} | MDM,
-        {"study_buffer": f"--figure=ratio --against=buffer {TARGETS}"},
+        {"study_buffer": f"--figure=final {TARGETS}"},
     ),
     "budget": Study(
         "When does PUMA win? Budget: 500 to 2,000 updates, the cosine over each.",
@@ -156,7 +153,7 @@ STUDIES = {
         | MDM
         | both("budget_500", "--max_iters=500")
         | both("budget_2000", "--max_iters=2000"),
-        {"study_budget": f"--figure=ratio --against=max_iters {TARGETS}"},
+        {"study_budget": f"--figure=final {TARGETS}"},
     ),
     "size": Study(
         "When does PUMA win? Width of the model: 32, 64, 96 (0.1M to 0.7M parameters).",
@@ -165,13 +162,13 @@ STUDIES = {
         | MDM
         | both("dim_32", "--dim=32 --heads=2 --mlp=96")
         | both("dim_96", "--dim=96 --heads=6 --mlp=288"),
-        {"study_size": f"--figure=ratio --against=dim {TARGETS}"},
+        {"study_size": f"--figure=final {TARGETS}"},
     ),
     "clues": Study(
         "When does PUMA win? Difficulty: minimal 6x6 puzzles (9.9 clues) to 20 clues of 36.",
         20,
         PUMA | MDM | CLUES,
-        {"study_clues": f"--figure=ratio --against=clues {TARGETS}"},
+        {"study_clues": f"--figure=final {TARGETS}"},
     ),
     "papl": Study(
         "Does PAPL help, a loss weighted by the model's confidence (alpha 1, 3, 5)? On random "

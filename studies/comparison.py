@@ -1,7 +1,7 @@
 """Compare runs over seeds: curves, intervals, iterations to an accuracy, ratios, tables.
 
 Runs whose configurations differ only in IGNORED keys are the seeds of one group. The tables compare
-each group with a reference: the first group with method mdm, or else the last.
+each group with a reference: see reference_of.
 """
 
 import math
@@ -220,17 +220,6 @@ def mean_ratio(pairs):
     return tuple(map(math.exp, interval([math.log(b / a) for a, b in pairs])))
 
 
-def ratios(runs, metric, variable, targets):
-    """{(method, value): baseline / method, of iterations to each target and of final errors}."""
-    rows = {}
-    for method in dict.fromkeys(run.config["method"] for run in runs if not is_baseline(run)):
-        for value in values_of(runs, variable):
-            pairs = pairs_at(runs, metric, method, variable, value)
-            value = str(value) if isinstance(value, list) else value
-            rows[method, value] = ratios_of(pairs, targets)
-    return rows
-
-
 def ratios_of(pairs, targets):
     """mean_ratio of the iterations to each target and of the final errors of pairs of curves."""
     reached = [[[resolved_iterations(p, t) for p in pair] for pair in pairs] for t in targets]
@@ -242,22 +231,6 @@ def is_baseline(run):
     return run.config["method"] == "mdm"
 
 
-def values_of(runs, variable):
-    """The variable's values in all runs but the baseline's, None first."""
-    values = [run.config.get(variable) for run in runs if not is_baseline(run)]
-    distinct = [value for n, value in enumerate(values) if value not in values[:n]]
-    return sorted(distinct, key=lambda value: (value is not None, value))
-
-
-def pairs_at(runs, metric, method, variable, value):
-    """(the method's, the baseline's) curves of the same seed where the variable has the value."""
-    ours = [r for r in runs if r.config["method"] == method and r.config.get(variable) == value]
-    theirs = list(filter(is_baseline, runs))
-    if variable not in PUMA_ONLY:
-        theirs = [run for run in theirs if run.config.get(variable) == value]
-    return seed_pairs(curves_by_seed(ours, metric), curves_by_seed(theirs, metric))
-
-
 # -- tables ----------------------------------------------------------------------------------------
 def target_headings(targets):
     return [f"iterations to {target:g}" for target in targets]
@@ -266,29 +239,38 @@ def target_headings(targets):
 def comparisons(groups, metric, targets):
     """Markdown tables with a row for each group: what it reached, and the reference over it."""
     curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
-    reference = reference_of(groups)
-    reached, compared = [], []
+    reached, compared = [], {}  # compared: {reference: rows}
     for label, seeds in curves.items():
         group = list(seeds.values())
         accuracy = with_ends(*interval([points[-1][1] for points in group], SHARE), ".4f")
         cells = [accuracy, end_cell(group), *(reach_cell(group, t) for t in targets)]
         reached.append([with_seed_count(label, seeds), *cells])
-        if label != reference:
+        if label != (reference := reference_of(label, groups)):
             pairs = seed_pairs(seeds, curves[reference])
             cells = *map(ratio_cell, ratios_of(pairs, targets)), difference_cell(pairs)
-            compared.append([f"{label}, pairs: {len(pairs)}", *cells])
+            rows = compared.setdefault(reference, [])
+            rows.append([f"{label}, pairs: {len(pairs)}", *cells])
     heads = target_headings(targets)
     tables = [table([f"{metric} accuracy", "at the end", "at iter", *heads], reached)]
-    if compared:
-        heads = [f"{reference} over", *heads, ERRORS, f"points at the end, less {reference}"]
-        tables.append(table(heads, compared))
+    for reference, rows in compared.items():
+        more = [f"{reference} over", *heads, ERRORS, f"points at the end, less {reference}"]
+        tables.append(table(more, rows))
     return tables
 
 
-def reference_of(groups):
-    """The label of the group that all others are compared with."""
-    mdm = [label for label, runs in groups.items() if runs[0].config.get("method") == "mdm"]
-    return mdm[0] if mdm else list(groups)[-1]
+def reference_of(label, groups):
+    """The label of the group that a group is compared with: random masks with the same settings.
+
+    If there are none, or for random masks, the first group of these; without any, the last group.
+    """
+    first = {name: runs[0] for name, runs in groups.items()}
+    told = [key for key in telling(first.values()) if key not in ("method", *PUMA_ONLY)]
+    baselines = [name for name, run in first.items() if is_baseline(run)]
+    own = {key: first[label].config.get(key) for key in told}
+    for name in () if label in baselines else baselines:
+        if own == {key: first[name].config.get(key) for key in told}:
+            return name
+    return [*baselines, [*groups][-1]][0]
 
 
 def curves_by_seed(runs, metric):
@@ -332,12 +314,6 @@ def difference_cell(pairs):
 
 def ratio_cell(ratio):
     return with_ends(*ratio, ".2f") if ratio else "-"
-
-
-def ratio_table(columns, variable, targets):
-    """Markdown table of `ratios`."""
-    rows = [[method, str(v), *map(ratio_cell, row)] for (method, v), row in columns.items()]
-    return table(["method", variable, *target_headings(targets), ERRORS], rows)
 
 
 def sampler_table(groups):

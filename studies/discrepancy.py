@@ -47,7 +47,8 @@ device = ""  # cpu, cuda, mps; "" = the best there is
 def main():
     with errors_as_messages():
         where = processes.start(device).device
-        _, config, task = kept(out_dir)
+        _, config, _ = kept(out_dir)
+        task = tasks.get(config["dataset"]).load(config)
         if config["method"] not in ("puma", "mdm"):
             raise ValueError(f"{out_dir}: expected a run of method puma or mdm")
         state = checkpoint.load_whole(path := Path(out_dir, "checkpoint.pt"))

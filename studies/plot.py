@@ -1,7 +1,7 @@
 """Figures and tables of runs, from their metrics.jsonl and result files. One figure, one function.
 
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --out=curves.png
-    python -m studies.plot --runs="out/clues*" --figure=ratio --against=clues --targets="[0.9]"
+    python -m studies.plot --runs="out/clues*" --figure=final --targets="[0.9]"
 
 A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t,
 that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Colours and words are
@@ -10,7 +10,6 @@ those of labels.py. Tables go to the terminal, in markdown; comparison.py says w
 
 import contextlib
 import itertools
-import json
 import math
 import sys
 from pathlib import Path
@@ -18,12 +17,12 @@ from statistics import mean
 
 from configurator import configure, printable
 from studies import comparison, labels, records
-from studies.comparison import ERRORS, SHARE, band, curve, group_runs, read_result, with_seed_count
+from studies.comparison import SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, ratio, visits, law; nelbo, policies, distance
+figure = "curves"  # final, visits, law; nelbo, policies, distance
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
-against = ""  # the x axis of --figure=ratio: a setting of train.py, like clues
+against = "buffer"  # with --figure=law: the setting of train.py that tells its lines apart
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
@@ -162,9 +161,9 @@ def law_of_visits(runs, file, metric):
                 color, style = labels.LOOKS["mdm"]
                 axes.axhline(ends[0], color=color, linestyle=style, label="random masks")
             else:
-                value = shown(against, members[0].config.get(against))
+                label = labels.setting(against, members[0].config.get(against))
                 point = mean(map(comparison.visits_of, members)), ends
-                lines.setdefault(f"{NAMES.get(against, against)}: {value}", []).append(point)
+                lines.setdefault(label, []).append(point)
         for label, (color, style) in zip(
             lines, labels.looks([(n, "") for n in lines]), strict=True
         ):
@@ -198,45 +197,6 @@ def value_per_group(runs, file, value, name, within=(-math.inf, math.inf)):
         axes.set_yticks(range(len(groups)), [look["label"] for look, _ in groups])
         axes.invert_yaxis()
         axes.set(xlabel=name)
-
-
-def ratio_against(runs, file, metric):
-    """Baseline over each method against a variable: iterations to accuracies, final errors."""
-    if not any(against in run.config for run in runs):
-        raise SystemExit(f"against {against!r}: expected a key that the runs have")
-    columns = comparison.ratios(runs, metric, against, targets)  # {(method, value): of each panel}
-    print(comparison.ratio_table(columns, against, targets), comparison.NOTE, sep="\n", end="")
-    methods = [*dict.fromkeys(method for method, _ in columns)]
-    looks = dict(zip(methods, labels.looks([(method, "") for method in methods]), strict=True))
-    titles = [*comparison.target_headings(targets), ERRORS]
-    with panels(file, runs, titles, size=(4.5, 4)) as all_axes:
-        for n, axes in enumerate(all_axes):
-            for method, (color, style) in looks.items():
-                points = [(v, column[n]) for (m, v), column in columns.items() if m == method]
-                points = [(shown(against, v), ratio) for v, ratio in points if ratio]
-                name, _ = labels.in_words({"method": method}, [])
-                draw_points(axes, points, {"label": name, "color": color, "linestyle": style})
-            axes.axhline(1, color="black", linewidth=0.8)
-            axes.set(xlabel=NAMES.get(against, against), ylabel="times fewer than random masks")
-            axes.set_yscale("log", base=2)
-            low, high = axes.get_ylim()
-            if high < 4 * low:
-                axes.set_yticks([n / 4 for n in range(math.ceil(4 * low), int(4 * high) + 1)])
-                axes.minorticks_off()
-            axes.yaxis.set_major_formatter("{x:g}")
-
-
-NAMES = {  # of variables
-    "k_schedule": "K, tokens revealed per stage", "buffer": "batches of chains in the buffer",
-    "max_iters": "updates", "dim": "width of the model", "clues": "clues", "tau": "tau",
-}  # fmt: skip
-
-
-def shown(variable, value):
-    """A value of a variable, on its axis."""
-    if variable == "k_schedule":
-        return labels.setting(variable, json.loads(value)).removeprefix("K = ")
-    return {"clues": "minimal", "tau": "off"}.get(variable, "None") if value is None else f"{value}"
 
 
 # -- figures of other results ----------------------------------------------------------------------
@@ -299,22 +259,15 @@ def trajectory_distance(runs, file, metric):
 
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
-    "curves": learning_curves, "final": final_accuracy, "ratio": ratio_against, "visits": visits,
+    "curves": learning_curves, "final": final_accuracy, "visits": visits,
     "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
     "law": law_of_visits,
 }  # fmt: skip
 
 
-def check(figure, metric, against):
-    """Raise SystemExit for settings that do not make a figure."""
+def main():
     if figure not in FIGURES:
         raise SystemExit(f"figure {figure!r}: expected {', '.join(FIGURES)}")
-    if figure == "ratio" and (not against or metric == LOSS):
-        raise SystemExit("--figure=ratio needs --against, a key of train.py, and an accuracy")
-
-
-def main():
-    check(figure, metric, against)
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
     with records.folders(runs) as folders:

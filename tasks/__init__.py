@@ -10,6 +10,7 @@
     prompts(texts)              other Problems: those that a user types (sample.py)
     examples(name)              another split, like validation, for its likelihood
     characters                  x0 (n, L) -> characters per row, for text without prompts; or None
+    files                       paths that `prompts` reads; a run keeps copies
 
 with numpy arrays; `Task` has defaults for all but the first two lines and `test`. `load` is called
 by every process, at resume and by eval.py: it must always return the same data.
@@ -47,6 +48,7 @@ class Task:
     """Defaults of what `load` returns."""
 
     characters = None
+    files = ()
 
     def padding(self, x0):
         return np.zeros(x0.shape, bool)
@@ -64,9 +66,8 @@ class Task:
 class Problems:
     """A test set: it never puts answers into x, so no mistake in a mask can leak one.
 
-    strata: names of groups of problems whose accuracy is reported separately; each record then has
-    its "stratum". judged: whether answers can be called right or wrong; if not, a run is evaluated
-    by its loss alone. A task provides __len__ and
+    judged: whether answers can be called right or wrong; if not, a run is evaluated by its loss
+    alone. A task provides __len__ and
         [indices (n,)]          array or list -> x (n, L) ids, the mask token wherever hidden, and
                                 hidden (n, L) bool
         judge(tokens, indices)  -> a dictionary for each row of tokens (n, L): "kind" is "correct"
@@ -75,7 +76,6 @@ class Problems:
                                 position None: not a token; seen (L,) bool: show these, None = all
     """
 
-    strata = ()
     judged = True
 
     def belongs(self, record):
@@ -93,10 +93,7 @@ class Problems:
     def summary(self, records):
         """The part of a row of results on how many are solved, and how the others fail."""
         kinds = Counter(record["kind"] for record in records)
-        result = accuracy(records) | {"kinds": dict(kinds.most_common())}
-        groups = {name: [r for r in records if r["stratum"] == name] for name in self.strata}
-        strata = {name: accuracy(group) for name, group in groups.items() if group}
-        return result | ({"strata": strata} if strata else {})
+        return accuracy(records) | {"kinds": dict(kinds.most_common())}
 
     def show(self, tokens, seen=None):
         """The text of one row (L,)."""

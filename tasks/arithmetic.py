@@ -178,8 +178,6 @@ class Exercises(Problems):
     def __init__(self, numbers, operation, order):
         self.numbers, self.operation, self.order = numbers, operation, order
         self.rows = Rows(len(numbers), numbers.__getitem__, operation, order)
-        self.bounds = [] if operation == "sort" else strata(numbers.shape[2])
-        self.strata = [f"{shortest}-{longest}" for shortest, longest in self.bounds]
 
     def __len__(self):
         return len(self.numbers)
@@ -197,13 +195,8 @@ class Exercises(Problems):
             kind = "correct" if (chosen[n] == answers[n]).all() else "wrong"
             text = SIGNS[self.operation].join(in_digits(part[n]) for part in given)
             record = {"kind": kind, "problem": text, "answer": in_digits(chosen[n])}
-            if self.strata:
-                record |= {"chain": int(chain), "stratum": self.stratum(chain)}
-            records.append(record)
+            records.append(record | ({} if self.operation == "sort" else {"chain": int(chain)}))
         return records
-
-    def stratum(self, chain):
-        return self.strata[sum(chain > longest for _, longest in self.bounds)]
 
     def pieces(self, tokens, seen=None):
         shown, pieces = np.where(seen is None or seen, tokens, MASK), []

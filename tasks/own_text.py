@@ -97,7 +97,7 @@ class OwnText(text.Text):
 
     def __init__(self, folder, judge, most):
         super().__init__(folder)
-        self.packed = self.train.header["source"].get("packed", False)
+        self.packed = self.header["source"].get("packed", False)
         self.characters = self.encoding.characters if self.packed else None
         self.judge, self.most = judge, most
 

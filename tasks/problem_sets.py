@@ -3,10 +3,7 @@
 humaneval and mbpp are sets for any run that was trained on text: programs with tests.
 """
 
-from pathlib import Path
-
-from engine import checkpoint
-from pretrained.runs import load_task
+from pretrained import runs
 from tasks import codeeval, gsm8k, printable, text
 from tasks.scores import summary_text
 
@@ -29,7 +26,7 @@ def of_run(saved, name, file, most, form):
 
 
 def of_task(config, name, file):
-    task = load_task(config)
+    task = runs.load_task(config)
     test = task.problems(name, file) if name or file else task.test
     if not test.judged:
         raise ValueError(
@@ -51,8 +48,10 @@ def with_references(config, name, file, form):
 
 def judge_references(out_dir, name, file, most, form):
     """Judge the first `most` reference solutions; the failures and a summary, as text."""
-    path = Path(out_dir) / "checkpoint.pt"
-    config = checkpoint.load(path)["config"] if path.exists() else None
+    try:
+        config = runs.load(out_dir)["config"]
+    except FileNotFoundError:
+        config = None
     test = with_references(config, name, file, form)
     records = test.judge_references(most)
     failed = [test.verdict(record) for record in records if record["kind"] != "correct"]

@@ -31,16 +31,14 @@ def wilson_interval(correct, n):
 
 
 def results_table(rows):
-    """Rows of eval.json as a markdown table, with a column for each stratum."""
-    strata = [*dict.fromkeys(name for row in rows for name in row.get("strata", {}))]
+    """Rows of eval.json as a markdown table."""
     lines = []
     for row in rows:
         (_, score, (low, high)), *_ = scores(row)
-        parts = [f"{row['strata'][name]['accuracy']:.1%}" for name in strata]
         cost = f"{row['tokens_per_step']:.2f}", str(row["forward_passes"]), str(row["seconds"])
-        lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *parts, *cost])
+        lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *cost])
     cost = ["tokens per step", "forward passes", "seconds"]
-    return table(["sampler", "solved [95 %]", *strata, *cost], lines)
+    return table(["sampler", "solved [95 %]", *cost], lines)
 
 
 def summary_text(row):
@@ -50,9 +48,6 @@ def summary_text(row):
         f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
         for name, score, (low, high) in scores(row)
     ]
-    for name, part in row.get("strata", {}).items():
-        low, high = part["interval"]
-        lines.append(f"{part['accuracy']:.1%} [{low:.1%}, {high:.1%}] of stratum {name}")
     if "tokens_per_step" in row:
         lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
     if row.get("seconds") is not None:

@@ -121,19 +121,24 @@ def answer_text(encoding, ids):
 class Text(Task):
     """The training and validation examples of a folder; a subclass adds problems to solve.
 
+    Examples are read when they are asked for: prompts need `files` alone, which every run keeps.
     Raises FileNotFoundError or ValueError for an invalid folder, or one without examples.
     """
 
+    train = functools.cached_property(lambda self: self.split("train"))
+    validation = functools.cached_property(lambda self: self.split("val"))
+
     def __init__(self, folder):
-        self.folder = folder
-        self.train, self.validation = (corpus.Examples(folder, split) for split in ("train", "val"))
-        for name, examples in ("train", self.train), ("val", self.validation):
-            if not len(examples):
-                more = "prepare more text, or with another --length or --val"
-                raise ValueError(f"{folder} has no rows in {name}: {more}")
-        self.encoding = corpus.load_tokenizer(folder)
-        self.length = self.train.length
+        self.folder, self.header = folder, corpus.read_header(folder)
+        self.files, self.encoding = corpus.needed(folder), corpus.load_tokenizer(folder)
+        self.length = self.header["length"]
         self.vocab_size, self.mask = self.encoding.vocab_size, self.encoding.mask
+
+    def split(self, name):
+        if len(examples := corpus.Examples(self.folder, name)):
+            return examples
+        more = "prepare more text, or with another --length or --val"
+        raise ValueError(f"{self.folder} has no rows in {name}: {more}")
 
     def padding(self, x0):
         """Tokens after the first end of text in rows x0 (n, L), bool."""
@@ -145,7 +150,11 @@ class WordProblems(Text):
 
     def __init__(self, folder, most):
         super().__init__(folder)
-        self.test = self.questions(corpus.kept_file(folder, "test.jsonl"), most)
+        self.most = most
+
+    @functools.cached_property
+    def test(self):
+        return self.questions(corpus.kept_file(self.folder, "test.jsonl"), self.most)
 
     def questions(self, path, most=None):
         return Questions(gsm8k.read_problems(path)[:most], self.encoding, self.length)

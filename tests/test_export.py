@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import evaluate, metrics, run_script, same, train
 
+import tasks
 from pretrained import hf, runs
 
 
@@ -76,7 +77,38 @@ def test_a_model_in_blocks_says_so(tmp_path):
     assert "in blocks of 4 tokens" in export(tmp_path / "run", tmp_path / "folder")[0]
 
 
-def test_a_model_with_a_carry_is_refused(tmp_path, refused):
-    train(tmp_path / "run", "--carry", "--max_iters=2")
-    said = refused(export, tmp_path / "run", tmp_path / "folder")
-    assert "no form that Hugging Face" in said and not (tmp_path / "folder").exists()
+def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
+    """With a carry, which transformers has no form for; the weights in float16."""
+    out, folder = tmp_path / "run", tmp_path / "folder"
+    train(out, "--carry", "--max_iters=2")
+    said = run_script("pretrained/export.py", f"--out_dir={out}", f"--folder={folder}", "--half")
+    assert "For sample.py and eval.py alone" in said
+    ours, theirs = runs.open_run(out), runs.open_run(folder)
+    half = {name: weight.half().float() for name, weight in ours.model.state_dict().items()}
+    assert same(theirs.model.state_dict(), half) and theirs.model.carries == 32
+    task, less = tasks.get("sudoku").load(ours.config), runs.load_task(theirs.config)
+    assert (task.test.puzzles == less.test.puzzles).all() and len(less.train) == 1
+    assert "2 per step" in run_script("sample.py", f"--out_dir={folder}")
+    evaluate(folder, "--reveal=3")
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(ValueError, match="not those that were exported"):
+        runs.open_run(folder)
+
+
+def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
+    transformers = pytest.importorskip("transformers", minversion="5.0")
+    data, out, folder = tmp_path / "data", tmp_path / "run", tmp_path / "folder"
+    source, flags = tmp_path / "a.jsonl", ("--dataset=own_text", f"--data_dir={data}")
+    source.write_text("".join(f'{{"q": "{n} and", "a": "{n}"}}\n' for n in range(40)))
+    columns = "--prompt=q", "--response=a", "--length=16", "--val=0.3"
+    run_script("data/jsonl/prepare.py", f"--source={source}", f"--out={data}", *columns)
+    train(out, *flags, "--max_iters=2", "--test_examples=4")
+    export(out, folder)
+    shutil.rmtree(data)
+    for each in out, folder:
+        said = run_script("sample.py", f"--out_dir={each}", "--prompt=7 and")
+        assert said.startswith("7 and\n")
+        assert "no data: give a --prompt" in refused(run_script, "sample.py", f"--out_dir={each}")
+    with pytest.raises(ValueError):
+        transformers.AutoTokenizer.from_pretrained(folder)

@@ -94,9 +94,9 @@ def test_groups_differ_in_more_than_seed_and_folder(write, four):
 
 
 def test_the_reference_is_mdm_wherever_it_stands_else_the_last(four):
-    assert comparison.reference_of(comparison.group_runs(four)) == "method=mdm"
-    assert comparison.reference_of(comparison.group_runs(four[::-1])) == "method=mdm"
-    assert comparison.reference_of({"a": four[:1], "b": four[1:2]}) == "b"
+    assert comparison.reference_of("method=puma", comparison.group_runs(four)) == "method=mdm"
+    assert comparison.reference_of("method=puma", comparison.group_runs(four[::-1])) == "method=mdm"
+    assert comparison.reference_of("a", {"a": four[:1], "b": four[1:2]}) == "b"
 
 
 PUMA, MDM = "method=puma (2 seeds)", "method=mdm (2 seeds)"
@@ -190,30 +190,26 @@ def load(folders):
     return [comparison.load_run(folder) for folder in folders]
 
 
-def test_ratios_against_a_variable(write):
+def test_groups_are_compared_with_random_masks_of_the_same_settings(write):
     """Iterations to 0.5: 100 against 150 with 12 clues, 100 against 50 with minimal puzzles."""
     folders = []
     for method, clues, half in (("puma", 12, 100), ("mdm", 12, 150), ("puma", None, 100)):
         points = [(0, 0.0), (half, 0.5), (2 * half, 0.8)]
         folders.append(write(f"{method}{clues}", points, method=method, clues=clues))
     folders.append(write("mdm", [(0, 0.0), (100, 1.0)], method="mdm", clues=None))
-    runs = load(folders)
-    found = comparison.ratios(runs, "top_k", "clues", [0.5, 0.9])
-    assert list(found) == [("puma", None), ("puma", 12)]
-    assert found["puma", 12][0][0] == pytest.approx(1.5) and found["puma", 12][1] is None
-    assert found["puma", 12][2][0] == pytest.approx(1)
-    assert found["puma", None][0][0] == pytest.approx(0.5) and found["puma", None][2] is None
-    rows = cells(comparison.ratio_table(found, "clues", [0.5, 0.9]))  # the last of puma
-    assert rows["puma"] == ["12", "1.50", "-", "1.00"]
+    _, many, few = tables(load(folders), [0.5, 0.9])
+    assert next(iter(many)) == "method=mdm, clues=12 over"
+    assert many["method=puma, clues=12, pairs: 1"] == ["1.50", "-", "1.00", "+0.0"]
+    assert few["method=puma, clues=None, pairs: 1"][::2] == ["0.50", "-"]
 
 
 def test_what_only_puma_has_is_compared_with_one_baseline(write):
     folders = [write(f"puma{b}", [(0, 0.0), (b, 1.0)], buffer=b) for b in (100, 400)]
     folders.append(write("mdm", [(0, 0.0), (200, 1.0)], method="mdm", buffer=100))
-    found = comparison.ratios(load(folders), "top_k", "buffer", [0.5])
-    assert [rows[0][0] for rows in found.values()] == pytest.approx([2, 0.5])
+    _, found = tables(load(folders), [0.5])
+    assert [row[0] for row in list(found.values())[2:]] == ["2.00", "0.50"]
     with pytest.raises(SystemExit, match="same configuration and seed"):
-        comparison.ratios(load([*folders, folders[0]]), "top_k", "buffer", [0.5])
+        tables(load([*folders, folders[0]]), [0.5])
 
 
 def test_runs_that_went_on_or_started_differently_are_arms_of_their_own(write):
@@ -425,10 +421,8 @@ def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path, monke
     "flags, message",
     [
         ([], "no runs: give folders"),
-        (["--figure=curve"], "'curve': expected curves, final, ratio, visits, nelbo"),
+        (["--figure=curve"], "'curve': expected curves, final, visits, nelbo"),
         (["--figure=distance"], "trajectories.json has no d_abs"),
-        (["--figure=ratio"], "--against"),
-        (["--figure=ratio", "--against=clue"], "against 'clue': expected a key that the runs have"),
         (["--metric=x"], "puma-1: no accuracy 'x', only margin, top_k"),
     ],
 )

@@ -286,7 +286,7 @@ def test_studies_give_keys_that_exist_and_plot_what_they_train(name):
     assert figures
     for command in figures:
         settings = settings_of(command)
-        plot.check(*(settings[key] for key in ("figure", "metric", "against")))
+        assert settings["figure"] in plot.FIGURES
         drawn = settings["runs"].split(",")
         assert {*drawn} <= {str(each.folder) for each in runs}
         assert len({*drawn}) == len(drawn) >= len(run.seeds)
