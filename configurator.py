@@ -17,6 +17,7 @@ as well: `configure(globals(), fields=Sampler)`.
 import ast
 import contextlib
 import difflib
+import importlib.util
 import inspect
 import io
 import itertools
@@ -30,6 +31,8 @@ from pathlib import Path
 from types import ModuleType, NoneType
 from typing import NamedTuple, get_args, get_origin
 
+if importlib.util.find_spec("torch") is None:
+    raise SystemExit("this Python has no torch: `source .venv/bin/activate` (see README.md)")
 ACCEPTED = {  # type of a key -> types of the values it takes
     bool: (bool, int), int: (int,), float: (float, int), str: (str,),
     list: (list, tuple), tuple: (list, tuple), NoneType: (NoneType,),
@@ -79,11 +82,12 @@ def printable(text):
 
 
 # -- the settings of a script ----------------------------------------------------------------------
-def configure(settings, argv=None, fields=None, lists=False):
+def configure(settings, argv=None, fields=None, lists=False, kept=None):
     """Override the globals `settings` of a script with its arguments; return the final values.
 
     fields: a NamedTuple class whose fields are settings too, only in the returned values, or a
-    function of the script's own values that returns one, or None; lists: each field may be a list.
+    function of the script's own values that returns one, or None; lists: each field may be a list;
+    kept: a function of these values that returns those of a saved run, which only flags override.
     """
     argv = sys.argv[1:] if argv is None else argv
     helps = {"-h", "--help"} & {*argv}
@@ -93,13 +97,18 @@ def configure(settings, argv=None, fields=None, lists=False):
     script = f"-m {spec.name}" if spec else script
     try:
         given = [triple for arg in argv if arg not in helps for triple in read(arg)]
+        typed = {name: value for _, name, value in given if name in own}
+        if saved := kept(values | typed) if kept else {}:
+            given = [triple for triple in given if triple[0].startswith("--")]
+            typed = saved | {name: value for _, name, value in given}
         if not isinstance(fields, type | None):
-            fields = fields(values | {name: value for _, name, value in given if name in own})
+            fields = fields(values | {name: typed[name] for name in own.keys() & typed})
         more = read_fields(fields, lists) if fields else {}
         if helps:
             print(help_text(script, settings["__doc__"], own | more))
             raise SystemExit(0)
         values |= {name: key.default for name, key in more.items()}
+        values |= {name: saved[name] for name in values.keys() & saved}
         for where, name, value in given:
             values[name] = checked(where, find(own | more, where, name), value)
     except ValueError as error:

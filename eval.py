@@ -17,6 +17,7 @@ per example, per token (all but the prompt), and per token without padding; for 
 also bits per character (ends of text not counted).
 """
 
+from configurator import configure, errors_as_messages  # isort: skip (first, to say if torch is missing)
 import contextlib
 import itertools
 import time
@@ -27,7 +28,6 @@ import numpy as np
 import torch
 
 import tasks
-from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import Lock, progress_bar, write
 from engine.log import code

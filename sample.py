@@ -10,6 +10,7 @@
 its settings. Not here: the policies (policies.py), results of a finished run (eval.py).
 """
 
+from configurator import configure, errors_as_messages  # isort: skip (first, to say if torch is missing)
 import functools
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ import torch
 
 import policies
 import tasks
-from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import progress_bar
 from engine.head import chunks

@@ -2,28 +2,27 @@
 
     python train.py config/sudoku_mini.py --seed=2
     torchrun --nproc_per_node=8 train.py config/sudoku.py
-    python train.py config/sudoku_mini.py --init_from=resume      resume where it stopped
-    python train.py config/sudoku_mini.py --init_from=continue --lr=5e-4       with changes
+    python train.py --out_dir=out/sudoku_mini_puma_1 --init_from=resume      resume where it stopped
+    python train.py --out_dir=out/sudoku_mini_puma_1 --init_from=continue --lr=5e-4    with changes
 
 Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the weights of an uninterrupted one.
 Settings of a data set are in its file in tasks/; what keeps a run alive is in engine/.
 """
 
+from configurator import configure, errors_as_messages  # isort: skip (first, to say if torch is missing)
 import contextlib
 import copy
 import math
 import time
-from pathlib import Path
 
 import torch
 
 import policies
 import tasks
-from configurator import configure, errors_as_messages
 from engine import checkpoint, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
-from pretrained.start import make_model, pinned
+from pretrained.start import folder_of, make_model, pinned, settings_of_run
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from sample import Sampler, evaluate
 
@@ -95,7 +94,7 @@ def main(config):
         with errors_as_messages():
             check()
             place = processes.start(device, shard)
-            folder = Path(out_dir or f"out/{name}_{method}_{seed}")
+            folder = folder_of(config)
             if place.rank == 0:
                 until_the_end.enter_context(files.Lock(folder))
             tracker = None
@@ -179,7 +178,9 @@ def train(run):
         result = report(run, run.start)  # the run was killed during this evaluation
     with processes.StopSign() as stop:
         for iteration in range(run.start, max_iters):
-            run.log.add(*update(run, iteration))
+            blocks_change = block_at(iteration) != block_at(iteration - 1)
+            with machine.compiling(iteration == run.start, blocks_change):
+                run.log.add(*update(run, iteration))
             done, stopping = iteration + 1, stop()
             keep_record(run, done, stopping)
             if stopping:
@@ -191,8 +192,6 @@ def train(run):
 
 def update(run, iteration):
     """One step of the optimizer: mean loss, the gradient's norm before clipping, hidden shares."""
-    if block_at(iteration) != block_at(max(iteration - 1, 0)):
-        torch.compiler.reset()  # it gives up after a few versions of a function; now compiles anew
     stream = run.masks if iteration < chains_from else run.chains
     losses, hidden = [], []
     for micro in range(run.passes):
@@ -257,9 +256,7 @@ def check():
     if block_schedule and method not in ("puma", "mdm"):
         raise ValueError(f"block_schedule: expected [] with {method=}")
     if carry and method != "puma":
-        raise ValueError(
-            f"carry: expected False with {method=}, which has no steps to carry between"
-        )
+        raise ValueError(f"carry: expected False with {method=}, which has no chains")
     if chains_from >= max(max_iters, 1):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     if shard and (muon or lora_rank or carry):  # of the last, one graph holds several passes
@@ -350,4 +347,6 @@ def make_streams(queue, mask_token, generator, passes):
 
 
 if __name__ == "__main__":
-    main(configure(globals(), fields=lambda values: tasks.settings(values["dataset"])))
+    main(configure(
+        globals(), fields=lambda values: tasks.settings(values["dataset"]), kept=settings_of_run
+    ))  # fmt: skip

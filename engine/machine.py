@@ -1,8 +1,11 @@
 """The machine: device, number format and compiler, chosen automatically."""
 
+import contextlib
 import importlib.util
 import shutil
+import signal
 import sysconfig
+import threading
 from pathlib import Path
 
 import torch
@@ -20,8 +23,8 @@ def open_device(name="", index=0):
             device = torch.device("cuda", index if device.index is None else device.index)
             torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
-    except (RuntimeError, AssertionError, AttributeError) as error:  # the last without CUDA
-        raise ValueError(f"device {name}: {error}") from None
+    except (RuntimeError, AssertionError, AttributeError):  # the last without CUDA
+        raise ValueError(f"device {name}: not here, where PyTorch finds {best_device()}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     if device.type == "cpu":
@@ -68,6 +71,34 @@ def compiles(device, wish, iterations):
         return importlib.util.find_spec("triton") is not None
     header = Path(sysconfig.get_paths()["include"], "Python.h")
     return device.type == "cpu" and header.is_file() and any(map(shutil.which, ("g++", "clang++")))
+
+
+@contextlib.contextmanager
+def compiling(first, anew):
+    """Around an update, in which torch may compile: the first, and where it is to do so anew.
+
+    Ctrl-C does not reach the compiler then: it would leave a broken file in its cache, which torch
+    trusts. Raises SystemExit, with the remedy, if it fails all the same.
+    """
+    if anew:
+        torch.compiler.reset()  # it gives up after a few versions of a function
+    signals = {signal.SIGINT, signal.SIGHUP} if first or anew else {}
+    if signals:  # a thread that receives them, so that Python's handlers run
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+            raise
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        raise SystemExit(
+            f"torch.compile failed ({str(error).splitlines()[0]:.200}): delete its cache, "
+            f"{cache_dir()}, which may have a broken file, or add --compile=False"
+        ) from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def random_states():

@@ -20,8 +20,7 @@ PATIENCE = 30  # seconds in which room may be made for the last checkpoint
 
 
 class Saver:
-    """folder: the run's; about: what every checkpoint repeats, {config, model_args, data, device};
-    copies: files that are to be kept beside it.
+    """folder: the run's; copies: files to keep there; about: {config, model_args, data, device}.
 
     `saved` is the iteration of the latest checkpoint, `unsaved` whether a later one failed.
     """

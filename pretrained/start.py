@@ -1,4 +1,4 @@
-"""The model of a run, and what its weights start from: scratch, or another run's."""
+"""What a run starts from: its weights, from scratch or another run's, or its own checkpoint."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import torch
 
 from engine import checkpoint
+from engine.files import say
+from engine.processes import local_rank
 from model import Transformer
 
 
@@ -33,6 +35,21 @@ def make_model(origin, task, saved, model_args, adapters, device):
     if weights:
         model.load_state_dict(weights)
     return model, model, model_args
+
+
+def folder_of(config):
+    return Path(config["out_dir"] or "out/{name}_{method}_{seed}".format_map(config))
+
+
+def settings_of_run(config):
+    """The settings of the run that resumes or continues, which flags alone change; {} if none."""
+    path = folder_of(config) / "checkpoint.pt"
+    if config["init_from"].partition(":")[0] not in ("resume", "continue") or not path.exists():
+        return {}
+    if local_rank() == 0:
+        say(f"settings as in {path}, but for those in --key=value")
+    kept = checkpoint.load(path)["config"]
+    return {key: kept[key] for key in kept.keys() - {"out_dir", "init_from"}}
 
 
 def pinned(origin):

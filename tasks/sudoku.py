@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data.sudoku.rules import SYMBOLS, parse, render, side, solves, to_text, validate
+from data.sudoku.rules import SYMBOLS, render, side, solves, to_text, validate
 from tasks import Problems, Task
 
 DATA_SEED = 0  # the same puzzles for runs of every seed
@@ -94,6 +94,8 @@ class Sudoku(Task):
 
     def prompts(self, texts):
         """Puzzles that a user types, row by row."""
+        from data.sudoku.readers import parse  # only needed here
+
         return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
 
     def problems(self, name, file):

@@ -291,7 +291,7 @@ def test_changes_are_recorded_and_the_rest_continues(tmp_path):
         assert now["step"] == 7
         assert (now["exp_avg_sq"] >= 0.99 * moments["exp_avg_sq"] - 1e-9).all()  # beta2
 
-    flags = ["--init_from=continue", "--tau=None", "--ema=0", "--weight_decay=0.5"]
+    flags = ["--init_from=continue", "--tau=None", "--ema=0", "--weight_decay=0.5", "--lr=1e-3"]
     train(tmp_path, "--max_iters=12", *flags, processes=2)
     last = load(tmp_path / "checkpoint.pt")
     assert last["optimizer"]["param_groups"][0]["weight_decay"] == 0.5

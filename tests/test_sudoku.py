@@ -122,7 +122,7 @@ def same(arrays, others):
 
 
 def one():
-    return sudoku.parse(PUZZLE, BOX)[None], sudoku.parse(SOLUTION, BOX)[None]
+    return readers.parse(PUZZLE, BOX)[None], readers.parse(SOLUTION, BOX)[None]
 
 
 # ---- rules
@@ -186,22 +186,22 @@ def test_validate_names_row_and_fault():
 
 
 def test_parse_and_text_round_trip():
-    grid = sudoku.parse(PUZZLE.replace("0", "."), BOX)
+    grid = readers.parse(PUZZLE.replace("0", "."), BOX)
     assert sudoku.to_text(grid) == PUZZLE
     rendered = sudoku.render(grid, BOX).translate(dict.fromkeys(b"|+-"))
-    assert sudoku.to_text(sudoku.parse(rendered, BOX)) == PUZZLE
-    assert sudoku.parse("gG0." * 64, (4, 4)).tolist() == [16, 16, 0, 0] * 64
-    lines = sudoku.render(sudoku.parse("0123" * 9, (2, 3)), (2, 3)).splitlines()
+    assert sudoku.to_text(readers.parse(rendered, BOX)) == PUZZLE
+    assert readers.parse("gG0." * 64, (4, 4)).tolist() == [16, 16, 0, 0] * 64
+    lines = sudoku.render(readers.parse("0123" * 9, (2, 3)), (2, 3)).splitlines()
     assert lines[:3] == [". 1 2 | 3 . 1", "2 3 . | 1 2 3", "------+------"]
 
 
 def test_parse_errors():
     with pytest.raises(ValueError, match="puzzle: 80 characters, must be 81"):
-        sudoku.parse(PUZZLE[1:], BOX)
+        readers.parse(PUZZLE[1:], BOX)
     with pytest.raises(ValueError, match="'x' at cell 3 is neither a digit up to 9 nor a blank"):
-        sudoku.parse(PUZZLE[:3] + "x" + PUZZLE[4:], BOX)
+        readers.parse(PUZZLE[:3] + "x" + PUZZLE[4:], BOX)
     with pytest.raises(ValueError, match=r"'7' at cell 0 .* up to 6"):
-        sudoku.parse("7" * 36, (2, 3))
+        readers.parse("7" * 36, (2, 3))
 
 
 # ---- generator

@@ -5,15 +5,19 @@ import os
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 import torch
-from conftest import Script, evaluate, metrics, same, train, training
+from conftest import Script, evaluate, metrics, run_script, same, train, training
+from torch._inductor.exc import InductorError
 
 import policies
 import train as trainer
+from engine import machine
 from engine.checkpoint import load
 from engine.files import write_lines
 from engine.muon import update_average
@@ -127,6 +131,35 @@ def test_an_error_after_ctrl_c_is_one_line(monkeypatch):
     with pytest.raises(SystemExit, match=message), StopSign() as stop:
         stop.on_signal(signal.SIGINT, None)
         raise ValueError("cc1plus\n" * 1000)
+
+
+def test_a_run_goes_on_with_its_own_settings_and_only_flags_change_them(tmp_path, capsys):
+    train(tmp_path, "--tau=0.2", "--max_iters=2")
+    folder = f"--out_dir={tmp_path}"
+    run_script("train.py", "config/sudoku_tiny.py", folder, "--init_from=resume")  # tau 0.9 there
+    assert "settings as in" in capsys.readouterr().err and len(metrics(tmp_path)) > 3
+    said = run_script("train.py", folder, "--init_from=continue", "--lr=5e-4", "--max_iters=3")
+    assert "at iteration 2 with changes: lr 0.001 -> 0.0005\n" in said
+    saved = load(tmp_path / "checkpoint.pt")
+    assert saved["config"]["tau"] == 0.2 and saved["iteration"] == 3
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_ctrl_c_does_not_reach_a_compiler(first):
+    with machine.compiling(first, False):
+        compiler = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
+        time.sleep(0.2)
+        compiler.send_signal(signal.SIGINT)
+        assert bool(compiler.wait()) != first
+
+
+def test_a_cache_that_cannot_be_used_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    message = rf"file too short.*delete its cache, {tmp_path}"
+    with pytest.raises(SystemExit, match=message), machine.compiling(True, False):
+        raise InductorError(ImportError("main.so: file too short"), None)
+    with pytest.raises(ValueError), machine.compiling(True, False):
+        raise ValueError
 
 
 def test_an_evaluation_in_which_a_run_was_killed_is_repeated(trained, tmp_path):

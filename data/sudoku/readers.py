@@ -27,6 +27,41 @@ def read(path, box, max_rating=None):
     return read_steps(path, box)
 
 
+# -- text ------------------------------------------------------------------------------------
+def symbol_table(n):
+    """The digit that each byte stands for, uint8 (256,); 255 = none."""
+    table = np.full(256, 255, np.uint8)
+    table[ord(".")] = 0
+    for digit, symbol in enumerate(sudoku.SYMBOLS[: n + 1]):
+        table[ord(symbol)] = table[ord(symbol.lower())] = digit
+    return table
+
+
+def decode(texts, box, name):
+    """The digits of strings of L symbols, uint8 (N, L); name(row) as in `rules.validate`."""
+    cells = sudoku.side(box) ** 2
+    for row, text in enumerate(texts):
+        if len(text) != cells:
+            raise ValueError(f"{name(row)}: {len(text)} characters, must be {cells}")
+    data = np.frombuffer("".join(texts).encode("latin-1", "replace"), np.uint8).reshape(-1, cells)
+    digits = symbol_table(sudoku.side(box))[data]
+    if (digits == 255).any():
+        row, cell = np.argwhere(digits == 255)[0]
+        raise ValueError(
+            f"{name(row)}: {texts[row][cell]!r} at cell {cell} is neither a digit up to "
+            f"{sudoku.SYMBOLS[sudoku.side(box)]} nor a blank (0 or .)"
+        )
+    return digits
+
+
+def parse(text, box):
+    """The puzzle or grid written as L symbols, uint8 (L,); `0` and `.` are blanks.
+
+    Digits above 9 are letters, A = 10; spaces and line breaks are ignored. Raises ValueError.
+    """
+    return decode(["".join(text.split())], box, lambda row: "puzzle")[0]
+
+
 # -- puzzles alone ----------------------------------------------------------------------------
 def read_puzzles(path, box):
     """The puzzles of a file, uint8 (N, L): one per line, or a CSV file with a column `puzzle`.
@@ -42,7 +77,7 @@ def read_puzzles(path, box):
     puzzles = []
     for line, row in rows:
         try:
-            puzzles.append(sudoku.parse(row[column or 0], box))
+            puzzles.append(parse(row[column or 0], box))
             sudoku.validate(puzzles[-1][None], box, name="puzzle".format)
         except (ValueError, IndexError) as error:
             raise ValueError(f"{path}, line {line}: {error}") from None
@@ -64,7 +99,7 @@ def read_csv(path, box, max_rating=None):
         def name(row, lines=lines, first=first):
             return f"{path}, line {lines[row]} (row {first + row})"
 
-        puzzles, solutions = (sudoku.decode(text, box, name) for text in texts)
+        puzzles, solutions = (decode(text, box, name) for text in texts)
         sudoku.validate(puzzles, box, solutions, name)
         yield puzzles, solutions
         first += len(batch)

@@ -77,40 +77,6 @@ def validate(puzzles, box, solutions=None, name="row {}".format):
 
 
 # -- text ------------------------------------------------------------------------------------
-def symbol_table(n):
-    """The digit that each byte stands for, uint8 (256,); 255 = none."""
-    table = np.full(256, 255, np.uint8)
-    table[ord(".")] = 0
-    for digit, symbol in enumerate(SYMBOLS[: n + 1]):
-        table[ord(symbol)] = table[ord(symbol.lower())] = digit
-    return table
-
-
-def decode(texts, box, name):
-    """The digits of strings of L symbols, uint8 (N, L); name(row) as in `validate`."""
-    cells = side(box) ** 2
-    for row, text in enumerate(texts):
-        if len(text) != cells:
-            raise ValueError(f"{name(row)}: {len(text)} characters, must be {cells}")
-    data = np.frombuffer("".join(texts).encode("latin-1", "replace"), np.uint8).reshape(-1, cells)
-    digits = symbol_table(side(box))[data]
-    if (digits == 255).any():
-        row, cell = np.argwhere(digits == 255)[0]
-        raise ValueError(
-            f"{name(row)}: {texts[row][cell]!r} at cell {cell} is neither a digit up to "
-            f"{SYMBOLS[side(box)]} nor a blank (0 or .)"
-        )
-    return digits
-
-
-def parse(text, box):
-    """The puzzle or grid written as L symbols, uint8 (L,); `0` and `.` are blanks.
-
-    Digits above 9 are letters, A = 10; spaces and line breaks are ignored. Raises ValueError.
-    """
-    return decode(["".join(text.split())], box, lambda row: "puzzle")[0]
-
-
 def to_text(grid):
     """The grid (L,) as L symbols, blanks as `0`."""
     return SYMBOL_BYTES[grid].tobytes().decode()
