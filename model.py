@@ -28,13 +28,13 @@ class Transformer(nn.Module):
 
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
     shifted: the output at position i - 1 scores token i, as it must in a causal model.
-    carry: the model takes its own states of a previous step (carry.py).
+    carry: it takes its states of a previous step (carry.py). loops: passes through the layers.
     """
 
     def __init__(
         self, vocab_size, mask_token, length, dim, layers, heads, mlp,
         kv_heads=None, theta=1e4, eps=1e-6, tied=False, causal=False, shifted=False,
-        carry=False,
+        carry=False, loops=1,
     ):  # fmt: skip
         super().__init__()
         kv_heads = kv_heads or heads
@@ -46,6 +46,7 @@ class Transformer(nn.Module):
         self.causal, self.shifted = causal, shifted
         self.carries = dim if carry else 0  # width of the carry
         self.model = Body(vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps, carry)
+        self.model.loops = loops
         self.lm_head = nn.Linear(dim, vocab_size, bias=False)
         if tied:
             self.lm_head.weight = self.model.embed_tokens.weight
@@ -164,6 +165,7 @@ def never(logits, token):
 
 class Body(nn.Module):
     gradient_checkpointing = False  # keep only the blocks' inputs, compute the rest twice
+    loops = 1  # passes through the layers
 
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps, carry):
         super().__init__()
@@ -181,7 +183,7 @@ class Body(nn.Module):
         if self.carry_norm:
             h = h + self.carry_norm(torch.zeros_like(h) if carry is None else carry.to(h))
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
-        for number, layer in enumerate(self.layers):
+        for number, layer in enumerate([*self.layers] * self.loops):
             args = h, self.cos[places], self.sin[places], functools.partial(attention, number)
             h = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
         return self.norm(h)

@@ -3,7 +3,6 @@
     python sample.py --out_dir=out/sudoku_mini_puma_1              a held-out puzzle of the run
     python sample.py --prompt=1......23....4.5.....2...5.12..3..5. --watch
     python sample.py --out_dir=out/gsm_mini_puma_1 --prompt="Ann has 3 pens ..."
-    python sample.py --out_dir=out/addition_puma_1 --prompt=95+5
     python sample.py --policy=entropy --reveal=1 --temperature=0.5     any sampler
 
 `generate` (x, hidden (N, L) -> tokens (N, L)) also serves evaluation and studies; a `Sampler` holds

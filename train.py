@@ -51,6 +51,7 @@ block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide th
 # -- model (not used with a pretrained one, which has its own shape) --------------------------
 dim = 128  # 1..: width; a head has dim / heads, an even number
 layers = 4  # 1..
+loops = 1  # 1..: passes through the layers, each at the cost of one
 heads = 8  # 1..
 mlp = 384  # 1..: inner width
 theta = 10000.0  # 1..: base of the rotary frequencies
@@ -176,17 +177,17 @@ def train(run):
     result = processes.gather(run.log.last_evaluation)[0]  # as the first process has read it
     if not result and evaluates_at(run.start):
         result = report(run, run.start)  # the run was killed during this evaluation
-    with processes.StopSign() as stop:
-        for iteration in range(run.start, max_iters):
-            blocks_change = block_at(iteration) != block_at(iteration - 1)
-            with machine.compiling(iteration == run.start, blocks_change):
-                run.log.add(*update(run, iteration))
-            done, stopping = iteration + 1, stop()
-            keep_record(run, done, stopping)
-            if stopping:
-                raise SystemExit(f"stopped at iteration {done}; --init_from=resume continues there")
-            if evaluates_at(done):
-                result = report(run, done)
+    stop = processes.StopSign()
+    for iteration in range(run.start, max_iters):
+        blocks_change = block_at(iteration) != block_at(iteration - 1)
+        with machine.compiling(iteration == run.start, blocks_change):
+            run.log.add(*update(run, iteration))
+        done, stopping = iteration + 1, stop()
+        keep_record(run, done, stopping)
+        if stopping:
+            raise SystemExit(f"stopped at iteration {done}; --init_from=resume continues there")
+        if evaluates_at(done):
+            result = report(run, done)
     return result or report(run, max_iters)
 
 
@@ -300,7 +301,7 @@ def model_args(task):
     return dict(
         vocab_size=task.vocab_size, mask_token=task.mask, length=task.length, dim=dim,
         layers=layers, heads=heads, mlp=mlp, theta=theta, tied=tied,
-        causal=method == "ar", shifted=method == "ar", carry=carry,
+        causal=method == "ar", shifted=method == "ar", carry=carry, loops=loops,
     )  # fmt: skip
 
 

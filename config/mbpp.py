@@ -2,9 +2,7 @@
 #
 #     python eval.py config/mbpp.py --out_dir=out/dream_coder_puma_1           pass@1 of one sample
 #     python eval.py config/mbpp.py --file=mbpp.jsonl --reference              the file's solutions
+from config.humaneval import *  # noqa: F403
+
 problems = "mbpp"
-policy = "entropy"
-reveal = 1
 temperature = 0.1
-top_p = 0.9
-batch_size = 16

@@ -13,6 +13,7 @@ from pathlib import Path
 from data.files import brief, lines, parse_json, regular
 
 TYPES = {list: "a list of texts", str: "text", int: "a number"}  # of the fields of small sets
+KINDS = ".jsonl, .parquet or .txt"
 FIRST = 1000  # lines in which the fields of a file are looked for
 
 
@@ -45,11 +46,11 @@ def files(source):
     for pattern in map(str.strip, source.split(",")):
         matching = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern))
         if not matching:
-            raise ValueError(f"source {pattern!r}: no such file; expected .jsonl or .parquet files")
+            raise ValueError(f"source {pattern!r}: no such file; expected {KINDS} files")
         found += map(Path, matching)
-    if {file.suffix for file in found} not in ({".jsonl"}, {".parquet"}):
+    if {file.suffix for file in found} not in ({".jsonl"}, {".parquet"}, {".txt"}):
         names = ", ".join(map(str, found))
-        raise ValueError(f"expected .jsonl or .parquet files, all of one kind, found {names}")
+        raise ValueError(f"expected {KINDS} files, all of one kind, found {names}")
     return [*dict.fromkeys(found)]
 
 
@@ -74,12 +75,17 @@ def json_rows(names, fields, limit):
 
 
 def json_objects(name):
-    return (parse(line) for line in lines(name, errors="surrogateescape") if line.strip())
+    """The objects of a file; of a .txt its paragraphs, as {"text": paragraph}."""
+    rows = lines(name, errors="surrogateescape")
+    if Path(name).suffix == ".txt":
+        parts = itertools.groupby(rows, key=lambda line: bool(line.strip()))
+        return ({"text": "".join(part)} for has_text, part in parts if has_text)
+    return (parse(line) for line in rows if line.strip())
 
 
 def fields_of(file):
     """The names of a file's fields: for JSON lines, those of the first FIRST lines."""
-    if file.suffix == ".jsonl":
+    if file.suffix != ".parquet":
         return [*dict.fromkeys(itertools.chain(*itertools.islice(json_objects(file), FIRST)))]
     import pyarrow.parquet
 

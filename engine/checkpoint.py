@@ -25,7 +25,7 @@ MAY_CHANGE = (
 )  # fmt: skip
 # Settings that must stay the same even with --init_from=continue: data order, shape of weights.
 MUST_KEEP = (
-    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "muon",
+    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "loops", "muon",
     "lora_rank", "lora_alpha",
 )  # fmt: skip
 

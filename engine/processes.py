@@ -112,27 +112,19 @@ def on_cpu(state):
 
 
 class StopSign:
-    """`with StopSign() as stop`: stop() is True once any process was told to stop, as by Ctrl-C.
+    """stop = StopSign(): stop() is True once any process was told to stop, as by Ctrl-C.
 
     Call it after every update, on every process. A second Ctrl-C stops at once.
     """
 
     def __init__(self):
         self.asked = threading.Event()
-
-    def __enter__(self):
         ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN  # as nohup has it
         for number in (signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * (not ignored)):
             signal.signal(number, self.on_signal)
-        return self
 
     def __call__(self):
         return any_process(self.asked.is_set())
-
-    def __exit__(self, kind, error, trace):
-        # Ctrl-C also reaches a compiler's processes, whose failure torch reports at length.
-        if self.asked.is_set() and isinstance(error, Exception):
-            raise SystemExit(f"stopped in an update ({kind.__name__})") from None
 
     def on_signal(self, number, frame):
         self.asked.set()

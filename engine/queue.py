@@ -35,7 +35,13 @@ class ExampleQueue:
         if len(data) == 0:
             raise ValueError("the training set is empty")
         self.size = max(32 * rows, 1024)  # examples in the ring
-        L = data[np.zeros(1, np.int64)][0].shape[1]
+        try:
+            L = data[np.zeros(1, np.int64)][0].shape[1]
+        except (TypeError, LookupError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"data[array([0])] failed, {type(error).__name__}: {error}; expected x0 (1, L) and "
+                "prompt (1, L), so stack the rows of a Dataset that has single ones"
+            ) from None
         self.x0 = torch.zeros(self.size, L, dtype=torch.long, device=device)
         self.prompt = torch.zeros(self.size, L, dtype=torch.bool, device=device)
         self.number = torch.zeros(self.size, dtype=torch.long, device=device)  # index in the data

@@ -8,8 +8,8 @@
 The architecture is Qwen2's, so `AutoModelForCausalLM.from_pretrained(FOLDER)` loads it without
 third-party code; a model written in Dream's form needs Dream's code. A bidirectional model has
 `is_causal` false, which transformers 5 respects; transformers 4 needs a 4-D attention mask of
-zeros; it has no form for a carry. README.md in the folder is its model card (card.py). The base of
-an adapter is the run's `init_from`, which must still exist.
+zeros; it has no form for a carry or loops. README.md in the folder is its model card (card.py). The
+base of an adapter is the run's `init_from`, which must still exist.
 """
 
 import shutil
@@ -62,7 +62,7 @@ def main():
 def loading(config):
     """How transformers loads the folder of this config.json."""
     if config["model_type"] == "puma":
-        return "For sample.py and eval.py alone: transformers has no form for a model with a carry."
+        return "For sample.py and eval.py alone: transformers has no form for a carry or loops."
     if config["model_type"] == "Dream":
         return "In Dream's form: transformers needs `trust_remote_code=True`."
     seen = "each token sees those before it" if config["is_causal"] else "all tokens see each other"

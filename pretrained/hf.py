@@ -224,7 +224,7 @@ def complete(model_args):
 def described(model_args, like=None):
     """config.json of a model that is written like the folder, but for mask token and dtype."""
     model_args = complete(model_args)
-    if model_args["carry"]:
+    if model_args["carry"] or model_args["loops"] > 1:
         return {"model_type": "puma"}  # Hugging Face's library has no form for it
     config = config_of(model_args) | (read_config(like) if like else {})
     return config | {

@@ -216,8 +216,8 @@ STUDIES = {
     ),
     "carry": Study(
         "Does it pay to hand states on (arXiv 2609.37974)? 6x6 with 2 layers, 2,000 forward passes "
-        "of each arm: windows of 1 to 4; random order; random masks, also for twice as long.",
-        45,
+        "of each arm: windows of 1 to 8; random order; layers looped twice; random masks.",
+        55,
         {
             f"carry_{name}": f"--layers=2 --k_schedule=[(0,4)] {flags}"
             for name, flags in {
@@ -225,6 +225,8 @@ STUDIES = {
                 "1": "--second_visit --carry --max_iters=2000",
                 "2": "--second_visit --carry --window=2 --max_iters=1000",
                 "4": "--second_visit --carry --window=4 --max_iters=500",
+                "8": "--second_visit --carry --window=8 --max_iters=250",
+                "loops": "--second_visit --loops=2 --max_iters=1000",
                 "random": "--policy=random --tau=None --carry --window=2 --max_iters=1000",
                 "mdm": "--method=mdm --max_iters=2000",
                 "mdm_twice": "--method=mdm --max_iters=4000",

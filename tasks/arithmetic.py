@@ -218,9 +218,7 @@ class Arithmetic(Task):
     """Exercises to train on, and held-out ones for accuracy and validation loss."""
 
     def __init__(self, operation, digits, order, train, test):
-        for name, value, known in (
-            ("operation", operation, [*SIGNS]), ("digit_order", order, [*ORDERS])
-        ):  # fmt: skip
+        for name, value, known in (("operation", operation, SIGNS), ("digit_order", order, ORDERS)):
             if value not in known:
                 raise ValueError(f"{name} {value!r}: expected {' or '.join(known)}")
         self.operation, self.digits, self.order = operation, digits, order

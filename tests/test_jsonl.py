@@ -176,7 +176,7 @@ def test_mistakes_are_named(call, files, settings, message):
         ("a.jsonl, b.jsonl", ["a.jsonl", "b.jsonl"]),
         ("?.jsonl,b.jsonl,./a.jsonl", ["a.jsonl", "b.jsonl"]),
         ("a.jsonl,c.jsonl", "source 'c.jsonl': no such file"),
-        ("*", "expected .jsonl or .parquet files, all of one kind, found a.jsonl"),
+        ("*", "expected .jsonl, .parquet or .txt files, all of one kind, found a.jsonl"),
     ],
 )
 def test_the_files_of_a_source(source, expected, tmp_path, monkeypatch):
@@ -206,6 +206,18 @@ def test_a_split_without_rows_is_refused(call, files, tmp_path):
     with pytest.raises(ValueError, match=r"^306 rows read, .*'val': 0. kept, dropped: \d.*--val"):
         call(**settings, val=1e-9)
     assert not (tmp_path / "out").exists()
+
+
+def test_each_paragraph_of_a_text_file_is_a_document(call, tmp_path):
+    texts = [f"a{n}\nb{n}\n" for n in range(40)]
+    (tmp_path / "a.txt").write_text("\n \n".join(texts))
+    lines = write_lines(tmp_path / "a.jsonl", [{"text": each} for each in texts])
+    for split in "train", "val":
+        found, expected = (
+            rows(call(source=str(file), text="text", val=0.5, length=9), split)[0]
+            for file in (tmp_path / "a.txt", lines)
+        )
+        assert len(expected) > 5 and (found == expected).all()
 
 
 def test_a_damaged_parquet_file_is_named(call, tmp_path):

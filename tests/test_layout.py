@@ -28,7 +28,7 @@ MODULES = {
 PRIMITIVES = "model", "policies", "puma", "block", "losses"
 # A change that raises a budget says why in its commit.
 ROOT_LINES, FILE_LINES, ENGINE_LINES = 2300, 350, 1300
-LINES = {"train.py": 352, "puma.py": 275}
+LINES = {"train.py": 353, "puma.py": 275}
 LOADED_LINES, CODE_LINES, TEST_LINES = 3500, 16_500, 11_000
 SETTINGS = 55
 

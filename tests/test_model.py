@@ -3,6 +3,7 @@ import torch
 from toys import perturbed
 
 from model import Transformer
+from sample import Sampler, generate
 
 SHAPE = dict(vocab_size=50, mask_token=49, length=40, dim=64, layers=3, heads=8, mlp=96)
 
@@ -100,6 +101,21 @@ def test_initialisation():
     assert std["model.layers.0.mlp.down_proj.weight"] == pytest.approx(0.02 / 6**0.5, rel=0.05)
     logits = model.logits(model(torch.full((1, 40), 49)))
     assert logits.softmax(-1).max() < 0.05  # an untrained model is sure of nothing
+
+
+@pytest.mark.parametrize("block", [0, 4])
+def test_two_loops_are_twice_the_layers_with_the_same_weights(block):
+    looped = Transformer(9, 8, 12, 16, 1, 2, 32, loops=2)
+    deep = Transformer(9, 8, 12, 16, 2, 2, 32)
+    weights = looped.state_dict()
+    twice = {k.replace("layers.0", "layers.1"): v for k, v in weights.items()}
+    deep.load_state_dict(weights | twice)
+    x, hidden = torch.full((3, 12), 8), torch.arange(12).expand(3, 12) > 1
+    x[:, :2] = 1
+    (found, *_), (expected, *_) = (generate(m, x, hidden, Sampler(), block) for m in (looped, deep))
+    assert (found == expected).all()
+    x0 = torch.randint(8, (3, 12))
+    assert looped(x, x0, block).equal(deep(x, x0, block))
 
 
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients():

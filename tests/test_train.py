@@ -21,7 +21,6 @@ from engine import machine
 from engine.checkpoint import load
 from engine.files import write_lines
 from engine.muon import update_average
-from engine.processes import StopSign
 from losses import Objective
 from model import Transformer
 
@@ -120,17 +119,6 @@ def test_a_stopped_run_writes_a_checkpoint_and_loses_nothing(processes, number, 
         assert code and errors.splitlines()[-1] == last and "Traceback" not in errors
     train(tmp_path / "stopped", "--init_from=resume", processes=processes)
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
-
-
-def test_an_error_after_ctrl_c_is_one_line(monkeypatch):
-    """Of a compiler that Ctrl-C killed; without Ctrl-C, an error stays what it is."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    with pytest.raises(ValueError, match="cc1plus"), StopSign():
-        raise ValueError("cc1plus\n" * 1000)
-    message = r"^stopped in an update \(ValueError\)$"
-    with pytest.raises(SystemExit, match=message), StopSign() as stop:
-        stop.on_signal(signal.SIGINT, None)
-        raise ValueError("cc1plus\n" * 1000)
 
 
 def test_a_run_goes_on_with_its_own_settings_and_only_flags_change_them(tmp_path, capsys):

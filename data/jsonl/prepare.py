@@ -2,6 +2,7 @@ r"""Tokenise text of your own, with prompts and responses or without, to train o
 
     python data/jsonl/prepare.py --source=chat.jsonl --prompt=question --response=answer
     python data/jsonl/prepare.py --source='books/*.parquet' --text=text --tokenizer=tokenizer.json
+    python data/jsonl/prepare.py --source=book.txt --text=text        each paragraph is a document
     python data/jsonl/prepare.py --source=openai/gsm8k --config=main --prompt=question \
         --response=answer                                                 from the Hugging Face hub
     python train.py config/own_text.py
@@ -26,7 +27,7 @@ from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
 
 # -- what to read --------------------------------------------------------------------------------
-source = ""  # comma-separated .jsonl or .parquet files or patterns; or a set on the hub: me/set
+source = ""  # comma-separated .jsonl, .parquet or .txt files or patterns; or on the hub: me/set
 config = ""  # of the data set on the hub, if it has several
 split = "train"  # of the data set on the hub
 revision = ""  # of the data set on the hub: commit, branch or tag; "" = the newest
