@@ -24,6 +24,6 @@ lr = 4e-3
 min_lr = 1e-4
 warmup = 100
 
-eval_interval = 125
-eval_policies = ["top_k", "entropy"]
+eval_interval = 250
+eval_policies = ["top_k"]
 eval_batch_size = 64  # fits into a processor's cache

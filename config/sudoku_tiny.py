@@ -15,4 +15,3 @@ max_iters = 1000
 lr = 8e-3
 
 eval_interval = 100
-eval_policies = ["top_k"]

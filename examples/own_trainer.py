@@ -73,7 +73,8 @@ def main(steps=200):
         optimizer.step()
         chains.advance(score, confidence)  # reveal true tokens, the most confident first
         if (step + 1) % 50 == 0:
-            print(f"step {step + 1}: loss {loss.item():.4f}")
+            visits = (step + 1) * 64 / (int(queue.taken) - chains.number.numel())  # of an example
+            print(f"step {step + 1}: loss {loss.item():.4f}, visits {visits:.1f}")
     print(f"{share_solved(model):.1%} of held-out rows solved")
 
 

@@ -47,9 +47,9 @@ def visits(buffer):
     return {f"visits_{n}_{buffer}": f"{flags} --buffer={buffer}" for n, flags in chains.items()}
 
 
-# The defaults, which most studies show; three seeds of both take 7 minutes with sudoku_tiny.
 PUMA = {"puma": "--method=puma --keep_every=125"}
 MDM = {"mdm": "--method=mdm --keep_every=125"}
+PAIR = {m: f"--method={m} --keep_every=125 --eval_interval=125" for m in ("puma", "mdm")}
 AR = {"ar": "--method=ar --max_iters=500"}
 CLUES = (
     both("clues_12", "--clues=12 --keep_every=250")
@@ -62,7 +62,7 @@ STUDIES = {
         "Does PUMA reach an accuracy in fewer iterations than random masks? Minimal 6x6 puzzles; "
         "also the loss under random masks, an estimate of the NELBO per token.",
         20,
-        PUMA | MDM,
+        PAIR,
         {"sudoku_mini": "--figure=curves", "sudoku_mini_loss": "--figure=curves --metric=val_loss"},
         config=MINI,
     ),
@@ -70,7 +70,7 @@ STUDIES = {
         "Is PUMA ahead under every sampler? Threshold, tokens per step, temperature (paper, table "
         "1), other policies, thresholds by entropy ('Robustness across inference policies').",
         12,
-        PUMA | MDM,
+        PAIR,
         {"policies": "--figure=policies"},
         scripts=(
             "eval.py --reveal=[1,2,3,5,9]",
@@ -85,7 +85,7 @@ STUDIES = {
         "Which bound on the negative log-likelihood of held-out puzzles is lower, PUMA's or that "
         "of random masks?",
         2,
-        PUMA | MDM,
+        PAIR,
         {"nelbo": "--figure=nelbo"},
         scripts=("eval.py --nelbo",),
         config=MINI,
@@ -94,7 +94,7 @@ STUDIES = {
         "Does the order in which cells are revealed settle along training? Its distance to the "
         "final order (paper, eq. traj-dist); training chain and sampler.",
         4,
-        PUMA | MDM,
+        PAIR,
         {"trajectories_distance": "--figure=distance"},
         scripts=("-m studies.trajectories",),
         config=MINI,

@@ -3,7 +3,9 @@
 import ast
 import re
 
-from conftest import ROOT
+from conftest import ROOT, metrics, run_script, train
+
+import tasks
 
 FOLDERS = "docs", "results", "theory", "data", "pretrained"
 PAGES = [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
@@ -28,6 +30,16 @@ def test_every_name_in_the_tour_exists():
     links = re.findall(r"\[`([\w.]+)`\]\(([\w./]+)\)", tour.read_text())
     assert len(links) > 20
     assert not [(name, file) for name, file in links if name not in names_in(tour.parent / file)]
+
+
+def test_the_task_of_contributing_learns(tmp_path, monkeypatch):
+    code = (ROOT / "CONTRIBUTING.md").read_text().split("```python\n")[1].split("```")[0]
+    (tmp_path / "reverse.py").write_text(code)
+    monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path)])
+    monkeypatch.setitem(tasks.TASKS, "reverse", "tasks.reverse")
+    train(tmp_path, "--dataset=reverse", "--digits=2", "--max_iters=300", "--lr=1e-2")
+    assert metrics(tmp_path)[-1]["accuracy"]["top_k"] > 0.1  # guessing: 0.01
+    assert "forward passes" in run_script("sample.py", f"--out_dir={tmp_path}")
 
 
 def test_every_link_leads_somewhere():

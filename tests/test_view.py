@@ -140,6 +140,8 @@ def test_it_plays_and_slides(width, chromium, page):
     chromium.open(page, width)
     chromium.wait("document.querySelectorAll('.cell').length === 64")
     assert chromium.evaluate("document.documentElement.scrollWidth") == width
+    assert chromium.evaluate("play.textContent") == "Pause"  # it opens playing
+    set_to(chromium, "step", 0)
     assert chromium.evaluate(HIDDEN) == hidden_after(page, 0)
     last = int(chromium.evaluate("step.max"))
     for key, at in ("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1):
