@@ -1,7 +1,7 @@
 """Sampling: fill in masked tokens a few at a time, by a policy's order (paper, section 2).
 
-    python sample.py --out_dir=out/sudoku_mini_puma_1              a held-out puzzle of the run
     python sample.py --prompt=1......23....4.5.....2...5.12..3..5. --watch
+    python sample.py --out_dir=out/sudoku_mini_puma_1              a held-out puzzle of your run
     python sample.py --out_dir=out/gsm_mini_puma_1 --prompt="Ann has 3 pens ..."
     python sample.py --policy=entropy --reveal=1 --temperature=0.5     any sampler
 
@@ -25,7 +25,7 @@ from engine.machine import autocast
 from losses import validation_loss
 
 # -- what ----------------------------------------------------------------------------------------
-out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
+out_dir = "weights/sudoku_mini"  # a run, whose averaged weights are used, or export.py's folder
 prompt = ""  # a puzzle, row by row, 0 or . = blank; 12+34; a text; "" = the first held-out one
 watch = False  # show in the terminal how it fills in (studies/watch.py)
 delay = 0.15  # 0..60: seconds per step with --watch

@@ -3,7 +3,7 @@
 import ast
 import re
 
-from conftest import ROOT, metrics, run_script, train
+from conftest import ROOT, metrics, train
 
 import tasks
 
@@ -39,7 +39,6 @@ def test_the_task_of_contributing_learns(tmp_path, monkeypatch):
     monkeypatch.setitem(tasks.TASKS, "reverse", "tasks.reverse")
     train(tmp_path, "--dataset=reverse", "--digits=2", "--max_iters=300", "--lr=1e-2")
     assert metrics(tmp_path)[-1]["accuracy"]["top_k"] > 0.1  # guessing: 0.01
-    assert "forward passes" in run_script("sample.py", f"--out_dir={tmp_path}")
 
 
 def test_every_link_leads_somewhere():

@@ -81,15 +81,8 @@ def test_seed_decides_the_order():
 
 
 def test_data_of_single_rows_is_refused_in_words():
-    class Single(torch.utils.data.Dataset):
-        def __len__(self):
-            return 5
-
-        def __getitem__(self, index):
-            return [torch.zeros(2)][index], torch.zeros(2)
-
     with pytest.raises(ValueError, match="stack the rows of a Dataset"):
-        ExampleQueue(Single(), 4)
+        ExampleQueue([(torch.zeros(2), torch.zeros(2))] * 5, 4)
 
 
 def test_an_example_without_anything_to_predict_is_named():

@@ -1,11 +1,12 @@
 """What an exported folder says of itself, and what transformers makes of it by itself."""
 
+import hashlib
 import json
 import shutil
 
 import pytest
 import torch
-from conftest import evaluate, metrics, run_script, same, train
+from conftest import ROOT, evaluate, metrics, run_script, same, train
 
 import tasks
 from pretrained import hf, runs
@@ -112,3 +113,10 @@ def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
         assert "no data: give a --prompt" in refused(run_script, "sample.py", f"--out_dir={each}")
     with pytest.raises(ValueError):
         transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ["sudoku_mini", "sudoku_nine"])
+def test_the_models_that_come_with_the_code_solve_their_first_puzzle(name):
+    weights = (ROOT / "weights" / name / "model.safetensors").read_bytes()
+    assert hashlib.sha256(weights).hexdigest() in (ROOT / "weights/README.md").read_text()
+    assert " solved\n" in run_script("sample.py", f"--out_dir=weights/{name}", "--device=cpu")

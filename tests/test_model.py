@@ -107,9 +107,8 @@ def test_initialisation():
 def test_two_loops_are_twice_the_layers_with_the_same_weights(block):
     looped = Transformer(9, 8, 12, 16, 1, 2, 32, loops=2)
     deep = Transformer(9, 8, 12, 16, 2, 2, 32)
-    weights = looped.state_dict()
-    twice = {k.replace("layers.0", "layers.1"): v for k, v in weights.items()}
-    deep.load_state_dict(weights | twice)
+    twice = {k.replace("layers.0", "layers.1"): v for k, v in looped.state_dict().items()}
+    deep.load_state_dict(looped.state_dict() | twice)
     x, hidden = torch.full((3, 12), 8), torch.arange(12).expand(3, 12) > 1
     x[:, :2] = 1
     (found, *_), (expected, *_) = (generate(m, x, hidden, Sampler(), block) for m in (looped, deep))
