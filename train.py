@@ -180,7 +180,7 @@ def train(run):
     stop = processes.StopSign()
     for iteration in range(run.start, max_iters):
         blocks_change = block_at(iteration) != block_at(iteration - 1)
-        with machine.compiling(iteration == run.start, blocks_change):
+        with machine.compiling(iteration in (run.start, chains_from), blocks_change):
             run.log.add(*update(run, iteration))
         done, stopping = iteration + 1, stop()
         keep_record(run, done, stopping)

@@ -176,8 +176,8 @@ def open_column(folder, name, checksum):
 
 def damaged(folder, name, why):
     """The error for a file that is not what was written."""
-    if not any(Path(folder).glob("*.npy")):  # a run's copy: see `needed`
-        return FileNotFoundError(f"{folder} has a tokenizer, but no data: give a --prompt")
+    if name.endswith(("npy", "jsonl")) and not any(Path(folder).glob("*.npy")):  # a run's copy
+        return FileNotFoundError(f"{folder} has a tokenizer, but no data: sample with a --prompt")
     return ValueError(f"{folder}/{name} is damaged ({why}): delete {folder} to make it again")
 
 

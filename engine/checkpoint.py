@@ -127,7 +127,8 @@ def differences(saved, config, place):
     names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
     now = {key: config.get(key) for key in names}
     now |= {"processes": place.world, "device": place.device.type}
-    was = dict(saved["config"]) | {"processes": len(saved["ranks"]), "device": saved["device"]}
+    was = {"loops": 1} | saved["config"]
+    was |= {"processes": len(saved["ranks"]), "device": saved["device"]}
     return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
 
 

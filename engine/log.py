@@ -44,7 +44,7 @@ class Log:
             total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
         )
         rows = read_metrics(self.path) if folder and start else []
-        was = rows[0].get("config", {}) if rows else config
+        was = {"loops": config.get("loops")} | rows[0].get("config", {}) if rows else config
         if any(was.get(key) != config.get(key) for key in MUST_KEEP):
             raise ValueError(f"{self.path} is the record of another run: move it away")
         kept = [row for row in rows if row.get("iter", 0) <= start]

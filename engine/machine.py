@@ -23,8 +23,9 @@ def open_device(name="", index=0):
             device = torch.device("cuda", index if device.index is None else device.index)
             torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
-    except (RuntimeError, AssertionError, AttributeError):  # the last without CUDA
-        raise ValueError(f"device {name}: not here, where PyTorch finds {best_device()}") from None
+    except (RuntimeError, AssertionError, AttributeError) as error:  # the last without CUDA
+        why = f"{str(error)[:80]!r}; PyTorch finds {best_device()} here"
+        raise ValueError(f"device {name or best_device()}: {why}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     if device.type == "cpu":

@@ -50,7 +50,7 @@ def main():
         model = model.half() if half else model
         hf.save(model, state["model_args"], folder, like)
         runs.describe(folder, state, model)
-        for file in card.needed(state["config"]) if not base else ():
+        for file in card.needed(state["config"]):
             shutil.copy(file, folder)
         if not any(Path(folder).glob("tokenizer*.json")):  # refused; else transformers makes an
             files.write(Path(folder, "tokenizer.json"), "none: see README.md\n")  # empty one

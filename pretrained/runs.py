@@ -57,18 +57,19 @@ def open_run(path, device="cpu", length=0):
 def load(path):
     """The state in a checkpoint; of an exported folder, what sampling needs of it.
 
-    Where its data_dir is not, the folder itself has header and tokenizer.
+    Where its data_dir is not, or has other data, the folder itself has header and tokenizer.
     """
     path = Path(path)
     folder = path if path.is_dir() else path.parent
-    if (folder / EXPORTED).is_file():
-        state, weights = files.read_json(folder / EXPORTED), folder / "model.safetensors"
-        state["ema"] = dict(hf.tensors_in(weights))
+    if (folder / EXPORTED).is_file() and not (folder / "checkpoint.pt").exists():
+        state, shards = files.read_json(folder / EXPORTED), hf.shard_paths(folder)
+        state["ema"] = {name: each for shard in shards for name, each in hf.tensors_in(shard)}
         state["ema"].setdefault("lm_head.weight", state["ema"].get("model.embed_tokens.weight"))
     else:
         state = checkpoint.load(path / "checkpoint.pt" if path.is_dir() else path)
-    data = state["config"].get("data_dir")
-    if data and not Path(data, "header.json").exists() and (folder / "header.json").exists():
+    names = state["config"].get("data_dir") or folder, folder
+    data, own = (Path(name, "header.json") for name in names)
+    if own.exists() and not (data.exists() and data.read_bytes() == own.read_bytes()):
         state["config"] = state["config"] | {"data_dir": str(folder)}
     return state
 
@@ -91,11 +92,10 @@ def load_task(config):
     Generated examples to train on are not needed, and not made: held-out ones are the same. The run
     may be a stranger's, so a judge that it names is not executed: see eval.py --problems.
     """
-    config = config | {"train_examples": 1}
-    if config.get("eval_judge") != "exact":
-        config = config | {"eval_judge": ""}
     try:
-        return tasks.get(config["dataset"]).load(config)
+        judge = "exact" if config.get("eval_judge") == "exact" else ""
+        less = config | {"train_examples": 1, "eval_judge": judge}
+        return tasks.get(config["dataset"]).load(less)
     except (TypeError, LookupError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"the configuration in the checkpoint is not valid: {reason}") from None

@@ -38,18 +38,18 @@ def make_model(origin, task, saved, model_args, adapters, device):
 
 
 def folder_of(config):
-    return Path(config["out_dir"] or "out/{name}_{method}_{seed}".format_map(config))
+    return Path(str(config["out_dir"]) or "out/{name}_{method}_{seed}".format_map(config))
 
 
 def settings_of_run(config):
     """The settings of the run that resumes or continues, which flags alone change; {} if none."""
     path = folder_of(config) / "checkpoint.pt"
-    if config["init_from"].partition(":")[0] not in ("resume", "continue") or not path.exists():
+    if not (re.match("resume$|continue(:|$)", str(config["init_from"])) and path.exists()):
         return {}
     if local_rank() == 0:
         say(f"settings as in {path}, but for those in --key=value")
-    kept = checkpoint.load(path)["config"]
-    return {key: kept[key] for key in kept.keys() - {"out_dir", "init_from"}}
+    own = {"out_dir": str(path.parent), "init_from": config["init_from"]}
+    return checkpoint.load(path)["config"] | own
 
 
 def pinned(origin):
@@ -77,7 +77,7 @@ def from_run(path, model_args):
             f"{path} has only adapters: start from the output of pretrained.export --merge"
         )
     theirs = state["model_args"]
-    differ = [key for key in model_args if model_args[key] != theirs.get(key, False)]
+    differ = [key for key in model_args if model_args[key] != theirs.get(key, key == "loops")]
     differ = [key for key in differ if key not in ("causal", "shifted")]
     if differ:
         which = ", ".join(f"{key} {theirs.get(key)} -> {model_args[key]}" for key in differ)

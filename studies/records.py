@@ -91,7 +91,7 @@ def copy_records(added, place):
     for name, folder in sources.items():
         shutil.rmtree(place / name, ignore_errors=True)
         (place / name).mkdir()
-        for file in [folder / "metrics.jsonl", *folder.glob("*.json")]:
+        for file in [folder / "metrics.jsonl", *folder.glob("*[!r].json")]:  # not header, tokenizer
             shutil.copy(file, place / name)
 
 

@@ -13,7 +13,8 @@
     files                       paths that `prompts` reads; a run keeps copies
 
 with numpy arrays; `Task` has defaults for all but the first two lines and `test`. `load` is called
-by every process, at resume and by eval.py: it must always return the same data.
+by every process, at resume and by eval.py: it must always return the same data, and what is held
+out must not depend on train_examples, which is 1 where a run is evaluated.
 
 A task's own settings are the fields of `Settings`, a NamedTuple in its module, which may be absent:
 see `settings`. `load` reads them as config["name"], like those of train.py.

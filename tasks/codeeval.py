@@ -15,6 +15,7 @@ attack the sandbox. Accidents do not pass: exit(0), os._exit(0), a `check` of it
 strings. A program cannot change the outcome of another one.
 """
 
+import functools
 import importlib
 import math
 from collections import Counter, defaultdict
@@ -126,9 +127,9 @@ class Requests(text.Prompts):
 class Instructions(text.Text):
     """Instructions to train on, with HumanEval's problems in the folder as the test set."""
 
-    def __init__(self, folder, most):
-        super().__init__(folder)
-        self.test = self.programs(corpus.kept_file(folder, "humaneval.jsonl"), most)
+    @functools.cached_property
+    def test(self):
+        return self.programs(corpus.kept_file(self.folder, "humaneval.jsonl"), self.most)
 
     def programs(self, path, most=None):
         return Programs(read("humaneval", path)[:most], self.encoding, self.length)

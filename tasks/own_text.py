@@ -96,10 +96,10 @@ class OwnText(text.Text):
     """Problems are made from the validation examples."""
 
     def __init__(self, folder, judge, most):
-        super().__init__(folder)
+        super().__init__(folder, most)
         self.packed = self.header["source"].get("packed", False)
         self.characters = self.encoding.characters if self.packed else None
-        self.judge, self.most = judge, most
+        self.judge = judge
 
     @functools.cached_property
     def test(self):

@@ -128,8 +128,8 @@ class Text(Task):
     train = functools.cached_property(lambda self: self.split("train"))
     validation = functools.cached_property(lambda self: self.split("val"))
 
-    def __init__(self, folder):
-        self.folder, self.header = folder, corpus.read_header(folder)
+    def __init__(self, folder, most=None):
+        self.folder, self.most, self.header = folder, most, corpus.read_header(folder)
         self.files, self.encoding = corpus.needed(folder), corpus.load_tokenizer(folder)
         self.length = self.header["length"]
         self.vocab_size, self.mask = self.encoding.vocab_size, self.encoding.mask
@@ -147,10 +147,6 @@ class Text(Task):
 
 class WordProblems(Text):
     """Questions answered by programs: the first `most` in test.jsonl are the test set."""
-
-    def __init__(self, folder, most):
-        super().__init__(folder)
-        self.most = most
 
     @functools.cached_property
     def test(self):

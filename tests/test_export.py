@@ -110,7 +110,7 @@ def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
     for each in out, folder:
         said = run_script("sample.py", f"--out_dir={each}", "--prompt=7 and")
         assert said.startswith("7 and\n")
-        assert "no data: give a --prompt" in refused(run_script, "sample.py", f"--out_dir={each}")
+        assert "no data: sample with" in refused(run_script, "sample.py", f"--out_dir={each}")
     with pytest.raises(ValueError):
         transformers.AutoTokenizer.from_pretrained(folder)
 

@@ -123,10 +123,10 @@ def test_a_stopped_run_writes_a_checkpoint_and_loses_nothing(processes, number, 
 
 def test_a_run_goes_on_with_its_own_settings_and_only_flags_change_them(tmp_path, capsys):
     train(tmp_path, "--tau=0.2", "--max_iters=2")
-    folder = f"--out_dir={tmp_path}"
-    run_script("train.py", "config/sudoku_tiny.py", folder, "--init_from=resume")  # tau 0.9 there
-    assert "settings as in" in capsys.readouterr().err and len(metrics(tmp_path)) > 3
-    said = run_script("train.py", folder, "--init_from=continue", "--lr=5e-4", "--max_iters=3")
+    file = tmp_path / "own.py"
+    file.write_text(f"tau = 0.9; out_dir = {str(tmp_path)!r}; init_from = 'continue'")
+    said = run_script("train.py", str(file), "--lr=5e-4", "--max_iters=3")
+    assert "settings as in" in capsys.readouterr().err
     assert "at iteration 2 with changes: lr 0.001 -> 0.0005\n" in said
     saved = load(tmp_path / "checkpoint.pt")
     assert saved["config"]["tau"] == 0.2 and saved["iteration"] == 3
