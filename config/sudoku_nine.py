@@ -1,11 +1,11 @@
 # The paper's Sudoku on a laptop: 9x9 (3x3 boxes), minimal puzzles of about 24 clues.
 #
-#     python train.py config/sudoku_nine.py                                     # PUMA
-#     python train.py config/sudoku_nine.py --method=mdm                        # random masks
-#     python train.py config/sudoku_nine.py --carry --window=2 --max_iters=5500 # best, as long
-# 1.3M parameters, one laptop core, an hour, after three minutes to make the puzzles; no download.
-# One seed: PUMA 90 % of unseen puzzles, random masks 82; with a carry 97 after 3,000 updates of
-# 9,000 (results/sudoku_nine.md, carry.md).
+#     python train.py config/sudoku_nine.py                                       # PUMA
+#     python train.py config/sudoku_nine.py --method=mdm                          # random masks
+#     python train.py config/sudoku_nine.py --carry --window=2 --max_iters=5500   # best, as long
+#
+# 1.3M parameters, a laptop core, an hour, no download. One seed: PUMA 90 % of unseen puzzles,
+# random masks 82; with a carry 97 after 3,000 updates of 9,000 (results/sudoku_nine.md, carry.md).
 name = "sudoku_nine"
 device = "cpu"
 box = (3, 3)

@@ -52,8 +52,8 @@ def main():
         runs.describe(folder, state, model)
         for file in card.needed(state["config"]):
             shutil.copy(file, folder)
-        if not any(Path(folder).glob("tokenizer*.json")):  # refused; else transformers makes an
-            files.write(Path(folder, "tokenizer.json"), "none: see README.md\n")  # empty one
+        if not any(Path(folder).glob("tokenizer*.json")):  # transformers would make an empty one
+            files.write(Path(folder, "tokenizer.json"), "none: see README.md\n")
         if (card_of_base := Path(folder, "README.md")).exists():
             card_of_base.rename(Path(folder, "README.base.md"))
         finish(text, how, "config.json")
