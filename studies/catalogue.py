@@ -196,7 +196,7 @@ STUDIES = {
         "step), with a buffer of 1 and of 32 batches.",
         65,
         visits(1) | visits(32) | {"visits_mdm": "--method=mdm"},
-        {"law_of_visits": "--figure=law --against=buffer"},
+        {"visits_final": "--figure=final"},
         scripts=("-m studies.discrepancy",),
     ),
     "nine": Study(

@@ -133,12 +133,6 @@ def training_curve(run, key):
     return points
 
 
-def visits_of(run):
-    """How often a run trains on an example that it uses up, over all of its training."""
-    lines = [(sum(line["tenths"]), line["visits"]) for line in run.training if line.get("visits")]
-    return sum(rows for rows, _ in lines) / sum(rows / visits for rows, visits in lines)
-
-
 def group_runs(runs):
     """{label: runs}. The label states the method and all other keys that matter and differ."""
     keys, groups = telling(runs), {}

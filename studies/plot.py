@@ -13,16 +13,14 @@ import itertools
 import math
 import sys
 from pathlib import Path
-from statistics import mean
 
 from configurator import configure, printable
 from studies import comparison, labels, records
 from studies.comparison import SHARE, band, curve, group_runs, read_result, with_seed_count
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, visits, law; nelbo, policies, distance
+figure = "curves"  # final, visits; nelbo, policies, distance
 metric = ""  # an accuracy by its policy, or val_loss; "" = the first policy that was evaluated
-against = "buffer"  # with --figure=law: the setting of train.py that tells its lines apart
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
@@ -149,31 +147,6 @@ def visits(runs, file, metric):
             axes.set(xlabel="updates", xlim=(0, None))
 
 
-def law_of_visits(runs, file, metric):
-    """What runs end with against their visits per example, a line for each value of `against`."""
-    print_comparisons(runs, metric)
-    lines = {}
-    with panels(file, runs) as (axes,):
-        for members in group_runs(runs).values():
-            ends = [curve(run, metric)[-1][1] for run in members]
-            ends = comparison.interval(ends, POSITIVE if metric == LOSS else SHARE)
-            if comparison.is_baseline(members[0]):
-                color, style = labels.LOOKS["mdm"]
-                axes.axhline(ends[0], color=color, linestyle=style, label="random masks")
-            else:
-                label = labels.setting(against, members[0].config.get(against))
-                point = mean(map(comparison.visits_of, members)), ends
-                lines.setdefault(label, []).append(point)
-        for label, (color, style) in zip(
-            lines, labels.looks([(n, "") for n in lines]), strict=True
-        ):
-            look = {"label": label, "color": color, "linestyle": style}
-            draw_points(axes, sorted(lines[label]), look)
-        axes.set(xlabel="visits per example", ylabel=meaning(metric))
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-
-
 def final_accuracy(runs, file, metric):
     """The accuracy at the end of each group: ablations of tau, K, start, refill."""
     print_comparisons(runs, metric)
@@ -261,7 +234,6 @@ def trajectory_distance(runs, file, metric):
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "visits": visits,
     "nelbo": nelbo, "policies": sampler_grid, "distance": trajectory_distance,
-    "law": law_of_visits,
 }  # fmt: skip
 
 

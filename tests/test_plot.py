@@ -171,21 +171,6 @@ def test_visits_are_drawn_where_a_run_says_them(write, tmp_path, axes):
     assert [lines(each) for each in axes] == [[curve] for curve in drawn]
 
 
-def test_the_law_of_visits_has_a_point_for_each_group(write, tmp_path, axes, monkeypatch):
-    """16 rows of 2 visits and 16 of 4 use up 12 examples: 2.67 visits."""
-    folders = [write(f"b{n}", [(9, n / 8), (10, n / 4)], buffer=n) for n in (1, 2)]
-    folders.append(write("mdm", [(9, 0.3), (10, 0.4)], method="mdm"))
-    for folder in folders:
-        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        for row in rows:
-            row |= {"tenths": [12, 4], "visits": 4.0 if row.get("iter") == 9 else 2.0}
-        write_lines(folder / "metrics.jsonl", rows)
-    monkeypatch.setattr(plot, "against", "buffer")
-    plot.law_of_visits(load(folders), tmp_path / "a.png", "top_k")
-    points = [point for line in lines(axes[0]) for point in line]
-    assert {(round(x, 4), y) for x, y in points} >= {(2.6667, 0.25), (2.6667, 0.5), (0, 0.4)}
-
-
 def load(folders):
     return [comparison.load_run(folder) for folder in folders]
 

@@ -609,7 +609,7 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
 def test_command_line(tmp_path):
     script, small = "data/sudoku/prepare.py", "--box=(2,3)"
     printed = run_script(script, f"--out={tmp_path}/a.csv", "--count=30", small, "--clues=14")
-    assert "30 puzzles" in printed and "mean clues 14.00" in printed
+    assert "30 puzzles" in printed and "14.00 on average" in printed
     source = f"--source={tmp_path}/a.csv"
     run_script(script, source, f"--out={tmp_path}/b.csv", small)
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()

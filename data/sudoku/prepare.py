@@ -11,7 +11,6 @@ is for people and other programs. Files appear once they are complete.
 
 import contextlib
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +58,11 @@ def generated():
 
 
 def write(path, stack, batches, test=None):
-    """Write the batches of readers.read and print statistics; returns what the writer returns.
+    """Write the batches of readers.read, say how many; returns what the writer returns.
 
     The file appears when the stack of contexts ends. Raises ValueError if there is no batch.
     """
-    begin, numbers = time.perf_counter(), []
+    numbers = []
 
     def counted():
         for batch in batches:
@@ -75,11 +74,8 @@ def write(path, stack, batches, test=None):
     if not numbers:
         raise ValueError(f"no puzzle to write to {path}")
     numbers = np.concatenate(numbers)
-    rate = len(numbers) / (time.perf_counter() - begin)
-    print(f"{path}: {len(numbers):,} puzzles, {rate:,.0f} a second")
-    print(f"mean clues {numbers.mean():.2f}")
-    for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
-        print(f"{number:4d} {times:9,d} {times / len(numbers):8.3%}")
+    clues = f"{numbers.min()} to {numbers.max()} clues, {numbers.mean():.2f} on average"
+    print(f"{path}: {len(numbers):,} puzzles, {clues}")
     return checksum
 
 

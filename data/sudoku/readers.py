@@ -17,8 +17,7 @@ from data.sudoku import rules as sudoku
 
 def read(path, box, max_rating=None):
     """Batches (puzzles, solutions), uint8 (<= SLAB, L) twice, of a .csv or an .npy of steps."""
-    suffix = Path(path).suffix
-    if suffix == ".csv":
+    if (suffix := Path(path).suffix) == ".csv":
         return read_csv(path, box, max_rating)
     if suffix != ".npy":
         raise ValueError(f"{path}: must end in .csv or .npy")

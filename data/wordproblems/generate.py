@@ -5,8 +5,6 @@ answer. The numbers of a program decide its split: a stable hash of (template, s
 gives 96% to train, 2% to validation, 2% to test, so no two of them share a template with its
 numbers, whatever the seed and the count. The templates HELD_OUT occur in `transfer` alone.
 
-    python -m data.wordproblems.generate --count=3 --split=test --seed=1
-
 What this file does not do: run the programs (the tests do), or cut text into tokens.
 """
 
@@ -15,12 +13,7 @@ import re
 import zlib
 from typing import NamedTuple
 
-from configurator import configure
 from data.wordproblems.templates import HELD_OUT, PEOPLE, SEEN, SHARES
-
-count = 5  # 1..: problems to print
-split = "train"  # train, validation, test, transfer
-seed = 0  # 0..: the same seed, split and count give the same problems
 
 
 class Problem(NamedTuple):
@@ -89,8 +82,11 @@ class Draws:
 def make(template, draws):
     """One problem of a template: its text is the question, an empty line and the program."""
     text, answer = template(draws)
-    question, program = text.replace(". ", ".\n    ").split("\n\n")  # one sentence a line
-    code = f'def simple_math_problem() -> int:\n    """{question}\n    """\n{program}return result'
+    question, program = text.replace(". ", ".\n    ").rstrip().split("\n\n")  # one sentence a line
+    if (last := program.rpartition("\n    ")[2].split(" = ")[0]) != "result":
+        program += f"\n    result = {last}"
+    docstring = f'    """{question}\n    """'
+    code = f"def simple_math_problem() -> int:\n{docstring}\n{program}\n    return result"
     exact = int(answer) if answer == int(answer) else float(answer)
     return Problem(question.strip().replace("\n    ", " "), code, exact, template.__name__)
 
@@ -134,13 +130,3 @@ def make_problems(count, split, seed=0, only=()):
         elif (misses := misses + 1) == PATIENCE:
             raise ValueError(f"{count} {split} problems: found {len(problems)} different ones")
     return list(problems.values())
-
-
-def main():
-    for problem in make_problems(count, split, seed):
-        print(problem.question, problem.code, f"# {problem.template}: {problem.answer}\n", sep="\n")
-
-
-if __name__ == "__main__":
-    configure(globals())
-    main()

@@ -1,18 +1,20 @@
 """The templates of generate.py: what the problems are about and how they are told.
 
-A template draws from a source r and returns a text and the answer. The text is a question, an
-empty line and its program, indented as in the function that they go into. The answer is worked
-out by itself, so that the program can be checked against it.
+A template, any function of `r`, draws from this source and returns a text and the answer. The text
+is a question, an empty line and its program, indented as in the function that they go into; what
+the last line computes is the result. The answer is worked out by itself, so that the program can be
+checked against it.
 
 Counts come out whole and are two or more, so that plurals hold; money comes out in quarters of a
 dollar, so that floats are exact. Numbers that the program ignores come from r.aside or r.about.
 """
 
 from fractions import Fraction
+from inspect import isfunction, signature
 from math import gcd
 from typing import NamedTuple
 
-SEEN, HELD_OUT = {}, {}  # {name: template}
+HELD_OUT = {}  # {name: template}; SEEN, of all others, is at the end
 
 
 class Person:
@@ -93,11 +95,6 @@ RATIOS = tuple((a, b) for a in range(1, 10) for b in range(1, 10) if a != b and 
 TIMES = ("twice", 2), ("3 times", 3), ("4 times", 4), ("5 times", 5), ("6 times", 6)
 
 
-def seen(template):
-    SEEN[template.__name__] = template
-    return template
-
-
 def held_out(template):
     HELD_OUT[template.__name__] = template
     return template
@@ -106,7 +103,6 @@ def held_out(template):
 # -- buying and selling --------------------------------------------------------------------------
 
 
-@seen
 def two_goods(r):
     who, (a, b) = r.person(), r.two(SMALL)
     n, m, p, q = r.number(2, 15), r.number(2, 15), r.price(2, 9), r.price(2, 9)
@@ -118,12 +114,10 @@ def two_goods(r):
     {a}_cost = {n} * {p}
     {b}_cost = {m} * {q}
     total_cost = {a}_cost + {b}_cost
-    result = total_cost
     """
     return text, n * p + m * q
 
 
-@seen
 def change(r):
     who, thing = r.person(), r.pick(*SMALL)
     n, p = r.number(2, 9), r.price(2, 9)
@@ -141,12 +135,10 @@ def change(r):
     price = {p}
     cost = {thing} * price
     change = {bill} - cost
-    result = change
     """
     return text, bill - n * p
 
 
-@seen
 def discount(r):
     who, thing, n = r.person(), r.pick(*CLOTHES, *DEAR), r.number(2, 6)
     price, percent = r.number(20, 200, 10), r.number(5, 60, 5)
@@ -163,12 +155,10 @@ def discount(r):
     discount = price * {percent} / 100
     sale_price = price - discount
     total_cost = sale_price * {n}
-    result = total_cost
     """
     return text, n * price * (100 - percent) / 100
 
 
-@seen
 def tip(r):
     who, people, k = r.person(), r.number(3, 9), r.number(2, 9)
     bill, percent = 10 * people * k, r.pick(5, 10, 15, 20, 25)
@@ -187,7 +177,6 @@ def tip(r):
     return text, k * (100 + percent) / 10
 
 
-@seen
 def profit(r):
     who, thing, n = r.person(), r.pick(*SMALL), r.number(6, 60)
     cost, price = r.price(2, 7), r.price(8, 15)
@@ -199,12 +188,10 @@ def profit(r):
     {thing} = {n}
     profit_each = {price} - {cost}
     profit = {thing} * profit_each
-    result = profit
     """
     return text, n * (price - cost)
 
 
-@seen
 def two_days_of_sales(r):
     who, thing, price = r.person(), r.pick(*SMALL), r.price(2, 9)
     n, m = r.number(5, 60), r.number(5, 60)
@@ -218,12 +205,10 @@ def two_days_of_sales(r):
     sold = {n} + {m}
     price = {price}
     money = sold * price
-    result = money
     """
     return text, (n + m) * price
 
 
-@seen
 def savings(r):
     who, save, weeks = r.person(), r.number(12, 60), r.number(6, 20)
     thing, spent = r.pick(*CLOTHES), r.number(15, 60)
@@ -236,12 +221,10 @@ def savings(r):
     saved = {save} * {weeks}
     spent = {spent}
     money_left = saved - spent
-    result = money_left
     """
     return text, save * weeks - spent
 
 
-@seen
 def saving_for(r):
     who, thing, weeks = r.person(), r.pick(*DEAR), r.number(4, 20)
     save, have = r.number(8, 40), r.number(20, 200)
@@ -255,12 +238,10 @@ def saving_for(r):
     cost = {cost}
     money_needed = cost - {have}
     weeks = money_needed / {save}
-    result = weeks
     """
     return text, weeks
 
 
-@seen
 def wage(r):
     who, pay = r.person(), r.price(10, 40)
     hours, days, weeks = r.number(3, 9), r.number(3, 6), r.number(2, 12)
@@ -275,12 +256,10 @@ def wage(r):
     weekly_hours = {hours} * {days}
     weekly_pay = weekly_hours * {pay}
     total_pay = weekly_pay * {weeks}
-    result = total_pay
     """
     return text, pay * hours * days * weeks
 
 
-@seen
 def overtime(r):
     who, normal, extra = r.person(), r.number(30, 40), r.number(2, 15)
     pay, more = r.number(10, 24), r.number(25, 40)
@@ -301,7 +280,6 @@ def overtime(r):
     return text, normal * pay + extra * more
 
 
-@seen
 def coupon(r):
     who, thing, off = r.person(), r.pick(*SMALL), r.number(2, 8)
     n, price = r.number(3, 15), r.price(3, 9)
@@ -314,12 +292,10 @@ def coupon(r):
     {thing}_cost = {n} * {price}
     coupon = {off}
     total_cost = {thing}_cost - coupon
-    result = total_cost
     """
     return text, n * price - off
 
 
-@seen
 def pack_or_single(r):
     who, thing = r.person(), r.pick(*SUPPLIES, *TOYS)
     packs, size, single = r.number(2, 9), r.number(4, 12), r.number(3, 8)
@@ -333,12 +309,10 @@ def pack_or_single(r):
     pack_cost = packs * {pack_price}
     single_cost = {packs * size} * {single}
     saved = single_cost - pack_cost
-    result = saved
     """
     return text, packs * (size * single - pack_price)
 
 
-@seen
 def tickets(r):
     adult, child = r.price(11, 25), r.price(4, 10)
     n, m = r.number(2, 30), r.number(2, 60)
@@ -351,12 +325,10 @@ def tickets(r):
     adult_cost = {n} * {adult}
     child_cost = {m} * {child}
     total_cost = adult_cost + child_cost
-    result = total_cost
     """
     return text, n * adult + m * child
 
 
-@seen
 def installments(r):
     who, thing = r.person(), r.pick(*DEAR)
     first, months, each = r.number(20, 150, 5), r.number(3, 12), r.number(12, 60)
@@ -369,12 +341,10 @@ def installments(r):
     price = {price}
     rest = price - {first}
     payment = rest / {months}
-    result = payment
     """
     return text, each
 
 
-@seen
 def taxi(r):
     who, start, mile = r.person(), r.price(2, 6), r.price(2, 4)
     miles, tip = r.number(3, 30), r.number(2, 10)
@@ -388,12 +358,10 @@ def taxi(r):
     distance_cost = {miles} * {mile}
     ride_cost = {start} + distance_cost
     total_cost = ride_cost + {tip}
-    result = total_cost
     """
     return text, start + miles * mile + tip
 
 
-@seen
 def fundraiser(r):
     people, each, short = r.number(12, 60), r.price(5, 30), r.number(20, 300)
     goal = int(people * each) + short
@@ -407,12 +375,10 @@ def fundraiser(r):
     raised = {people} * {each}
     goal = {goal}
     money_needed = goal - raised
-    result = money_needed
     """
     return text, goal - people * each
 
 
-@seen
 def yearly_plan(r):
     who, month, years = r.person(), r.number(8, 60), r.number(2, 6)
     year = 12 * month - r.number(5, 4 * month)
@@ -426,7 +392,6 @@ def yearly_plan(r):
     monthly_cost = months * {month}
     yearly_cost = {years} * {year}
     saved = monthly_cost - yearly_cost
-    result = saved
     """
     return text, years * (12 * month - year)
 
@@ -434,7 +399,6 @@ def yearly_plan(r):
 # -- sharing, parts and leftovers ----------------------------------------------------------------
 
 
-@seen
 def share_equally(r):
     who, thing, friends = r.person(), r.pick(*COUNTED), r.number(3, 9)
     each, bags = r.number(2, 15), r.number(2, 9)
@@ -447,12 +411,10 @@ def share_equally(r):
     total_{thing} = {bags} * {size}
     friends = {friends}
     {thing}_each = total_{thing} / friends
-    result = {thing}_each
     """
     return text, bags * each
 
 
-@seen
 def leftover(r):
     who, thing, size, boxes = r.person(), r.pick(*COUNTED), r.number(4, 12), r.number(3, 20)
     n = boxes * size + r.number(2, size - 1)
@@ -467,12 +429,10 @@ def leftover(r):
     full_{many} = {thing} // {size}
     packed = full_{many} * {size}
     {thing}_left = {thing} - packed
-    result = {thing}_left
     """
     return text, n % size
 
 
-@seen
 def give_a_share(r):
     (who, other), thing, share = r.two(PEOPLE), r.pick(*COUNTED), r.share()
     n = share.bottom * r.number(4, 20)
@@ -487,12 +447,10 @@ def give_a_share(r):
     given = {thing} {share.code}
     rest = {thing} - given
     {thing}_left = rest - {lost}
-    result = {thing}_left
     """
     return text, n - given - lost
 
 
-@seen
 def share_of_the_rest(r):
     (who, other), thing, first, second = r.two(PEOPLE), r.pick(*COUNTED), r.share(), r.share()
     n = first.bottom * second.bottom * r.number(2, 12)
@@ -506,12 +464,10 @@ def share_of_the_rest(r):
     rest = {n} - given
     friend = rest {second.code}
     {thing}_left = rest - friend
-    result = {thing}_left
     """
     return text, rest - rest * second.top // second.bottom
 
 
-@seen
 def percent_of_a_group(r):
     some, percent = r.share(), r.number(15, 85, 5)
     n = 20 * some.bottom * r.number(1, 12)
@@ -526,12 +482,10 @@ def percent_of_a_group(r):
     {a} = {n} * {percent} / 100
     {b} = {n} - {a}
     {doers} = {b} {some.code}
-    result = {doers}
     """
     return text, n * (100 - percent) // 100 * some.top // some.bottom
 
 
-@seen
 def buy_and_give(r):
     (who, other), thing = r.two(PEOPLE), r.pick(*COUNTED)
     n, packs, size = r.number(5, 60), r.number(2, 9), r.number(3, 12)
@@ -544,12 +498,10 @@ def buy_and_give(r):
     bought = {packs} * {size}
     total_{thing} = {n} + bought
     {thing}_left = total_{thing} - {given}
-    result = {thing}_left
     """
     return text, n + packs * size - given
 
 
-@seen
 def empty_seats(r):
     rows, seats = r.number(8, 40), r.number(8, 30)
     empty, adults = r.number(5, rows * seats // 3), r.number(5, rows * seats // 2)
@@ -562,12 +514,10 @@ def empty_seats(r):
     seats = {rows} * {seats}
     people = seats - {empty}
     children = people - {adults}
-    result = children
     """
     return text, rows * seats - empty - adults
 
 
-@seen
 def pizza(r):
     who, slices, people, each = r.person(), r.pick(6, 8, 10, 12), r.number(4, 20), r.number(2, 4)
     pizzas = people * each // slices + r.number(2, 4)
@@ -580,12 +530,10 @@ def pizza(r):
     slices = {pizzas} * {slices}
     eaten = {people} * {each}
     slices_left = slices - eaten
-    result = slices_left
     """
     return text, pizzas * slices - people * each
 
 
-@seen
 def wilted(r):
     flower, bunches, size = r.pick(*FLOWERS), r.number(3, 12), r.number(10, 30)
     who, vases = r.person(), r.number(3, 9)
@@ -600,7 +548,6 @@ def wilted(r):
     {flower} = {bunches} * {size}
     fresh_{flower} = {flower} - {gone}
     {flower}_each = fresh_{flower} / {vases}
-    result = {flower}_each
     """
     return text, each
 
@@ -608,7 +555,6 @@ def wilted(r):
 # -- comparing -----------------------------------------------------------------------------------
 
 
-@seen
 def times_as_many(r):
     (a, b), thing, (words, times) = r.two(PEOPLE), r.pick(*COUNTED), r.pick(*TIMES)
     n, more = r.number(3, 60), r.number(2, 40)
@@ -620,12 +566,10 @@ def times_as_many(r):
     {a.var}_{thing} = {n}
     {b.var}_{thing} = {a.var}_{thing} * {times} + {more}
     total_{thing} = {a.var}_{thing} + {b.var}_{thing}
-    result = total_{thing}
     """
     return text, n + n * times + more
 
 
-@seen
 def more_and_fewer(r):
     (a, b), (c, _), thing = r.two(WOMEN), r.two(MEN), r.pick(*COUNTED)
     n, more = r.number(10, 80), r.number(3, 40)
@@ -638,12 +582,10 @@ def more_and_fewer(r):
     {b.var} = {n} + {more}
     {c.var} = {b.var} - {fewer}
     total_{thing} = {n} + {b.var} + {c.var}
-    result = total_{thing}
     """
     return text, n + 2 * (n + more) - fewer
 
 
-@seen
 def future_age(r):
     (a, b), (words, times) = r.two(PEOPLE), r.pick(*TIMES)
     age, years = r.number(4, 72 // times), r.number(2, 20)
@@ -658,12 +600,10 @@ def future_age(r):
     {a.var}_age = {age}
     {b.var}_age = {a.var}_age * {times}
     future_age = {b.var}_age + {years}
-    result = future_age
     """
     return text, age * times + years
 
 
-@seen
 def sum_of_ages(r):
     (a, b), age, older, years = r.two(PEOPLE), r.number(5, 50), r.number(2, 30), r.number(2, 15)
     what = r.pick("What will be the sum of their ages", "How old will they be together")
@@ -674,12 +614,10 @@ def sum_of_ages(r):
     {b.var}_age = {age} + {years}
     {a.var}_age = {b.var}_age + {older}
     total_age = {b.var}_age + {a.var}_age
-    result = total_age
     """
     return text, 2 * age + older + 2 * years
 
 
-@seen
 def daily_difference(r):
     (a, b), days, less = r.two(PEOPLE), r.number(5, 30), r.number(5, 40)
     more = less + r.number(2, 30)
@@ -691,12 +629,10 @@ def daily_difference(r):
     {a.var}_{what} = {more} * {days}
     {b.var}_{what} = {less} * {days}
     difference = {a.var}_{what} - {b.var}_{what}
-    result = difference
     """
     return text, days * (more - less)
 
 
-@seen
 def ratio(r):
     (a, b), (left, right), each = r.two(PEOPLE), r.pick(*RATIOS), r.number(3, 60)
     total = (left + right) * each
@@ -710,12 +646,10 @@ def ratio(r):
     parts = {left} + {right}
     part = {total} / parts
     {b.var}_share = part * {right}
-    result = {b.var}_share
     """
     return text, right * each
 
 
-@seen
 def total_and_difference(r):
     (a, b), thing, n, more = r.two(PEOPLE), r.pick(*COUNTED), r.number(5, 200), r.number(2, 80)
     text = f"""
@@ -726,12 +660,10 @@ def total_and_difference(r):
     total_{thing} = {2 * n + more}
     twice_{b.var} = total_{thing} - {more}
     {b.var}_{thing} = twice_{b.var} / 2
-    result = {b.var}_{thing}
     """
     return text, n
 
 
-@seen
 def total_and_times(r):
     (a, b), thing = r.two(PEOPLE), r.pick(*COUNTED)
     (words, times), n = r.pick(*TIMES), r.number(4, 90)
@@ -743,7 +675,6 @@ def total_and_times(r):
     parts = {times} + 1
     {b.var}_{thing} = {n * times + n} / parts
     {a.var}_{thing} = {b.var}_{thing} * {times}
-    result = {a.var}_{thing}
     """
     return text, n * times
 
@@ -751,7 +682,6 @@ def total_and_times(r):
 # -- speed, work and time ------------------------------------------------------------------------
 
 
-@seen
 def two_legs(r):
     who, (h, k), fast, slow = r.person(), r.two(range(2, 9)), r.number(50, 80), r.number(20, 49)
     v, w = r.pick((fast, slow), (slow, fast))
@@ -764,12 +694,10 @@ def two_legs(r):
     first_part = {h} * {v}
     second_part = {k} * {w}
     distance = first_part + second_part
-    result = distance
     """
     return text, h * v + k * w
 
 
-@seen
 def there_and_back(r):
     who, speed, half_hours, days = r.person(), r.number(20, 60, 2), r.number(1, 4), r.number(2, 6)
     miles = speed * half_hours // 2
@@ -783,12 +711,10 @@ def there_and_back(r):
     daily_miles = {miles} * 2
     weekly_miles = daily_miles * {days}
     hours = weekly_miles / {speed}
-    result = hours
     """
     return text, Fraction(2 * miles * days, speed)
 
 
-@seen
 def fuel(r):
     who, per, gallons, price = r.person(), r.number(18, 45), r.number(3, 18), r.price(3, 5)
     thing = r.pick("car", "van", "truck")
@@ -802,12 +728,10 @@ def fuel(r):
     miles = {per * gallons}
     gallons = miles / {per}
     gas_cost = gallons * {price}
-    result = gas_cost
     """
     return text, gallons * price
 
 
-@seen
 def pages_left(r):
     who, a, days = r.person(), r.number(5, 40), r.number(2, 12)
     b, more = r.number(8, 50), r.number(2, 14)
@@ -820,12 +744,10 @@ def pages_left(r):
     pages_read = {days} * {a}
     pages_left = {a * days + b * more} - pages_read
     days = pages_left / {b}
-    result = days
     """
     return text, more
 
 
-@seen
 def faulty_pieces(r):
     an_hour, hours, days = 20 * r.number(1, 15), r.number(4, 12), r.number(2, 7)
     percent, thing = r.pick(5, 10, 15, 20), r.pick(*SUPPLIES, *TOYS, *CLOTHES)
@@ -837,12 +759,10 @@ def faulty_pieces(r):
     {thing} = {an_hour} * {hours} * {days}
     faulty = {thing} * {percent} / 100
     good_{thing} = {thing} - faulty
-    result = good_{thing}
     """
     return text, an_hour * hours * days * (100 - percent) // 100
 
 
-@seen
 def two_machines(r):
     thing, a, b, hours = r.pick(*BAKED, *TOYS), r.number(5, 60), r.number(5, 60), r.number(2, 12)
     first, second = r.pick(("An old", "a new"), ("A small", "a big"), ("A blue", "a red"))
@@ -855,12 +775,10 @@ def two_machines(r):
     {thing}_per_hour = {a} + {b}
     {thing} = {total}
     hours = {thing} / {thing}_per_hour
-    result = hours
     """
     return text, hours
 
 
-@seen
 def crew(r):
     job = r.pick("build a wall", "paint a house", "dig a canal", "fix a road", "build a school")
     who, team, other = r.pick("workers", "people", "men", "women"), r.number(2, 30), r.number(2, 30)
@@ -871,12 +789,10 @@ def crew(r):
 
     work = {team} * {days}
     days = work / {other}
-    result = days
     """
     return text, team * days // other
 
 
-@seen
 def tank(r):
     minutes, leak, gain = r.number(5, 60), r.number(2, 9), r.number(3, 20)
     have = r.number(10, 150)
@@ -893,12 +809,10 @@ def tank(r):
     water_needed = {full} - {have}
     gain = {gain + leak} - {leak}
     minutes = water_needed / gain
-    result = minutes
     """
     return text, minutes
 
 
-@seen
 def laps(r):
     who, length, n, days = r.person(), r.number(200, 800, 50), r.number(2, 12), r.number(2, 7)
     does, where = r.pick(("runs", "track"), ("walks", "path"), ("rides", "road"))
@@ -908,12 +822,10 @@ def laps(r):
 
     laps = {n} * {days}
     meters = laps * {length}
-    result = meters
     """
     return text, n * length * days
 
 
-@seen
 def practice(r):
     who, minutes, days, weeks = r.person(), r.number(15, 90, 15), r.number(2, 6), r.number(2, 12)
     what = r.pick("the piano", "the guitar", "the drums", "the violin", "the flute")
@@ -925,12 +837,10 @@ def practice(r):
     days = {days} * {weeks}
     minutes = {minutes} * days
     hours = minutes / 60
-    result = hours
     """
     return text, Fraction(minutes * days * weeks, 60)
 
 
-@seen
 def trains_meet(r):
     a, b, hours = r.number(30, 90), r.number(30, 90), r.number(2, 9)
     unit, thing = r.pick("miles", "kilometers"), r.pick("trains", "cars", "trucks")
@@ -943,12 +853,10 @@ def trains_meet(r):
     distance = {(a + b) * hours}
     speed = {a} + {b}
     hours = distance / speed
-    result = hours
     """
     return text, hours
 
 
-@seen
 def chores(r):
     who, hours, a, b = r.person(), r.number(3, 9), r.number(10, 60), r.number(10, 50)
     n, each = r.number(2, 8), r.number(2, 8)
@@ -963,7 +871,6 @@ def chores(r):
     cleaning = {n} * {each}
     used = {a} + {b} + cleaning
     minutes_left = minutes - used
-    result = minutes_left
     """
     return text, 60 * hours - a - b - n * each
 
@@ -971,7 +878,6 @@ def chores(r):
 # -- length and area -----------------------------------------------------------------------------
 
 
-@seen
 def fence(r):
     who, long, wide, price = r.person(), r.number(21, 60), r.number(5, 20), r.price(3, 15)
     unit, units = r.pick(("foot", "feet"), ("meter", "meters"), ("yard", "yards"))
@@ -985,12 +891,10 @@ def fence(r):
     half = {long} + {wide}
     fence = half * 2
     cost = fence * {price}
-    result = cost
     """
     return text, 2 * (long + wide) * price
 
 
-@seen
 def tiles(r):
     who, side, price = r.person(), r.pick(2, 3, 4), r.price(2, 12)
     long, wide = side * r.number(7, 15), side * r.number(2, 7)
@@ -1004,12 +908,10 @@ def tiles(r):
     tile = {side} * {side}
     tiles = floor / tile
     cost = tiles * {price}
-    result = cost
     """
     return text, long // side * (wide // side) * price
 
 
-@seen
 def square_runs(r):
     who, side, rounds, days = r.person(), r.number(20, 200, 5), r.number(2, 12), r.number(2, 14)
     moves = r.pick("runs", "walks", "jogs")
@@ -1021,12 +923,10 @@ def square_runs(r):
     around = {side} * 4
     daily_meters = around * {rounds}
     meters = daily_meters * {days}
-    result = meters
     """
     return text, 4 * side * rounds * days
 
 
-@seen
 def harvest(r):
     who, rows, plants, each = r.person(), r.number(4, 25), r.number(5, 30), r.number(3, 12)
     thing, price = r.pick(*CROPS), r.price(1, 4)
@@ -1038,12 +938,10 @@ def harvest(r):
     plants = {rows} * {plants}
     {thing} = plants * {each}
     money = {thing} * {price}
-    result = money
     """
     return text, rows * plants * each * price
 
 
-@seen
 def rope(r):
     who, pieces, each, left = r.person(), r.number(3, 20), r.number(4, 30), r.number(2, 40)
     what, unit = r.pick("rope", "ribbon", "wire", "string"), r.pick("feet", "inches", "meters")
@@ -1058,7 +956,6 @@ def rope(r):
     pieces = {pieces} * {each}
     used = pieces + {first}
     {what}_left = {long} - used
-    result = {what}_left
     """
     return text, left
 
@@ -1066,7 +963,6 @@ def rope(r):
 # -- food, farm and house ------------------------------------------------------------------------
 
 
-@seen
 def recipe(r):
     who, thing, k, times = r.person(), r.pick(*BAKED), r.number(4, 30, 2), r.number(2, 9)
     cups = r.number(2, 6)
@@ -1081,12 +977,10 @@ def recipe(r):
     {thing} = {k * times}
     batches = {thing} / {k}
     {name} = batches * {cups}
-    result = {name}
     """
     return text, times * cups
 
 
-@seen
 def calories(r):
     who, (a, b), limit = r.person(), r.two(FRUIT + BAKED), r.number(1500, 2500, 50)
     n, m, p, q = r.number(2, 4), r.number(2, 4), r.number(50, 180, 5), r.number(50, 180, 5)
@@ -1099,12 +993,10 @@ def calories(r):
     {b} = {m} * {q}
     eaten = {a} + {b}
     calories_left = {limit} - eaten
-    result = calories_left
     """
     return text, limit - n * p - m * q
 
 
-@seen
 def eggs(r):
     who, hens, each, price = r.person(), 12 * r.number(1, 8), r.number(2, 6), r.price(2, 6)
     sells = r.pick("sells them for ${} a dozen", "sells every dozen for ${}").format(price)
@@ -1117,12 +1009,10 @@ def eggs(r):
     eggs = {hens} * {each}
     dozens = eggs / 12
     money = dozens * {price}
-    result = money
     """
     return text, hens // 12 * each * price
 
 
-@seen
 def pet_food(r):
     who, pets, each, days = r.person(), r.number(2, 12), r.number(2, 9), r.number(2, 12)
     animals, unit = r.pick("dogs", "cats", "rabbits", "parrots"), r.pick("cups", "ounces")
@@ -1135,12 +1025,10 @@ def pet_food(r):
     food = {bags} * {size}
     daily_food = {pets} * {each}
     days = food / daily_food
-    result = days
     """
     return text, bags * days
 
 
-@seen
 def legs(r):
     who, (a, b) = r.person(), r.two(("cows", "horses", "goats", "pigs", "sheep"))
     c = r.pick("hens", "ducks")
@@ -1158,7 +1046,6 @@ def legs(r):
     return text, 4 * (n + m) + 2 * k
 
 
-@seen
 def bus(r):
     n, on, off, more = r.number(16, 60), r.number(2, 20), r.number(2, 15), r.number(2, 20)
     thing = r.pick("bus", "train", "tram", "ferry")
@@ -1172,12 +1059,10 @@ def bus(r):
     people = {n} - {off}
     people = people + {on}
     people = people + {more}
-    result = people
     """
     return text, n - off + on + more
 
 
-@seen
 def growth(r):
     who, height, grow, months = r.person(), r.number(12, 90), r.number(2, 9), r.number(3, 30)
     what, unit = r.pick("tree", "bush", "vine", "plant"), r.pick("inches", "centimeters")
@@ -1190,12 +1075,10 @@ def growth(r):
     growth = {grow} * {months}
     height = {height} + growth
     final_height = height - {cut}
-    result = final_height
     """
     return text, height + grow * months - cut
 
 
-@seen
 def heavy_box(r):
     box, each = r.number(200, 900, 50), r.number(50, 300, 10)
     n, m, thing = r.number(3, 30), r.number(2, 12), r.pick(*FRUIT, *CROPS)
@@ -1208,7 +1091,6 @@ def heavy_box(r):
     {thing} = {n} * {each}
     full_box = {box} + {thing}
     boxes = full_box * {m}
-    result = boxes
     """
     return text, m * (box + n * each)
 
@@ -1216,7 +1098,6 @@ def heavy_box(r):
 # -- averages and percentages --------------------------------------------------------------------
 
 
-@seen
 def average(r):
     who, mean, up, down = r.person(), r.number(40, 80), r.number(2, 18), r.number(2, 18)
     x, y, z = mean + up, mean - down, mean - up + down
@@ -1229,12 +1110,10 @@ def average(r):
     total = {x} + {y} + {z}
     {where} = 3
     average = total / {where}
-    result = average
     """
     return text, mean
 
 
-@seen
 def needed_score(r):
     who, a, b, c = r.person(), r.number(60, 95), r.number(60, 95), r.number(60, 98)
     c += -(a + b + c) % 3
@@ -1247,12 +1126,10 @@ def needed_score(r):
     needed_total = {goal} * 3
     points = {a} + {b}
     third = needed_total - points
-    result = third
     """
     return text, c
 
 
-@seen
 def town(r):
     n, percent, away = 100 * r.number(5, 90), r.number(2, 40), r.number(10, 400)
     what, people = r.pick(("town", "people"), ("village", "people"), ("city", "people"))
@@ -1265,12 +1142,10 @@ def town(r):
     growth = {n} * {percent} / 100
     {people} = {n} + growth
     {people}_now = {people} - {away}
-    result = {people}_now
     """
     return text, n // 100 * (100 + percent) - away
 
 
-@seen
 def exam_points(r):
     who, n, percent = r.person(), 20 * r.number(1, 6), r.number(40, 95, 5)
     points, minutes = r.number(2, 6), r.number(30, 120, 5)
@@ -1286,12 +1161,10 @@ def exam_points(r):
     correct = {n} * {percent} / 100
     wrong = {n} - correct
     missed_points = wrong * {points}
-    result = missed_points
     """
     return text, n * (100 - percent) // 100 * points
 
 
-@seen
 def raise_and_spend(r):
     who, pay, percent = r.person(), 100 * r.number(12, 50), r.number(2, 20)
     rent = r.number(400, 900, 10)
@@ -1304,12 +1177,10 @@ def raise_and_spend(r):
     more = {pay} * {percent} / 100
     pay = {pay} + more
     money_left = pay - {rent}
-    result = money_left
     """
     return text, pay // 100 * (100 + percent) - rent
 
 
-@seen
 def interest(r):
     who, saved, percent, years = r.person(), 100 * r.number(3, 90), r.number(2, 9), r.number(2, 12)
     puts = r.pick(f"{who} puts ${saved} into a bank.", f"{who} has ${saved} in a bank.")
@@ -1321,7 +1192,6 @@ def interest(r):
     yearly_gain = {saved} * {percent} / 100
     gain = yearly_gain * {years}
     money = {saved} + gain
-    result = money
     """
     return text, saved + saved // 100 * percent * years
 
@@ -1341,7 +1211,6 @@ def left_after_discount(r):
     discount = {price} * {percent} / 100
     sale_price = {price} - discount
     money_left = {money} - sale_price
-    result = money_left
     """
     return text, money - price * Fraction(100 - percent, 100)
 
@@ -1359,7 +1228,6 @@ def wage_and_share(r):
     money = hours * {pay}
     saved = money {share.code}
     money_left = money - saved
-    result = money_left
     """
     return text, hours * days * pay * (share.bottom - share.top) // share.bottom
 
@@ -1378,7 +1246,6 @@ def share_then_boxes(r):
     rest = {n} - given
     boxes = rest / {size}
     money = boxes * {price}
-    result = money
     """
     return text, boxes * price
 
@@ -1396,7 +1263,6 @@ def rest_of_the_way(r):
     rest = {h * v + k * w} - first_part
     hours = rest / {w}
     total_hours = {h} + hours
-    result = total_hours
     """
     return text, h + k
 
@@ -1414,7 +1280,6 @@ def garden_with_a_path(r):
     garden = {long} * {wide}
     rest = garden - {path}
     {thing} = rest * {each}
-    result = {thing}
     """
     return text, (long * wide - path) * each
 
@@ -1432,7 +1297,6 @@ def average_age(r):
     {c.var}_age = {age} + {years}
     total_age = {age} + {b.var}_age + {c.var}_age
     average = total_age / 3
-    result = average
     """
     return text, (age * (times + 2) + years) // 3
 
@@ -1467,6 +1331,9 @@ def share_of_times(r):
     {b.var}_{thing} = {n} * {times}
     given = {b.var}_{thing} {share.code}
     {thing}_left = {b.var}_{thing} - given
-    result = {thing}_left
     """
     return text, n * times - n * times * share.top // share.bottom
+
+
+TEMPLATES = [f for f in globals().values() if isfunction(f) and [*signature(f).parameters] == ["r"]]
+SEEN = {f.__name__: f for f in TEMPLATES if f.__name__ not in HELD_OUT}

@@ -1,0 +1,145 @@
+"""Progressive Unmasking as a mode of NeMo AutoModel's recipe for diffusion language models.
+
+    pip install nemo-automodel
+    torchrun --nproc-per-node=8 -m examples.nemo_automodel -c llada_sft.yaml --dllm.mode=puma
+
+Takes any config of the recipe's mode `mdlm` that sets dataset.seq_length, to which rows are padded,
+and step_scheduler.max_steps; `dllm.puma` may hold k_schedule, tau, buffer. Sharding, LoRA and
+checkpoints are the recipe's; each data-parallel rank saves its chains there and resumes exactly. A
+run begun with random masks (`mdlm`) can go on with PUMA.
+
+Tried with 0.7.0 on CPUs alone (one process and two, DDP, accumulated gradients): not on GPUs, and
+without tensor, context or pipeline parallelism.
+"""
+
+import torch
+from nemo_automodel.components.loss.dllm_loss import MDLMCrossEntropyLoss
+from nemo_automodel.recipes.dllm.strategy import DLLM_STRATEGIES, MDLMStrategy
+from torch.nn.functional import pad
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from model import never
+from puma import ProgressiveUnmasking
+
+
+class Rows:
+    """A queue of the recipe's examples, one by one, in its order: rows (L,), padded to `length`."""
+
+    def __init__(self, loader, length):
+        self.loader, self.length, self.rows = loader, length, loader.batch_size
+        self.batches, self.left, self.taken, self.epoch = iter(loader), [], 0, 0
+
+    def next_row(self):
+        while not self.left:
+            if (batch := next(self.batches, None)) is None:
+                self.epoch += 1
+                self.loader.sampler.set_epoch(self.epoch)
+                self.batches = iter(self.loader)
+                continue
+            space = (0, self.length - batch["input_ids"].shape[1])
+            x0, asked = pad(batch["input_ids"], space), pad(batch["loss_mask"], space) > 0
+            self.left = [row for row in zip(x0, ~asked, strict=True) if not row[1].all()]
+        return self.left.pop(0)
+
+    def take(self, wanted):
+        """(B,) bool -> x0, prompt (B, L), number (B,): new where wanted."""
+        blank = torch.zeros(self.length, dtype=torch.long), torch.ones(self.length).bool()
+        rows = [self.next_row() if new else blank for new in wanted.tolist()]
+        x0, prompt = (torch.stack(part).to(wanted.device) for part in zip(*rows, strict=True))
+        number = self.taken + wanted.cumsum(0)
+        self.taken = int(number[-1])
+        return x0, prompt, number
+
+    def state_dict(self):
+        place = {"left": self.left, "taken": self.taken, "epoch": self.epoch}
+        return place | {"loader": self.loader.state_dict()}
+
+    def load_state_dict(self, state):
+        self.left, self.taken, self.epoch = [*state["left"]], state["taken"], state["epoch"]
+        self.loader.sampler.set_epoch(self.epoch)
+        self.loader.load_state_dict(state["loader"])
+        self.batches = iter(self.loader)
+
+
+class ChainLoader(StatefulDataLoader):
+    """In place of the recipe's loader: the kind of object that it saves on each rank."""
+
+    def __init__(self, chains):  # without the set-up of a loader: it holds no data
+        self.chains = chains
+
+    def __iter__(self):
+        while True:
+            yield {"input_ids": self.chains.x0[0]}  # for the recipe to count; see forward_backward
+
+    def state_dict(self):
+        chance, queue = self.chains.generator.get_state(), self.chains.queue.state_dict()
+        return {"chains": self.chains.state_dict(), "queue": queue, "chance": chance}
+
+    def load_state_dict(self, state):
+        self.chains.load_state_dict(state["chains"])
+        self.chains.queue.load_state_dict(state["queue"])
+        self.chains.generator.set_state(state["chance"])
+
+
+class RevealingLoss(MDLMCrossEntropyLoss):
+    """The one place that sees logits: after the loss of a training batch its chains advance."""
+
+    chains = None  # set once there is data
+
+    def forward(self, logits, target_ids, noise_mask, *args, **kwargs):
+        if self.chains.visiting:
+            with torch.no_grad():
+                hidden = never(logits[noise_mask].float(), self.chains.mask_token)
+                confidence = torch.zeros(target_ids.shape, device=logits.device)
+                confidence[noise_mask] = hidden.softmax(-1).amax(-1)
+            self.chains.advance(confidence, confidence)
+        return super().forward(logits, target_ids, noise_mask, *args, **kwargs)
+
+
+class PumaStrategy(MDLMStrategy):
+    """Batches are those of the chains, filled in at the last moment; validation is `mdlm`'s."""
+
+    def create_loss_fn(self, dllm_cfg):
+        self.settings, self.loss = dllm_cfg.get("puma"), RevealingLoss()
+        return self.loss
+
+    def setup_extra(self, recipe):
+        loader, device = recipe.dataloader, recipe.dist_env.device
+        saved, loader.next_iter_state = loader.next_iter_state, None  # of a run that is resumed
+        if saved and "chains" not in saved:  # begun with random masks
+            loader.load_state_dict(saved)
+        length, chance = recipe.cfg.get("dataset.seq_length"), torch.Generator(device)
+        settings = {"k_schedule": max(1, length // 8)}  # 8 stages
+        settings |= self.settings.to_dict() if self.settings else {}
+        self.chains = self.loss.chains = ProgressiveUnmasking(
+            Rows(loader, length), recipe.mask_token_id,
+            chance.manual_seed(recipe._get_dp_rank()), **settings,
+        )  # fmt: skip
+        recipe.untrack_state("dataloader")
+        recipe.dataloader = recipe.step_scheduler.dataloader = ChainLoader(self.chains)
+        recipe.step_scheduler.epoch_len = None  # it ends after max_steps
+        if saved and "chains" in saved:
+            recipe.dataloader.load_state_dict(saved)
+
+    def pre_step(self, recipe, batches):
+        """Counts rows instead of tokens: the loss is the mean over rows, as in losses.row_mean."""
+        if not recipe.model_parts[0].training:
+            return super().pre_step(recipe, batches)
+        rows = sum(len(batch["input_ids"]) for batch in batches)
+        return rows, rows
+
+    def forward_backward(self, recipe, idx, batch, *, is_train=True, **rest):
+        if is_train:
+            x, x0, hidden, _ = self.chains.batch(recipe.step_scheduler.step)
+            count = hidden.sum(1, keepdim=True).float().expand(x.shape)  # the loss divides by it
+            batch |= {"_noisy_input_ids": x, "_clean_input_ids": x0, "_noise_mask": hidden,
+                      "_p_mask": count, "loss_mask": hidden}  # fmt: skip
+        super().forward_backward(recipe, idx, batch, is_train=is_train, **rest)
+
+
+DLLM_STRATEGIES["puma"] = PumaStrategy
+
+if __name__ == "__main__":
+    from nemo_automodel.recipes.dllm.train_ft import main
+
+    main()

@@ -1,0 +1,72 @@
+"""Time a recipe to 90 % of the 200 held-out 9x9 puzzles, and check it: an entry of records.md.
+
+    python -m studies.record --flags="--carry --window=2"
+
+Trains each seed until an evaluation reaches the target, then solves the puzzles again in another
+process, and prints the entry. Use an idle machine.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import mean
+
+from configurator import configure, errors_as_messages
+from engine.log import read_metrics
+
+flags = ""  # of train.py: the recipe
+config = "config/sudoku_nine.py"
+seeds = [1, 2, 3]  # 0..:
+target = 0.9  # 0.0..1: the share of puzzles to solve
+out_dir = "out/record"  # runs go to out_dir/<seed>
+
+PUZZLES = [200, 4223490903]  # how many are held out, and their checksum
+
+
+def main():
+    with errors_as_messages():
+        if Path(out_dir).exists():
+            raise ValueError(f"{out_dir} exists: move it away, or give another --out_dir")
+        times = [race(seed, Path(out_dir, str(seed))) for seed in seeds]
+    print(f"{flags or config}: {mean(times):.0f} s, the mean of seeds {seeds}")
+
+
+def race(seed, folder):
+    """Seconds of training to the first evaluation that reaches the target. ValueError if none."""
+    command = [sys.executable, "train.py", config, *shlex.split(flags), f"--seed={seed}"]
+    with subprocess.Popen([*command, f"--out_dir={folder}"]) as run:
+        try:
+            while run.poll() is None and not reached(folder):
+                time.sleep(1)
+        finally:
+            run.terminate()  # it writes a checkpoint
+    if not (found := reached(folder)):
+        raise ValueError(f"seed {seed} has not solved {target:.0%}")
+    subprocess.run([sys.executable, "eval.py", f"--out_dir={folder}"], check=True)
+    checked = json.loads((folder / "eval.json").read_text())[-1]["accuracy"]
+    print(f"seed {seed}: {found}, {checked:.1%} when solved again")
+    if checked < target:
+        raise ValueError("no entry")
+    return found["seconds"]
+
+
+def reached(folder):
+    """The commit, updates and seconds of the first evaluation that reaches the target, or None."""
+    for row in read_metrics(folder / "metrics.jsonl"):
+        if row["type"] == "config":
+            commit, own = row["commit"], row["config"]["data"]["validation"]
+            if own != PUZZLES:
+                raise ValueError(f"{folder} solves other puzzles, {own}: expected {PUZZLES}")
+        elif row["type"] == "train":
+            seconds = row["seconds"]
+        elif max(row["accuracy"].values()) >= target:
+            return {"commit": commit, "updates": row["iter"], "seconds": seconds}
+    return None
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
