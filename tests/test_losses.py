@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -7,44 +5,9 @@ import losses
 import policies
 from engine import head
 from engine.machine import compiles
-from losses import ChunkedObjective, Objective, predictions, row_mean
+from losses import ChunkedObjective, Objective, predictions
 from model import Transformer
 from studies.papl import weights
-
-
-def test_loss_equals_a_slow_loop_and_its_gradient():
-    torch.manual_seed(0)
-    logits = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
-    x0, hidden = torch.randint(7, (3, 5)), torch.rand(3, 5) < 0.5
-    hidden[:, 0] = True
-    nll, _, confidence = predictions(
-        logits.log_softmax(-1), x0, torch.arange(5).expand(3, 5), policies.top_k
-    )
-    loss = row_mean(nll, hidden)
-    (gradient,) = torch.autograd.grad(loss, logits)
-
-    probs = logits.detach().softmax(-1)
-    expected, slow = 0.0, torch.zeros_like(probs)
-    for b in range(3):
-        for i in range(5):
-            if hidden[b, i]:
-                weight = 1 / (3 * hidden[b].sum())
-                expected -= weight * probs[b, i, x0[b, i]].log()
-                slow[b, i] = weight * probs[b, i]
-                slow[b, i, x0[b, i]] -= weight
-    torch.testing.assert_close(loss, expected)
-    torch.testing.assert_close(gradient, slow)
-    torch.testing.assert_close(confidence, probs.amax(-1))
-
-
-def test_row_mean_under_uniform_counts_is_the_paper_loss():
-    """The weight that each mask gets: integral of 1/t * P(mask | t) over t, L times ours."""
-    L, n = 5, 200_000
-    t = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    for hidden in range(1, L + 1):
-        paper = (t ** (hidden - 1) * (1 - t) ** (L - hidden)).mean().item()
-        ours = 1 / L / math.comb(L, hidden) / hidden  # P(count) P(mask | count) / count
-        assert paper == pytest.approx(L * ours, rel=1e-5)
 
 
 def test_scores_do_not_depend_on_the_truth():
@@ -74,9 +37,10 @@ def test_nothing_hidden_costs_nothing(kind, papl):
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
 
 
+@pytest.mark.parametrize("papl", [0.0, 3.0])
 @pytest.mark.parametrize("kind", [Objective, ChunkedObjective])
-def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
-    """Weights 1 + alpha w of the paper's appendix, by autograd with w a constant, in float64."""
+def test_loss_equals_a_slow_loop_and_its_gradient(kind, papl, monkeypatch):
+    """Weights 1 + alpha w of PAPL's appendix, by autograd with w a constant, in float64."""
     monkeypatch.setitem(head.CHUNK, "cpu", 9 * 4)  # rows end within chunks
     torch.manual_seed(0)
     model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16).double()
@@ -85,7 +49,7 @@ def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
     hidden[:, 2], hidden[1] = True, torch.arange(6) == 2  # one row with one hidden position
     x = x0.masked_fill(hidden, 8)
 
-    loss = kind(model, policies.top_k, 3.0)(x, x0, hidden)[0]
+    loss, _, confidence = kind(model, policies.top_k, papl)(x, x0, hidden)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
 
     probs = model.logits(model(x)).softmax(-1)
@@ -95,8 +59,9 @@ def test_papl_equals_a_slow_loop_and_its_gradient(kind, monkeypatch):
         chance = [probs[b, i, x0[b, i]] for i in places]
         total = sum(p.item() for p in chance)
         for p in chance:
-            slow -= (1 + 3.0 * p.item() / total) * p.log() / len(places) / 3
+            slow -= (1 + papl * p.item() / total) * p.log() / len(places) / 3
     torch.testing.assert_close(loss, slow)
+    torch.testing.assert_close(confidence[hidden], probs.amax(-1)[hidden])
     expected = torch.autograd.grad(slow, list(model.parameters()))
     torch.testing.assert_close(gradients, expected, rtol=1e-10, atol=1e-13)
 

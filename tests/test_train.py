@@ -20,7 +20,6 @@ import train as trainer
 from engine import machine
 from engine.checkpoint import load
 from engine.files import write_lines
-from engine.muon import update_average
 from losses import Objective
 from model import Transformer
 
@@ -211,17 +210,6 @@ def test_the_gradient_is_that_of_one_pass_over_all_rows(processes, micro_batch, 
     for i, p in enumerate(layers + ends + vectors):
         gradient = after["optimizer"]["state"][i]["exp_avg"] / (1 - 0.9)
         torch.testing.assert_close(gradient, p.grad, atol=1e-6, rtol=1e-4)
-
-
-def test_averaged_weights_follow_their_definition():
-    model, averaged = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
-    expected = averaged.weight.item()
-    for n in range(5):
-        model.weight.data.fill_(n)
-        decay = (1 + n) / (10 + n)
-        update_average(averaged, model, decay)
-        expected = decay * expected + (1 - decay) * n
-    assert averaged.weight.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_evaluation_leaves_training_as_it_was(tmp_path):
