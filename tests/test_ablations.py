@@ -1,12 +1,11 @@
 """The variants of the chain: what all keep of PUMA's, and a worked example of what each changes."""
 
-import copy
 import functools
 
 import pytest
 import torch
 from conftest import train
-from toys import batches_of, make_chains
+from toys import assert_resumes, make_chains
 
 from pretrained.runs import open_run
 from studies.ablations import STREAMS, Reverse
@@ -51,17 +50,8 @@ def test_the_choice_sees_x_only(kind):
 
 @EVERY
 def test_a_resumed_stream_goes_on_bit_for_bit(kind):
-    """Another one that takes over everything after 25 steps has the same batches; K changes."""
     settings = dict(effective=[24, 5], tau=0.9, buffer=3, k=[(0, 6), (30, 3)])
-    whole, other = (make_chains(kind=kind, **settings) for _ in "12")
-    batches_of(whole, 0, 25)
-    batches_of(other, 0, 8)
-    saved = copy.deepcopy(whole)
-    other.generator.set_state(saved.generator.get_state())
-    for ours, theirs in ((other.queue, saved.queue), (other, saved)):
-        ours.load_state_dict(theirs.state_dict())
-    pairs = zip(batches_of(other, 25, 25), batches_of(whole, 25, 25), strict=True)
-    assert all(a.equal(b) for pair in pairs for a, b in zip(*pair, strict=True))
+    assert_resumes(lambda: make_chains(kind=kind, **settings))
 
 
 @EVERY

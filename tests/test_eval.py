@@ -79,19 +79,6 @@ def test_two_processes_find_what_one_does_and_training_found(trained, run):
         assert {row["policy"]: row["accuracy"] for row in found} == accuracy
 
 
-def test_no_answer_reaches_the_sampler(trained):
-    """x holds the mask token wherever a cell is hidden, so a wrong mask solves nothing."""
-    task = load(checkpoint.load(trained / "checkpoint.pt")["config"])
-    x, hidden = task.test[np.arange(40)]
-    x0, prompt = task.validation[np.arange(40)]
-    assert (x[hidden] == task.mask).all() and (x[~hidden] == x0[~hidden]).all()
-    assert (hidden == ~prompt).all()
-    model = runs.open_run(trained / "checkpoint.pt").model
-    wrong = torch.zeros(40, 16, dtype=torch.bool)  # nothing is hidden, says this mask
-    tokens, *_ = sample.generate(model, torch.as_tensor(x), wrong, Sampler())
-    assert {record["kind"] for record in task.test.judge(tokens.numpy(), range(40))} == {"wrong"}
-
-
 def test_an_interrupted_grid_keeps_its_rows(run, monkeypatch):
     generate, calls = sample.generate, []
 

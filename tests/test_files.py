@@ -76,7 +76,10 @@ def test_a_line_that_is_cut_off_is_left_out(tmp_path):
     assert read_lines(tmp_path / "none.jsonl") == []
 
 
-@pytest.mark.parametrize("line", [b"{", b"\xff", b"[" * 100_000, b"[]", b"3"])
+NOT_FINITE = [b'{"a": %b}' % number for number in (b"NaN", b"-Infinity", b"1e400", b"9" * 400)]
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff", b"[" * 100_000, b"[]", b"3", *NOT_FINITE])
 def test_a_damaged_line_is_named(line, tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b'{"a": 1}\n' + line + b"\n")
     with pytest.raises(ValueError, match=r"a\.jsonl, line 2: not a JSON object: ") as error:

@@ -189,8 +189,3 @@ def test_parameters_of_the_7b_shape():
     everything = sum(p.numel() for p in model.parameters())
     assert trained == 28 * 128 * (2 * (d + d) + 2 * (d + kv) + 3 * (d + mlp)) == 322_961_408
     assert everything - trained == 7_615_616_512
-
-
-def test_a_base_that_is_not_there_is_named(tmp_path, refused):
-    said = refused(train, tmp_path / "run", *LORA, "--init_from=hf:nowhere")
-    assert "nowhere: no such folder" in said

@@ -1,6 +1,5 @@
 import itertools
 import math
-import re
 
 import pytest
 import torch
@@ -246,13 +245,5 @@ def test_command_line(trained):
     )
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--prompt=11.............."], "the same clue twice"),
-        (["--prompt=1..."], "4 characters, must be 16"),
-        (["--out_dir=nowhere"], "no checkpoint"),
-    ],
-)
-def test_mistakes_are_named(flags, message, trained, refused):
-    assert re.search(message, refused(sample, trained, *flags))
+def test_a_mistake_is_named(trained, refused):
+    assert "the same clue twice" in refused(sample, trained, "--prompt=11..............")

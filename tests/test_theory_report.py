@@ -1,5 +1,6 @@
 """The frame of the scripts: their command lines, the table, the controls."""
 
+import importlib
 import runpy
 import sys
 from argparse import Namespace
@@ -9,6 +10,21 @@ import pytest
 import report
 
 THEORY = Path(report.__file__).parent
+SIZES = {  # of the worlds of a script, that all is checked in seconds
+    "marginals": dict(worlds=2, V=3, L=3, rows=256, calls=24),
+    "minimizer": dict(worlds=2, V=2, L=3),
+    "sample_complexity": dict(d=2, n=16, rows=16, calls=40),
+    "collapse": dict(worlds=2, L=3, long=8, steps=300, rows=2048, calls=8),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_negative_control_is_caught_and_every_claim_holds_on_tiny_sizes(name):
+    script = importlib.import_module(f"verify_{name}")
+    args = Namespace(broken="all", seed=0, **SIZES[name])
+    assert report.run_controls(script.CONTROLS, args) == 1
+    if name != "collapse":  # which takes long; test_theory_collapse.py checks most of it
+        assert report.show(script.claims(args)) == 0
 
 
 def run(monkeypatch, script, *flags):
@@ -20,7 +36,7 @@ def run(monkeypatch, script, *flags):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marginals", "minimizer", "sample_complexity", "collapse"])
+@pytest.mark.parametrize("name", SIZES)
 def test_a_script_holds_whole_and_its_controls_fail(name, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, f"verify_{name}.py") == 0
