@@ -138,6 +138,11 @@ def metrics(out):
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+def losses(out):
+    """That a run recorded while it trained."""
+    return [line["loss"] for line in metrics(out) if line["type"] == "train"]
+
+
 def same(a, b):
     """Whether two checkpoints are equal to the bit, but for the folder in their configuration."""
     if isinstance(a, dict):

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import run_script, train
-from toys import first_ranks
+from conftest import metrics, run_script, train
+from toys import first_ranks, write_lines
 
 import sample
 from data import corpus
@@ -48,13 +48,7 @@ TASKS = [
 @pytest.fixture
 def file(tmp_path):
     """Write rows to a file."""
-
-    def file(rows):
-        path = tmp_path / "rows.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return path
-
-    return file
+    return lambda rows: write_lines(tmp_path / "rows.jsonl", rows)
 
 
 EACH_TOKENIZER = pytest.mark.parametrize("run", ["plain", "dream"], indirect=True)
@@ -237,13 +231,11 @@ def test_problems_as_the_test_set_of_a_run(tmp_path):
     writer = corpus.Writer(tmp_path / "data", encoding, 160, "none")
     for split in ("train", "val"):
         writer.add(split, corpus.encode(encoding, pairs, 160, corpus.chat)[0])
-    lines = "".join(json.dumps(row) + "\n" for row in PROBLEMS)
-    (writer.partial / "humaneval.jsonl").write_text(lines)
+    write_lines(writer.partial / "humaneval.jsonl", PROBLEMS)
     writer.finish()
     config = ["--dataset=instructions", f"--data_dir={tmp_path / 'data'}", "--eval_reveal=40"]
     train(tmp_path / "run", *config, "--max_iters=3", "--k_schedule=[(0,40)]", "--test_examples=3")
-    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["examples"] == 3
+    assert metrics(tmp_path / "run")[-1]["examples"] == 3
 
     task = codeeval.load({"data_dir": str(tmp_path / "data"), "test_examples": 9})
     x0, hidden = task.test[np.arange(5)]

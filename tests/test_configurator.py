@@ -237,10 +237,7 @@ def test_files_may_import_define_functions_and_have_private_names(run):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "batch_size = 'abc'",
-            ": batch_size: expected an int from 1 (like 128), got the str",
-        ),
+        ("batch_size = 'abc'", ": batch_size: expected an int from 1 (like 128), got the str"),
         ("class tau: pass\nbach_size = 3", ": unknown key bach_size; did you mean batch_size?\n"),
         ("tau = 1\nbatch_size = = 3", ", line 2: SyntaxError: invalid syntax"),
         ("tau = 1\n\nbatch_size = 3 // 0", ", line 3: ZeroDivisionError: "),

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from toys import contents, first_ranks
+from toys import contents, first_ranks, flipped
 
 from data import corpus, files
 from data.corpus import Examples, Writer, encode, question_key
@@ -149,10 +149,6 @@ def whole(tmp_path, tokenizer):
     writer.finish()
     read_all(writer.folder)
     return writer.folder, contents(writer.folder)
-
-
-def flipped(content, at):
-    return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
 
 
 def assert_refused(folder, name):

@@ -93,7 +93,6 @@ def run(monkeypatch, files, tmp_path):
         defaults |= {"out": str(tmp_path / "out"), "length": 96, "val": 0.2, "workers": 1}
         defaults |= {"limit": 10_000, "seed": 1, "question": "", "answer": ""}
         for name, value in (defaults | settings).items():
-            assert hasattr(prepare, name)
             monkeypatch.setattr(prepare, name, value)
         prepare.main()
         return Path(prepare.out)

@@ -27,8 +27,7 @@ def write(tmp_path):
             records.append({"type": "train", "iter": i, "loss": 1.0, "seconds": i / 8})
             scores = {"top_k": accuracy, "margin": accuracy / 2}
             records.append({"type": "eval", "iter": i, "accuracy": scores, "val_loss": 1.0})
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
-        return folder
+        return write_lines(folder / "metrics.jsonl", records).parent
 
     return metrics
 

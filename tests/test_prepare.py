@@ -56,7 +56,6 @@ def run(monkeypatch, files, tmp_path):
         defaults |= {"out": str(tmp_path / "out"), "length": 64, "val": 0.1, "workers": 1}
         defaults |= {"code": "code", "limit": None}
         for name, value in (defaults | settings).items():
-            assert hasattr(prepare, name)
             monkeypatch.setattr(prepare, name, value)
         prepare.main()
         return Path(prepare.out)

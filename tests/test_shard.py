@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from conftest import Script, evaluate, free_port, metrics, same, train, training
+from conftest import Script, evaluate, free_port, losses, metrics, same, train, training
 
 from engine.checkpoint import load
 
@@ -49,10 +49,6 @@ for tied in False, True:
     assert all(hasattr(p, 'full_tensor') for p in model.parameters())
 processes.leave()
 """
-
-
-def losses(out):
-    return [line["loss"] for line in metrics(out) if line["type"] == "train"]
 
 
 @pytest.mark.slow

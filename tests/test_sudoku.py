@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import run_script
+from toys import contents, flipped
 
 from data.sudoku import generate as generator
 from data.sudoku import prepare, readers, renaming
@@ -479,8 +480,8 @@ def test_an_interrupted_generation_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(generator, "chunks", chunks)
     for folder in ("parts", "whole"):
         Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / folder)
-    contents = [path.read_bytes() for path in sorted(tmp_path.glob("*/*"))]
-    assert len(contents) == 2 and contents[0] == contents[1]
+    parts, whole = (contents(tmp_path / folder) for folder in ("parts", "whole"))
+    assert len(whole) == 1 and parts == whole
 
 
 def test_a_damaged_or_another_set_is_refused(tmp_path):
@@ -498,10 +499,6 @@ def test_a_damaged_or_another_set_is_refused(tmp_path):
         assert "\n" not in str(error.value)
     path.unlink()
     assert make().read_bytes() == whole
-
-
-def flipped(content, at):
-    return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
 
 
 def test_too_few_different_puzzles(tmp_path):
@@ -553,14 +550,14 @@ def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypat
 def test_a_faulty_source_leaves_the_prepared_files_as_they_are(tmp_path, prepared, minimal):
     sources = [write_puzzles(tmp_path / name, minimal) for name in ("a.csv", "b.csv")]
     path = prepared(source=str(sources[0]), test_source=str(sources[1]))
-    before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+    before = contents(path.parent)
     assert set(before) == {"a.npy", "a.test.npy"}
     faulty = write_table(tmp_path / "c.csv", "puzzle,solution", [(PUZZLE, PUZZLE)])
     empty = write_table(tmp_path / "d.csv", "puzzle,solution", [])
     for source, message in (faulty, "breaks the rules"), (empty, "no puzzle"), ("gone.csv", "gone"):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             prepared(source=str(source))
-        assert before == {file.name: file.read_bytes() for file in path.parent.iterdir()}
+        assert contents(path.parent) == before
 
 
 def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):

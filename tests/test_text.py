@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 from conftest import evaluate, run_script, train
+from toys import write_lines
 
 from data import corpus
 from data.wordproblems import prepare
@@ -68,12 +69,11 @@ def test_ids_beyond_the_tokenizer_show_as_the_mask(task):
 
 
 def test_problems_of_gsm8k_and_others_are_read(tmp_path):
-    file = tmp_path / "questions.jsonl"
     rows = [
         {"question": "Q", "answer": "Because 3 + 4 = 7.\n#### 1,007"},
         {"question": "Q", "answer": 5.5, "code": "x"},
     ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_lines(tmp_path / "questions.jsonl", rows)
     assert gsm8k.read_problems(file) == [("Q", "1,007", None), ("Q", 5.5, "x")]
 
 

@@ -12,8 +12,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import Script, evaluate, metrics, run_script, same, train, training
+from conftest import Script, evaluate, losses, metrics, run_script, same, train, training
 from torch._inductor.exc import InductorError
+from toys import contents
 
 import policies
 import train as trainer
@@ -39,10 +40,6 @@ def end_after(out, iteration, send, *command, processes=1):
         for process in script.processes:
             process.join(60)
         return [(script.errors(rank), p.exitcode) for rank, p in enumerate(script.processes)]
-
-
-def losses(out):
-    return [line["loss"] for line in metrics(out) if line["type"] == "train"]
 
 
 # -- the record ------------------------------------------------------------------------------------
@@ -159,10 +156,7 @@ def test_an_evaluation_in_which_a_run_was_killed_is_repeated(trained, tmp_path):
     "last, message",
     [
         (["--lr=0.05"], "process 1 has lr 0.05, process 0 has 0.001"),
-        (
-            ["--out_dir=OWN", "--init_from=continue"],
-            "process 1 has start iteration 0, process",
-        ),
+        (["--out_dir=OWN", "--init_from=continue"], "process 1 has start iteration 0, process"),
     ],
 )
 def test_a_process_that_differs_is_named(last, message, trained, tmp_path):
@@ -254,9 +248,9 @@ def test_a_mistake_is_one_line_and_changes_no_file(flag, message, trained, refus
     """Whether the configurator finds it, or a part of the run while it is set up."""
     assert message in refused(train, tmp_path / "run", flag)
     assert not (tmp_path / "run").exists()
-    before = {file.name: file.read_bytes() for file in trained.iterdir()}
+    before = contents(trained)
     refused(train, trained, flag, "--layers=3")
-    assert before == {file.name: file.read_bytes() for file in trained.iterdir()}
+    assert contents(trained) == before
 
 
 def test_a_new_run_keeps_the_old_one_and_its_measurements(tmp_path):

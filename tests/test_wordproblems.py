@@ -12,15 +12,7 @@ from conftest import evaluate, run_script, train
 from data import corpus
 from data.wordproblems import generate as wordproblems
 from data.wordproblems import text
-from data.wordproblems.generate import (
-    HELD_OUT,
-    SEEN,
-    SPLITS,
-    Draws,
-    make,
-    make_problems,
-    numbers,
-)
+from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
 
 FORM = re.compile(
     r'def simple_math_problem\(\) -> int:\n    """\n(?P<doc>(    \S.*[.?]\n)+)    """\n'

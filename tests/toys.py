@@ -40,6 +40,11 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def flipped(content, at):
+    """Bytes with one bit changed, in the byte at this place."""
+    return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :]
+
+
 class Arrays:
     """Examples x0 (n, L) and prompt, (n, L) or alike in all rows: (L,)."""
 
