@@ -3,16 +3,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from toys import (
-    MASK,
-    Arrays,
-    L,
-    make_chains,
-    make_model,
-    make_problems,
-    make_queue,
-    run,
-)
+from toys import MASK, Arrays, L, make_chains, make_model, make_problems, make_queue, run
 
 import policies
 from block import BlockMasking, BlockUnmasking, Cache
@@ -33,9 +24,8 @@ def noisy():
     return x0, x0.masked_fill(hidden, MASK), hidden
 
 
-@pytest.mark.parametrize(
-    "shifted, carry", [(False, False), (True, False), (False, True), (True, True)]
-)
+@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_states_in_one_pass_equal_a_pass_per_block_over_its_own_tokens(size, shifted, carry):
     """Oracle: block b alone, after clean blocks, which have no carry and see no later one."""
@@ -142,9 +132,8 @@ def test_the_sampler_sees_the_states_of_training(size, shifted):
         cache.keep(x0[:, inside])
 
 
-@pytest.mark.parametrize(
-    "shifted, carry", [(False, False), (True, False), (False, True), (True, True)]
-)
+@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("count, tau", [(1, None), (2, None), (1, 0.6)])
 @pytest.mark.parametrize("size", [1, 3, 6])
 def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted, carry):

@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, evaluate, metrics, run_script, train
 from toys import contents, write_lines
 
+from configurator import read_keys
 from data import corpus, prepare_rows, sources, vocabularies
 from data.corpus import Examples, question_key
 from data.jsonl import prepare
@@ -37,7 +38,8 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def call(files, tmp_path_factory):
     """Run the script's main with settings; the folder it wrote."""
-    defaults = {name: getattr(prepare, name) for name in vars(prepare) if name in prepare_keys()}
+    script = (ROOT / "data" / "jsonl" / "prepare.py").read_text()
+    defaults = {name: getattr(prepare, name) for name in read_keys(script)}
 
     def call(**settings):
         out = tmp_path_factory.mktemp("out") / "tokens"
@@ -51,12 +53,6 @@ def call(files, tmp_path_factory):
         return type(out)(given["out"])
 
     return call
-
-
-def prepare_keys():
-    from configurator import read_keys
-
-    return read_keys((ROOT / "data" / "jsonl" / "prepare.py").read_text())
 
 
 @pytest.fixture(scope="module")

@@ -105,7 +105,6 @@ KINDS = [  # a program, its kind, the beginning of its detail
     ("exit(0)", "exception", "SystemExit: 0"),
     ("import sympy_is_not_here", "exception", "ModuleNotFoundError"),
     ("def f(): return input()", "exception", "EOFError: EOF when reading a line"),
-    ("while True: pass", "timeout", "out of time"),
     ("raise MemoryError", "killed", "out of memory"),
     ("import os; os._exit(0)", "killed", "ended without a result, exit status 0"),
     ("import ctypes\nctypes.string_at(1)", "killed", "signal 11: Segmentation fault"),
@@ -352,8 +351,6 @@ CRASHES = [
     "import sys\n sys.setrecursionlimit(10**9)\n x = []\n while True: x = [x]; repr(x)",
     "import pickle\n x = []\n for _ in range(10**5): x = [x]\n pickle.dumps(x)",
     "eval('-' * 10**6 + '1')",
-    "import ctypes\n ctypes.string_at(1)",
-    "import os\n os.abort()",
     "import sys\n sys.setrecursionlimit(30)\n 1 / 0",
 ]
 PATCHES = [
