@@ -2,8 +2,7 @@
 
     python -m studies.record --flags="--carry --window=2"
 
-Trains each seed until an evaluation reaches the target, then solves the puzzles again in another
-process, and prints the entry. Use an idle machine.
+Trains each seed until an evaluation reaches the target; another process solves the puzzles again.
 """
 
 import json
@@ -18,9 +17,9 @@ from configurator import configure, errors_as_messages
 from engine.log import read_metrics
 
 flags = ""  # of train.py: the recipe
-config = "config/sudoku_nine.py"
+config = "config/sudoku_nine.py"  # with the settings that the recipe leaves alone
 seeds = [1, 2, 3]  # 0..:
-target = 0.9  # 0.0..1: the share of puzzles to solve
+target = 0.9  # 0..1: the share of puzzles to solve
 out_dir = "out/record"  # runs go to out_dir/<seed>
 
 PUZZLES = [200, 4223490903]  # how many are held out, and their checksum
@@ -31,7 +30,7 @@ def main():
         if Path(out_dir).exists():
             raise ValueError(f"{out_dir} exists: move it away, or give another --out_dir")
         times = [race(seed, Path(out_dir, str(seed))) for seed in seeds]
-    print(f"{flags or config}: {mean(times):.0f} s, the mean of seeds {seeds}")
+    print(f"{flags or config}: {mean(times):.0f} s, mean of seeds {seeds}")
 
 
 def race(seed, folder):
@@ -54,7 +53,7 @@ def race(seed, folder):
 
 
 def reached(folder):
-    """The commit, updates and seconds of the first evaluation that reaches the target, or None."""
+    """Commit, updates and seconds of the first evaluation that reaches the target, or None."""
     for row in read_metrics(folder / "metrics.jsonl"):
         if row["type"] == "config":
             commit, own = row["commit"], row["config"]["data"]["validation"]
