@@ -1,10 +1,13 @@
 """The examples: each learns to copy, solves held-out rows, and goes on exactly where it stopped."""
 
+import json
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from conftest import same
+from conftest import ROOT, same
 
 from examples import own_trainer
 from model import Logits
@@ -27,6 +30,18 @@ def test_a_loop_of_your_own(capsys):
     torch.manual_seed(0)
     untrained = Logits(own_trainer.Net(), own_trainer.MASK)
     assert own_trainer.share_solved(untrained) == 0
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_from_top_to_bottom(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT / "examples")
+    monkeypatch.setattr(sys, "path", [*sys.path])  # which it extends
+    names = {}
+    for cell in json.loads(Path("own_trainer.ipynb").read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert min(own_trainer.share_solved(names[run]) for run in ("puma", "random")) > 0.9
+    assert "__ __" in capsys.readouterr().out
 
 
 def bert():
