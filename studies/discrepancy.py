@@ -44,8 +44,8 @@ def main():
         where = processes.start(device).device
         _, config, _ = kept(out_dir)
         task = tasks.get(config["dataset"]).load(config)
-        if config["method"] not in ("puma", "mdm"):
-            raise ValueError(f"{out_dir}: expected a run of method puma or mdm")
+        if config["method"] not in ("puma", "mdm") or config.get("carry"):
+            raise ValueError(f"{out_dir}: expected a run of method puma or mdm, without a carry")
         state = checkpoint.load_whole(path := Path(out_dir, "checkpoint.pt"))
         averaged = open_run(path, where).model
         model = Transformer(**state["model_args"]).to(where).eval()

@@ -84,11 +84,13 @@ def chain(model, x0, hidden, policy, K, tau):
     tau, effective = policies.check_tau(tau), hidden.sum(1)
     stages = puma.stages_of(x0.shape[1], K)
     revealed_at, stage = torch.zeros_like(x0), torch.zeros_like(effective)
-    r = torch.zeros(len(x0), device=x0.device)
+    r, carry = torch.zeros(len(x0), device=x0.device), None
     for number in range(1, stages + 1):
         revealed_at[hidden] = number  # what stays hidden gets the next number in the next step
         x = x0.masked_fill(hidden, model.mask_token)
-        _, score, confidence = losses.score_all(model, x, x0, policy)
+        h = losses.hidden_states(model, x, x0, 0, carry)
+        _, score, confidence = losses.score_all(model, x, x0, policy, h)
+        carry = h if getattr(model, "carries", 0) else None
         hidden, stage, ended = puma.step(
             hidden, stage, effective, score, confidence, r, stages, tau
         )

@@ -7,16 +7,15 @@ from sample import Sampler
 def kept(folder, dataset=None):
     """The files of a run's weights, in order, or its checkpoint; its configuration; its task.
 
-    Raises ValueError for a run on another dataset, or one whose chains are not PUMA's: a causal
-    model, blocks or a carry.
+    Raises ValueError for a run on another dataset, and for a causal model or blocks.
     """
     files = kept_weights(folder)
     saved = open_run(files[-1])
     found = saved.config["dataset"]
     if dataset not in (None, found):
         raise ValueError(f"{folder} was trained on {found}: expected {dataset}")
-    if saved.block or saved.model.causal or saved.model.carries:
-        raise ValueError(f"{folder} is causal, in blocks or has a carry: it has no such chain")
+    if saved.block or saved.model.causal:
+        raise ValueError(f"{folder} is causal or in blocks: it has no such chain")
     return files, saved.config, load_task(saved.config)
 
 

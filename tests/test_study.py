@@ -1,15 +1,17 @@
 """trajectories.py: in which order cells are revealed."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
 from conftest import run_script, train
-from toys import Table
+from toys import MASK, L, Table, make_model, make_problems
 
 import policies
 from studies import trajectories
+from studies.watch import probabilities
 from studies.weights import kept
 
 
@@ -25,6 +27,19 @@ def test_chain_reveals_in_the_order_of_the_policy():
     # Three at once; one to reach stage 2's share; two; and what is left at the last stage.
     assert found[0].tolist() == [4, 4, 3, 3, 2, 1, 1, 1]
     assert found[1].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+
+
+def test_chain_hands_states_on():
+    """At each step the surest are revealed, by the probabilities of --watch, which carry states."""
+    model, (x, hidden) = make_model(carry=True), make_problems()
+    model.model.carry_norm.weight.data.fill_(1)
+    x0 = torch.where(hidden, torch.arange(L) % MASK, x)
+    at = trajectories.chain(model, x0, hidden, policies.top_k, 2, None)
+    for row, steps in zip(x0, at, strict=True):
+        for step, p in enumerate(itertools.chain(*probabilities(model, row, steps)), 1):
+            sure = p.amax(-1)
+            now, later = sure[steps == step], sure[steps > step]
+            assert not len(later) or now.min() >= later.max()
 
 
 def test_distance_is_that_of_the_paper():
