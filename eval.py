@@ -29,7 +29,7 @@ import torch
 
 import tasks
 from engine import processes
-from engine.files import Lock, progress_bar, write
+from engine.files import Lock, progress_bar, say, write
 from engine.log import code
 from engine.machine import autocast
 from pretrained.runs import checksum, open_run
@@ -72,6 +72,8 @@ def main(settings):
         else:
             longest = length if problems in CODE else 0
             saved = open_run(out_dir, place.device, longest)
+            if place.rank == 0:
+                say(f"{out_dir}, iteration {saved.iteration}")
             conditions = version | {"iteration": saved.iteration, "weights": checksum(saved.model)}
             conditions |= dict(seed=seed, dtype=dtype, device=place.device.type)
             conditions |= {"batch_size": batch_size, "set": problems}

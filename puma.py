@@ -133,6 +133,8 @@ class ProgressiveUnmasking:
         all_rows = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
         taken = zip(*(queue.take(all_rows) for _ in range(buffer)), strict=True)
         self.x0, self.prompt, self.number = map(torch.stack, taken)
+        if ((self.x0 == mask_token) & ~self.prompt).any():
+            raise ValueError(f"x0 holds the mask token {mask_token} where it is to be predicted")
         self.turn, self.visiting = 0, False  # of the current batch; True until its `advance`
         self.start_chains(self.stages_at(0))
 

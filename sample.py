@@ -19,7 +19,7 @@ import torch
 import policies
 import tasks
 from engine import processes
-from engine.files import progress_bar
+from engine.files import progress_bar, say
 from engine.head import chunks
 from engine.machine import autocast
 from losses import validation_loss
@@ -272,6 +272,7 @@ def main(sampler):
         sampler.check()
         where = processes.start(device).device
         saved = open_run(out_dir, where)
+        say(f"{out_dir}, iteration {saved.iteration}")
         task = load_task(saved.config)
         test = task.prompts([prompt]) if prompt else task.test
         x, hidden = tasks.problems_on(where, test, [0])  # (1, L) each

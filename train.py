@@ -185,7 +185,7 @@ def train(run):
         done, stopping = iteration + 1, stop()
         keep_record(run, done, stopping)
         if stopping:
-            raise SystemExit(f"stopped at iteration {done}; --init_from=resume continues there")
+            raise SystemExit(f"stopped at iteration {done}; add --init_from=resume to go on there")
         if evaluates_at(done):
             result = report(run, done)
     return result or report(run, max_iters)

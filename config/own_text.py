@@ -1,11 +1,9 @@
-# Text of your own, on a laptop: what data/jsonl/prepare.py wrote.
+# Text of your own, on a laptop: what data/jsonl/prepare.py wrote. 0.9M parameters with bytes.
 #
 #     python data/jsonl/prepare.py --source=FILE.jsonl --prompt=question --response=answer
 #     python train.py config/own_text.py                           # PUMA
 #     python train.py config/own_text.py --eval_judge=exact       # also counts right responses
 #     python sample.py --out_dir=out/own_text_puma_1 --prompt="..." --watch
-#
-# 0.9M parameters with bytes. Time and results depend on your text; they were not measured.
 name = "own_text"
 dataset = "own_text"
 data_dir = "data/jsonl/tokens"

@@ -3,8 +3,7 @@
 #     python train.py config/sudoku_mini.py                  # PUMA
 #     python train.py config/sudoku_mini.py --method=mdm     # random masks, the same budget
 #
-# 0.7M parameters, 2 laptop cores, 3 minutes, no download. Expect 99 % of unseen puzzles (PUMA)
-# against 97 % (random masks; three seeds of each, results/sudoku_mini.md).
+# 0.7M parameters, 2 laptop cores, 3 minutes, no download. Seed 1 solves 97.5 %, random masks 95.3.
 name = "sudoku_mini"
 device = "cpu"
 box = (2, 3)
@@ -24,6 +23,6 @@ lr = 4e-3
 min_lr = 1e-4
 warmup = 100
 
-eval_interval = 250
+eval_interval = 500
 eval_policies = ["top_k"]
 eval_batch_size = 64  # fits into a processor's cache

@@ -3,8 +3,7 @@
 #     python train.py config/sudoku_tiny.py                  # PUMA
 #     python train.py config/sudoku_tiny.py --method=mdm     # random masks, the same budget
 #
-# 0.3M parameters, one laptop core, two minutes, no download. The base of most studies
-# (studies/catalogue.py). Other settings are those of config/sudoku_mini.py.
+# 0.3M parameters, one laptop core, two minutes, no download. The base of most studies.
 from config.sudoku_mini import *  # noqa: F403
 
 name = "sudoku_tiny"

@@ -91,7 +91,7 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
     contains, and what was dropped. Raises ValueError if a split is empty.
     """
     rest = dict.fromkeys(("train", "val"), np.empty(0, np.uint32))
-    read, kept, first = 0, 0, {}  # first {reason: the first row that was dropped for it}
+    read, kept, longest, first = 0, 0, 0, {}  # first {reason: the first row dropped for it}
     for encoded, reasons in chunks:
         room, in_val = np.arange(len(encoded.keys)) < most - kept, encoded.keys < val * 2.0**64
         for split, rows in (("train", room & ~in_val), ("val", room & in_val)):
@@ -105,10 +105,13 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
                 writer.dropped[reason] += 1
                 first.setdefault(reason, number)
         read, kept = read + len(reasons), kept + int(room.sum())
+        longest = max(longest, encoded.lengths.max(initial=0))
         if kept == most:
             break
     if packed:
         writer.dropped["tokens_left_over"] = sum(map(len, rest.values()))
+    elif kept:
+        print(f"the longest row has {longest} tokens, --length is {writer.header['length']}")
     finish(writer, read, first)
     return kept
 

@@ -40,9 +40,8 @@ class Log:
         self.path, self.tracker = folder and Path(folder, "metrics.jsonl"), tracker
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
-        self.bar = progress_bar(
-            total=total, initial=start, show=folder is not None, unit="it", smoothing=0.05
-        )
+        how = {"unit": "it", "smoothing": 0.05}
+        self.bar = progress_bar(total=total, initial=start, show=folder is not None, **how)
         rows = read_metrics(self.path) if folder and start else []
         was = {"loops": config.get("loops")} | rows[0].get("config", {}) if rows else config
         if any(was.get(key) != config.get(key) for key in MUST_KEEP):
@@ -87,7 +86,8 @@ class Log:
         line |= context_stats(hidden, used)
         line |= {"seconds": round(self.seconds, 3), "examples_per_second": rate}
         self.write({"type": "train"} | line)
-        self.show(iteration, {"loss": f"{loss:.3f}", "examples/s": f"{rate:,.0f}"})
+        shown = {key: f"{line[key]:.2f}" for key in ("visits", "hidden") if line[key]}
+        self.show(iteration, {"loss": f"{loss:.3f}"} | shown | {"examples/s": f"{rate:,.0f}"})
         self.updates, self.since = [], time.perf_counter()
         return line
 

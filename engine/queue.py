@@ -36,7 +36,7 @@ class ExampleQueue:
             raise ValueError("the training set is empty")
         self.size = max(32 * rows, 1024)  # examples in the ring
         try:
-            L = data[np.zeros(1, np.int64)][0].shape[1]
+            (_, L), (_, _) = (part.shape for part in data[np.zeros(1, np.int64)])
         except (TypeError, LookupError, AttributeError, ValueError) as error:
             raise ValueError(
                 f"data[array([0])] failed, {type(error).__name__}: {error}; expected x0 (1, L) and "

@@ -36,7 +36,7 @@ class Saver:
             self.restore(saved, changes)
             return
         if self.rank == 0 and self.path.exists():
-            print(f"moved the earlier run in {self.folder} to {archive(self.folder)}")
+            print(f"a new run: the earlier one in {self.folder} is now in {archive(self.folder)}")
         if keep_every:
             self.save_weights(0, block)
         self.save(0, block)

@@ -21,6 +21,8 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # several only wait for each other at thi
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._inductor.config"])  # what the first step of a run imports
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and so would runs started here
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a script
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
     "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",

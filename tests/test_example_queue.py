@@ -85,6 +85,15 @@ def test_data_of_single_rows_is_refused_in_words():
         ExampleQueue([(torch.zeros(2), torch.zeros(2))] * 5, 4)
 
 
+def test_a_prompt_of_a_single_row_is_refused_in_words():
+    class Data(list):
+        def __getitem__(self, i):
+            return torch.zeros(9, 6, dtype=torch.long)[i], torch.arange(6) < 3
+
+    with pytest.raises(ValueError, match=r"expected x0 \(1, L\) and prompt \(1, L\)"):
+        ExampleQueue(Data(range(9)), 4)
+
+
 def test_an_example_without_anything_to_predict_is_named():
     with pytest.raises(ValueError, match=r"example \d+: the prompt leaves no position"):
         ExampleQueue(numbers(9, prompt=(True, True)), 4)

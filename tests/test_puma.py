@@ -11,7 +11,7 @@ import policies
 from block import NextToken
 from losses import Objective
 from model import Transformer, causal
-from puma import random_masks
+from puma import ProgressiveUnmasking, random_masks
 
 
 def slow_advance(stream, score, confidence, r):
@@ -171,6 +171,8 @@ def test_misuse_of_a_stream_is_named():
         with pytest.raises(ValueError, match=f"buffer {buffer}: expected a whole number"):
             make_chains(buffer=buffer)
     stream, score = make_chains(), torch.rand(16, 24)
+    with pytest.raises(ValueError, match="x0 holds the mask token 0 where it is to be predicted"):
+        ProgressiveUnmasking(stream.queue, 0, stream.generator, 3)
     with pytest.raises(ValueError, match="another buffer or batch size"):
         make_chains(buffer=2).load_state_dict(stream.state_dict())
     with pytest.raises(RuntimeError, match=r"call batch\(iteration\) first"):

@@ -111,7 +111,7 @@ def test_a_stopped_run_writes_a_checkpoint_and_loses_nothing(processes, number, 
     saved = load(tmp_path / "stopped/checkpoint.pt")["iteration"]
     assert 5 <= saved < 20
     for errors, code in results:
-        last = f"stopped at iteration {saved}; --init_from=resume continues there"
+        last = f"stopped at iteration {saved}; add --init_from=resume to go on there"
         assert code and errors.splitlines()[-1] == last and "Traceback" not in errors
     train(tmp_path / "stopped", "--init_from=resume", processes=processes)
     assert same(*(load(tmp_path / run / "checkpoint.pt") for run in ("whole", "stopped")))
