@@ -2,7 +2,6 @@
 #
 #     python train.py config/gsm_mini.py               # PUMA
 #     python train.py config/gsm_mini.py --method=mdm  # random masks, the same budget
-#     python eval.py --out_dir=out/gsm_mini_puma_1     # all test questions, failures by kind
 #
 # 1.05M parameters, 2 laptop cores, 28 minutes, no download. As published PUMA, after random masks,
 # solves 76 % of unseen problems of the seen templates, random masks 46 (three seeds). With chains

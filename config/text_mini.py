@@ -2,7 +2,6 @@
 #
 #     python train.py config/text_mini.py                          # PUMA
 #     python eval.py --out_dir=out/text_mini_puma_1 --nelbo        # bits per character
-#     python sample.py --out_dir=out/text_mini_puma_1 --temperature=1 --reveal=1 --watch
 #
 # 0.16M parameters, a laptop core, 100 seconds, no download. Bits per character at most (--masks=4,
 # +- 0.01; one seed, 8f28354): PUMA 2.90, random masks 2.28; n-grams 4.05 (n = 1) to 1.09 (5).

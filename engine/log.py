@@ -40,8 +40,8 @@ class Log:
         self.path, self.tracker = folder and Path(folder, "metrics.jsonl"), tracker
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
-        how = {"unit": "it", "smoothing": 0.05}
-        self.bar = progress_bar(total=total, initial=start, show=folder is not None, **how)
+        how = {"show": folder is not None, "unit": "it", "smoothing": 0.05}
+        self.bar = progress_bar(total=total, initial=start, **how)
         rows = read_metrics(self.path) if folder and start else []
         was = {"loops": config.get("loops")} | rows[0].get("config", {}) if rows else config
         if any(was.get(key) != config.get(key) for key in MUST_KEEP):
@@ -86,7 +86,7 @@ class Log:
         line |= context_stats(hidden, used)
         line |= {"seconds": round(self.seconds, 3), "examples_per_second": rate}
         self.write({"type": "train"} | line)
-        shown = {key: f"{line[key]:.2f}" for key in ("visits", "hidden") if line[key]}
+        shown = {k: "-" if line[k] is None else f"{line[k]:.2f}" for k in ("visits", "hidden")}
         self.show(iteration, {"loss": f"{loss:.3f}"} | shown | {"examples/s": f"{rate:,.0f}"})
         self.updates, self.since = [], time.perf_counter()
         return line

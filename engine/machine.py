@@ -24,7 +24,7 @@ def open_device(name="", index=0):
             torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
     except (RuntimeError, AssertionError, AttributeError) as error:  # the last without CUDA
-        why = f"{str(error)[:80]!r}; PyTorch finds {best_device()} here"
+        why = f"PyTorch finds {best_device()} here ({str(error)[:80]!r})"
         raise ValueError(f"device {name or best_device()}: {why}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")

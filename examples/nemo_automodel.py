@@ -4,9 +4,9 @@
     torchrun --nproc-per-node=8 -m examples.nemo_automodel -c llada_sft.yaml --dllm.mode=puma
 
 Takes any config of the recipe's mode `mdlm` that sets dataset.seq_length, to which rows are padded,
-and step_scheduler.max_steps; `dllm.puma` may hold k_schedule, tau, buffer. Sharding, LoRA and
-checkpoints are the recipe's; each data-parallel rank saves its chains there and resumes exactly. A
-run begun with random masks (`mdlm`) can go on with PUMA.
+and makes as many updates; `dllm.puma` may hold k_schedule, tau, buffer. Sharding, LoRA, checkpoints
+are the recipe's; each data-parallel rank saves its chains there and resumes exactly. A run begun
+with random masks (`mdlm`) can go on with PUMA.
 
 Tried with 0.7.0 on CPUs alone (one process and two, DDP, accumulated gradients): not on GPUs, and
 without tensor, context or pipeline parallelism.
@@ -15,7 +15,6 @@ without tensor, context or pipeline parallelism.
 import torch
 from nemo_automodel.components.loss.dllm_loss import MDLMCrossEntropyLoss
 from nemo_automodel.recipes.dllm.strategy import DLLM_STRATEGIES, MDLMStrategy
-from torch.nn.functional import pad
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from model import never
@@ -23,22 +22,29 @@ from puma import ProgressiveUnmasking
 
 
 class Rows:
-    """A queue of the recipe's examples, one by one, in its order: rows (L,), padded to `length`."""
+    """A queue of the recipe's examples (L,), one by one, in its order, from that epoch on."""
 
-    def __init__(self, loader, length):
+    def __init__(self, loader, length, epoch):
         self.loader, self.length, self.rows = loader, length, loader.batch_size
-        self.batches, self.left, self.taken, self.epoch = iter(loader), [], 0, 0
+        loader.collate_fn.pad_seq_len_divisible = length  # all rows as the collator pads long ones
+        self.left, self.taken = [], 0
+        self.begin(epoch, found=True)
+
+    def begin(self, epoch, found=False):
+        self.epoch, self.found = epoch, found  # whether it has an example with a token to predict
+        self.loader.sampler.set_epoch(epoch)
+        self.batches = iter(self.loader)
 
     def next_row(self):
         while not self.left:
-            if (batch := next(self.batches, None)) is None:
-                self.epoch += 1
-                self.loader.sampler.set_epoch(self.epoch)
-                self.batches = iter(self.loader)
-                continue
-            space = (0, self.length - batch["input_ids"].shape[1])
-            x0, asked = pad(batch["input_ids"], space), pad(batch["loss_mask"], space) > 0
-            self.left = [row for row in zip(x0, ~asked, strict=True) if not row[1].all()]
+            if batch := next(self.batches, None):
+                rows = zip(batch["input_ids"], batch["loss_mask"] == 0, strict=True)
+                self.left = [(x0, given) for x0, given in rows if not given.all()]
+                self.found |= bool(self.left)
+            elif self.found:
+                self.begin(self.epoch + 1)
+            else:
+                raise ValueError("no example has a token to predict within dataset.seq_length")
         return self.left.pop(0)
 
     def take(self, wanted):
@@ -55,10 +61,9 @@ class Rows:
         return place | {"loader": self.loader.state_dict()}
 
     def load_state_dict(self, state):
-        self.left, self.taken, self.epoch = [*state["left"]], state["taken"], state["epoch"]
-        self.loader.sampler.set_epoch(self.epoch)
+        self.left, self.taken = [*state["left"]], state["taken"]
         self.loader.load_state_dict(state["loader"])
-        self.batches = iter(self.loader)
+        self.begin(state["epoch"], found=True)
 
 
 class ChainLoader(StatefulDataLoader):
@@ -108,11 +113,13 @@ class PumaStrategy(MDLMStrategy):
         saved, loader.next_iter_state = loader.next_iter_state, None  # of a run that is resumed
         if saved and "chains" not in saved:  # begun with random masks
             loader.load_state_dict(saved)
-        length, chance = recipe.cfg.get("dataset.seq_length"), torch.Generator(device)
+        if not (length := recipe.cfg.get("dataset.seq_length")):
+            raise ValueError("dllm.mode=puma needs dataset.seq_length: rows are padded to it")
+        chance, epoch = torch.Generator(device), recipe.step_scheduler.epoch
         settings = {"k_schedule": max(1, length // 8)}  # 8 stages
         settings |= self.settings.to_dict() if self.settings else {}
         self.chains = self.loss.chains = ProgressiveUnmasking(
-            Rows(loader, length), recipe.mask_token_id,
+            Rows(loader, length, epoch), recipe.mask_token_id,
             chance.manual_seed(recipe._get_dp_rank()), **settings,
         )  # fmt: skip
         recipe.untrack_state("dataloader")

@@ -51,11 +51,6 @@ PUMA = {"puma": "--method=puma --keep_every=125"}
 MDM = {"mdm": "--method=mdm --keep_every=125"}
 PAIR = {m: f"--method={m} --keep_every=125 --eval_interval=125" for m in ("puma", "mdm")}
 AR = {"ar": "--method=ar --max_iters=500"}
-CLUES = (
-    both("clues_12", "--clues=12 --keep_every=250")
-    | both("clues_16", "--clues=16 --keep_every=250")
-    | both("clues_20", "--clues=20 --keep_every=250")
-)
 
 STUDIES = {
     "sudoku_mini": Study(
@@ -163,12 +158,6 @@ STUDIES = {
         | both("dim_32", "--dim=32 --heads=2 --mlp=96")
         | both("dim_96", "--dim=96 --heads=6 --mlp=288"),
         {"study_size": f"--figure=final {TARGETS}"},
-    ),
-    "clues": Study(
-        "When does PUMA win? Difficulty: minimal 6x6 puzzles (9.9 clues) to 20 clues of 36.",
-        20,
-        PUMA | MDM | CLUES,
-        {"study_clues": f"--figure=final {TARGETS}"},
     ),
     "papl": Study(
         "Does PAPL help, a loss weighted by the model's confidence (alpha 1, 3, 5)? On random "

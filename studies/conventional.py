@@ -24,7 +24,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from configurator import configure
+from configurator import configure, errors_as_messages
 
 what = "step"  # step or sample
 shape = "sudoku"  # sudoku or tinygsm
@@ -201,6 +201,9 @@ def sample_times(s, rows):
 
 
 def main():
+    with errors_as_messages():
+        if what not in TIMES or shape not in SHAPES:
+            raise ValueError(f"expected what in {[*TIMES]}, shape in {[*SHAPES]}")
     torch.manual_seed(0)
     s = SHAPES[shape]
     rows = batch or (s.batch if what == "step" else 16)

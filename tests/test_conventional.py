@@ -50,3 +50,8 @@ def test_the_script_prints_what_the_comparison_reads(what):
     found = json.loads(run_script("studies/conventional.py", *flags))
     assert found["sequences_per_second"] == pytest.approx(1 / found["seconds"], rel=0.05)
     assert found["peak_gb"] > 0.1
+
+
+def test_mistakes_are_named(refused):
+    message = refused(run_script, "studies/conventional.py", "--what=train")
+    assert "expected what in ['step', 'sample']" in message

@@ -8,20 +8,45 @@ from conftest import TINY, metrics
 from studies import record
 
 
+@pytest.fixture
+def race(trained, tmp_path, monkeypatch):
+    """Run the command with these settings; its folder."""
+
+    def run(name, target, *flags):
+        values = {"flags": shlex.join([*TINY, "--compile=False", *flags]), "seeds": [1]}
+        values |= {"out_dir": str(tmp_path / name), "target": target}
+        values |= {"PUZZLES": metrics(trained)[0]["config"]["data"]["validation"]}
+        for key, value in values.items():
+            monkeypatch.setattr(record, key, value)
+        record.main()
+        return tmp_path / name
+
+    return run
+
+
 @pytest.mark.slow
-def test_an_entry_is_timed_and_checked(trained, tmp_path, monkeypatch, capsys, refused):
-    puzzles = metrics(trained)[0]["config"]["data"]["validation"]
-    flags = shlex.join([*TINY, "--max_iters=5000", "--eval_interval=5", "--compile=False"])
-    settings = {"flags": flags, "seeds": [1], "out_dir": str(tmp_path / "a"), "target": 0.0}
-    for name, value in ({"PUZZLES": puzzles} | settings).items():
-        monkeypatch.setattr(record, name, value)
-    record.main()
-    rows = metrics(tmp_path / "a/1")
+def test_an_entry_is_timed_and_checked(race, capsys):
+    rows = metrics(race("a", 0.0, "--max_iters=5000", "--eval_interval=5") / "1")
     assert rows[-1]["iter"] < 5000
     seconds = next(row["seconds"] for row in rows if row.get("iter") == 5)
     printed = capsys.readouterr().out
     assert f"'updates': 5, 'seconds': {seconds}" in printed and "when solved again" in printed
-    assert "exists" in refused(record.main)
-    monkeypatch.setattr(record, "out_dir", str(tmp_path / "b"))
+
+
+def test_what_is_no_entry(race, tmp_path, monkeypatch, refused):
+    assert "has ended without solving 110%" in refused(race, "a", 1.1, "--max_iters=2")
+    assert "exists" in refused(race, "a", 0.0)
+    monkeypatch.setattr(record, "reached", lambda folder: {"seconds": 1.0})
+
+    def solves_fewer(command, check):
+        (tmp_path / "b/1").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "b/1/eval.json").write_text('[{"accuracy": 0.1}]')
+
+    monkeypatch.setattr(record.subprocess, "run", solves_fewer)
+    assert "no entry" in refused(race, "b", 0.2, "--max_iters=1")
+
+
+def test_other_puzzles_are_refused(trained, monkeypatch):
     monkeypatch.setattr(record, "PUZZLES", [40, 1])
-    assert "other puzzles" in refused(record.main)
+    with pytest.raises(ValueError, match="other puzzles"):
+        record.reached(trained)
