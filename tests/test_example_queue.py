@@ -84,9 +84,7 @@ def test_data_of_single_rows_is_refused_in_words():
     with pytest.raises(ValueError, match="stack the rows of a Dataset"):
         ExampleQueue([(torch.zeros(2), torch.zeros(2))] * 5, 4)
 
-
-def test_a_prompt_of_a_single_row_is_refused_in_words():
-    class Data(list):
+    class Data(list):  # rows, but one prompt
         def __getitem__(self, i):
             return torch.zeros(9, 6, dtype=torch.long)[i], torch.arange(6) < 3
 

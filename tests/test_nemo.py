@@ -86,9 +86,8 @@ class Recipe(DiffusionLMSFTRecipe):
 
 
 def test_losses_are_ours_and_a_resumed_run_repeats_them():
-    recipe = Recipe()
-    head = recipe.model_parts[0].head
-    head.bias.data[own_trainer.MASK] = -1e4  # its loss knows no token that is never predicted
+    recipe = Recipe()  # whose loss knows no token that is never predicted
+    recipe.model_parts[0].head.bias.data[own_trainer.MASK] = -1e4
     first = recipe.run(16)
     assert all(theirs == pytest.approx(ours, rel=1e-5) for theirs, ours in first)
     assert recipe.chains.queue.epoch >= 1

@@ -10,12 +10,10 @@ from studies import record
 
 @pytest.fixture
 def race(trained, tmp_path, monkeypatch):
-    """Run the command with these settings; its folder."""
-
     def run(name, target, *flags):
-        values = {"flags": shlex.join([*TINY, "--compile=False", *flags]), "seeds": [1]}
-        values |= {"out_dir": str(tmp_path / name), "target": target}
+        values = {"flags": shlex.join([*TINY, "--compile=False", *flags]), "target": target}
         values |= {"PUZZLES": metrics(trained)[0]["config"]["data"]["validation"]}
+        values |= {"out_dir": str(tmp_path / name), "seeds": [1]}
         for key, value in values.items():
             monkeypatch.setattr(record, key, value)
         record.main()

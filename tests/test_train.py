@@ -65,12 +65,6 @@ def test_the_rate_warms_up_and_then_follows_a_cosine(trained):
     assert rates == pytest.approx(expected)
 
 
-def test_training_lowers_the_loss(tmp_path):
-    """In 60 updates, by 0.08 or more over four seeds; in 20 it is a matter of the seed."""
-    train(tmp_path, "--max_iters=60", "--eval_interval=60")
-    assert np.mean(losses(tmp_path)[-5:]) < np.mean(losses(tmp_path)[:5]) - 0.05
-
-
 # -- killed and stopped runs -----------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["puma", "blocks"])
 def test_killed_runs_end_in_the_same_weights_and_record(method, tmp_path):
