@@ -3,7 +3,7 @@
 #     python train.py config/sudoku_mini.py                  # PUMA
 #     python train.py config/sudoku_mini.py --method=mdm     # random masks, the same budget
 #
-# 0.7M parameters, 2 laptop cores, 3 minutes, no download. Seed 1 solves 97.5 %, random masks 95.3.
+# 0.7M parameters, 2 laptop cores, 3 minutes, no download. It solves 97 to 98 %, random masks 95.
 name = "sudoku_mini"
 device = "cpu"
 box = (2, 3)

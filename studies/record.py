@@ -6,7 +6,6 @@ Trains each seed until an evaluation reaches the target; another process solves 
 with the weights at the stop, some updates later.
 """
 
-import json
 import shlex
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from statistics import mean
 
 from configurator import configure, errors_as_messages
+from engine.files import read_json
 from engine.log import read_metrics
 
 flags = ""  # of train.py: the recipe
@@ -49,7 +49,7 @@ def race(seed, folder):
     if not (found := reached(folder)):
         raise ValueError(f"seed {seed}: train.py has ended without solving {target:.0%}")
     subprocess.run([sys.executable, "eval.py", f"--out_dir={folder}"], check=True)
-    checked = json.loads((folder / "eval.json").read_text())[-1]["accuracy"]
+    checked = read_json(folder / "eval.json")[-1]["accuracy"]
     print(f"seed {seed}: {found}, {checked:.1%} when solved again")
     if checked < target:
         raise ValueError("no entry")
