@@ -52,14 +52,14 @@ class NextToken(RandomMasking):
 
 
 class BlockMasking(RandomMasking):
-    """Random masks, the baseline: each block has its own. schedule: (iteration, size) pairs."""
+    """Random masks, the baseline: each block has its own. See BlockUnmasking."""
 
-    def __init__(self, queue, mask_token, generator, schedule):
+    def __init__(self, queue, mask_token, generator, block_schedule):
         super().__init__(queue, mask_token, generator)
-        self.schedule = check_sizes(schedule, queue.x0.shape[1])
+        self.block_schedule = check_sizes(block_schedule, queue.x0.shape[1])
 
     def batch(self, iteration):
-        self.block = value_at(self.schedule, iteration)
+        self.block = value_at(self.block_schedule, iteration)
         return super().batch(iteration)
 
 
@@ -89,7 +89,7 @@ class BlockUnmasking(ProgressiveUnmasking):
         self.hidden = torch.stack([*map(self.first_state, self.prompt, self.stage)])
 
     def first_state(self, prompt, stage):
-        return super().first_state(self.rows(prompt), stage.flatten()).view_as(prompt)
+        return super().first_state(self.rows(prompt), stage.reshape(-1, 1)).view_as(prompt)
 
     def block_at(self, iteration):
         return value_at(self.block_schedule, iteration)
@@ -147,14 +147,6 @@ class BlockUnmasking(ProgressiveUnmasking):
 
     def adopt(self, rows):
         """Chains of other processes start over: they may have had another block size."""
-
-
-def streams(method, schedule, args, chains):
-    """Random masks, and what follows them; args, chains: as puma.py's classes have them."""
-    if method == "ar":
-        return (NextToken(*args),) * 2
-    masks = BlockMasking(*args, schedule)
-    return masks, masks if method == "mdm" else BlockUnmasking(*args, schedule, *chains)
 
 
 # -- sampling -------------------------------------------------------------------------------------

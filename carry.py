@@ -4,7 +4,7 @@ A chain hands on tokens alone: what the model has worked out about positions tha
 is lost, and the next step works it out again. With `--carry` the next step receives the states
 before the output head, one vector per position (PUMBA, arXiv 2609.37974):
 
-    h_t = model(x_t, carry=h_(t-1))        zeros at the first step of a chain, wherever it starts
+    h_t = model(x_t, carry=h_(t-1))        h_0 = 0 at the start of every chain, at any stage
 
 The model adds them to the token embeddings through a LayerNorm whose weight and bias start at zero:
 training begins as without. With `--window=W` an update trains on W consecutive visits of the same
@@ -13,39 +13,26 @@ choice of positions, nor into an earlier window. The sampler (sample.py) carries
 and in block diffusion begins each block with zeros.
 
 A carry is computed from what its chain showed before, all of which x shows too: it holds nothing of
-hidden tokens, so that the minimiser of the loss is the same (Proposition 2). Its cost: buffer * B *
-L * dim numbers on the device and in the checkpoint, and the memory of W forward passes.
+hidden tokens, so the minimiser of the loss is the same (Proposition 2). Its cost: buffer * B * L *
+dim numbers on the device and in the checkpoint, and the memory of W forward passes.
 """
-
-from typing import NamedTuple
 
 import torch
 
-from block import BlockMasking, BlockUnmasking
-from puma import ProgressiveUnmasking, RandomMasking
-
-
-class CarriedBatch(NamedTuple):
-    """The arguments of the objective, in order: those of puma.Batch and the carry."""
-
-    x: torch.Tensor
-    x0: torch.Tensor
-    hidden: torch.Tensor
-    block: int
-    carry: torch.Tensor  # (B, L, width); inside a window a part of the graph
+from block import BlockUnmasking
+from puma import ProgressiveUnmasking
 
 
 class Carrying:
-    """A stream with a carry. width: of its vectors; window: consecutive visits of the same chains.
+    """Chains with a carry. width: of its vectors; window: consecutive visits of the same chains.
 
     `advance` takes what the objective returns, with the next carry. All visits of a window have the
-    same iteration, and checkpoints fall between windows. A run that continues with changes begins
-    with a carry of zeros.
+    same iteration, and checkpoints fall between windows. With --init_from=continue and changed
+    settings, all carries restart at zero.
     """
 
-    def __init__(self, width, window, *args, **settings):
-        self.width, self.window, self.visit = width, window, 0
-        self.live = None  # the carry inside a window, with its graph
+    def __init__(self, *args, width, window=1, **settings):
+        self.width, self.window, self.visits_in_window = width, window, 0
         super().__init__(*args, **settings)
 
     def start_chains(self, *args):
@@ -54,23 +41,26 @@ class Carrying:
 
     def batch(self, iteration):
         batch = super().batch(iteration)
-        self.given = self.carry[self.turn].clone() if self.live is None else self.live
-        return CarriedBatch(*batch, self.given)
+        if self.visits_in_window == 0:
+            self.carry_in_window = self.carry[self.turn].clone()  # (B, L, width)
+        return batch._replace(carry=self.carry_in_window)
 
     def advance(self, score, confidence, carry):
-        turn, self.live = self.turn, carry
-        super().advance(score, confidence)  # calls refill
-        self.visit = (self.visit + 1) % self.window
-        if self.visit:
-            self.turn = turn  # the same chains again
-        else:
-            self.live = None
+        self.next_carry = carry  # with its graph
+        super().advance(score, confidence)
 
     def refill(self, hidden, stage, ended):
-        """Keep the next carry, zeros where a new chain begins."""
+        """Keep the next carry: zeros where a new chain begins."""
         super().refill(hidden, stage, ended)
-        self.live = self.live.masked_fill(ended[:, None, None], 0)
-        self.carry[self.turn] = self.live.detach()
+        self.carry_in_window = self.next_carry.masked_fill(ended[:, None, None], 0)
+        self.carry[self.turn] = self.carry_in_window.detach()
+
+    def next_batch(self):
+        """Turn to the next batch at the end of a window."""
+        self.visits_in_window = (self.visits_in_window + 1) % self.window
+        if self.visits_in_window == 0:
+            self.carry_in_window = self.next_carry = None  # frees the graph
+            super().next_batch()
 
 
 class CarryingChains(Carrying, ProgressiveUnmasking):
@@ -81,16 +71,8 @@ class CarryingBlocks(Carrying, BlockUnmasking):
     STATE = (*BlockUnmasking.STATE, "carry")
 
     def refill(self, hidden, stage, ended):
-        """A block that has ended is visited again as it was, with the carry that it had."""
+        """A block whose chain has ended keeps its last state, and the carry that it was given."""
         same = self.rows(hidden == self.hidden[self.turn]).all(1)  # (B * blocks,)
         same = same.repeat_interleave(self.block).view_as(hidden)[..., None]
-        self.live = torch.where(same, self.given, self.live)
+        self.next_carry = torch.where(same, self.carry_in_window, self.next_carry)
         super().refill(hidden, stage, ended)
-
-
-def streams(schedule, args, chains, width, window):
-    """Random masks, for the time before the chains, and chains with a carry; see block.streams."""
-    carried = width, window, *args
-    if schedule:
-        return BlockMasking(*args, schedule), CarryingBlocks(*carried, schedule, *chains)
-    return RandomMasking(*args), CarryingChains(*carried, *chains)

@@ -32,9 +32,9 @@ from engine import processes
 from engine.files import Lock, progress_bar, say, write
 from engine.log import code
 from engine.machine import autocast
-from pretrained.runs import checksum, open_run
+from runs import results
+from runs.saved import checksum, open_run
 from sample import Sampler, generate
-from tasks import results, scores
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
@@ -66,7 +66,7 @@ def main(settings):
         processes.agree(settings | version)
         if reference:
             if place.rank == 0:
-                from tasks.problem_sets import judge_references
+                from runs.problem_sets import judge_references
 
                 print(judge_references(out_dir, problems, file, examples, form()))
         else:
@@ -79,7 +79,7 @@ def main(settings):
             conditions |= {"batch_size": batch_size, "set": problems}
             with autocast(place.device, dtype):
                 if nelbo:
-                    from studies import likelihood
+                    from runs import likelihood
 
                     how = problems, examples, masks, chain, batch_size, seed
                     likelihood.measure(saved, out_dir, conditions, place, *how)
@@ -130,7 +130,7 @@ def in_use(samplers, model):
 # -- accuracy --------------------------------------------------------------------------------------
 def measure_samplers(saved, samplers, conditions, place):
     """Evaluate the samplers that have no results yet; print one in words, several as a table."""
-    from tasks import problem_sets
+    from runs import problem_sets
 
     with processes.main_process_first():
         test = problem_sets.of_run(saved, problems, file, examples, form())
@@ -145,9 +145,9 @@ def measure_samplers(saved, samplers, conditions, place):
             kept.finish(sampler, test.summary(kept.records(sampler)) | cost)
         if place.rank == 0:
             rows = [kept.row(sampler) for sampler in samplers]
-            tables = scores.results_table(kept.comparable())
+            tables = results.results_table(kept.comparable())
             write(Path(out_dir) / "eval.md", tables + "\n")
-            print(scores.summary_text(rows[0]) if len(rows) == 1 else tables)
+            print(results.summary_text(rows[0]) if len(rows) == 1 else tables)
 
 
 def solve_missing(saved, test, sampler, kept, rank, world):

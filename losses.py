@@ -77,24 +77,19 @@ class Objective(nn.Module):
 
     model   model.Transformer, or any other model wrapped in model.Logits
     policy  a function of policies.py, or its name
-    papl    alpha of PAPL's weights of positions in the loss (studies/papl.py); 0 = all equal
     Raises ValueError for an unsuitable model or an unknown policy.
     """
 
     needs = "logits"  # of the model
 
-    def __init__(self, model, policy=policies.top_k, papl=0.0):
+    def __init__(self, model, policy=policies.top_k):
         super().__init__()
         if not hasattr(model, self.needs):
             kind = type(model).__name__
             raise ValueError(
                 f"{kind} has no {self.needs}: wrap it as model.Logits(yours, mask_token)"
             )
-        self.model, self.policy, self.weigh = model, policies.get(policy), None
-        if papl:
-            from studies.papl import papl_weights
-
-            self.weigh = papl_weights(papl)
+        self.model, self.policy = model, policies.get(policy)
 
     def forward(self, x, x0, hidden, block=0, carry=None):
         """(B, L) each -> loss (), score (B, L), confidence (B, L); arbitrary where not hidden.
@@ -103,10 +98,11 @@ class Objective(nn.Module):
         """
         h = hidden_states(self.model, x, x0, block, carry)
         nll, score, confidence = score_all(self.model, x, x0, self.policy, h)
-        if self.weigh:
-            nll = nll * self.weigh(nll, hidden, block)
-        result = row_mean(nll, hidden, block), score, confidence
+        result = self.mean(nll, hidden, block), score, confidence
         return result if carry is None else (*result, h)
+
+    def mean(self, nll, hidden, block):
+        return row_mean(nll, hidden, block)
 
 
 def objective_for(model):
@@ -118,26 +114,27 @@ class ChunkedObjective(Objective):
     """The same for a large vocabulary: logits at hidden positions only, one chunk at a time."""
 
     needs = "lm_head"
-    compiled_finish = None  # set by compile()
+
+    def __init__(self, *args, **settings):
+        super().__init__(*args, **settings)
+        self.score_then_softmax_ = score_then_softmax_
 
     def compile(self):
         self.model.compile()
         # The rest of the head is matrix products. Dynamic: code specialised to the first size may
         # round differently, and a resumed run has another first size.
-        self.compiled_finish = torch.compile(finish, dynamic=True)
+        self.score_then_softmax_ = torch.compile(score_then_softmax_, dynamic=True)
 
     def forward(self, x, x0, hidden, block=0, carry=None):
         """Like Objective's. The host waits for the device: it needs to know how many are hidden."""
         h = hidden_states(self.model, x, x0, block, carry)
         where = hidden.flatten().nonzero()[:, 0]  # (n,) indices into (B * L,)
         weight = self.model.lm_head.weight
-        share = row_shares(hidden, torch.promote_types(weight.dtype, torch.float32), block)
-        if self.weigh:  # its own pass over the logits, as a weight depends on its whole row
-            share = share * self.weigh(masked_nll(self.model, h, x0, hidden), hidden, block)
+        weight_of_position = self.position_weights(h, x0, hidden, block)  # (B, L)
         loss, *values = HeadLoss.apply(
             h.flatten(0, 1).index_select(0, where), weight, x0.flatten()[where],
-            share.flatten()[where], where % x.shape[1],
-            self.policy, self.model.mask_token, self.compiled_finish or finish,
+            weight_of_position.flatten()[where], where % x.shape[1],
+            self.policy, self.model.mask_token, self.score_then_softmax_,
         )  # fmt: skip
         score, confidence = (
             value.new_zeros(hidden.numel()).index_copy_(0, where, value).view(x.shape)
@@ -145,9 +142,13 @@ class ChunkedObjective(Objective):
         )
         return (loss, score, confidence) if carry is None else (loss, score, confidence, h)
 
+    def position_weights(self, h, x0, hidden, block):
+        wide = torch.promote_types(self.model.lm_head.weight.dtype, torch.float32)
+        return row_shares(hidden, wide, block)
 
-def finish(logits, x0, position, policy):
-    """`predictions` of logits (n, V), which their softmax then overwrites.
+
+def score_then_softmax_(logits, x0, position, policy):
+    """Returns `predictions` of logits (n, V); afterwards `logits` holds the softmax.
 
     Compiled, it takes a few passes over the logits and no further tensor of their size.
     """

@@ -11,12 +11,11 @@ stages; at stage n the revealed share of its L_eff non-prompt tokens lies in
 
 `step` is Algorithm 1. The classes below it are streams of training contexts:
 
-    batch = stream.batch(iteration)      x, x0, hidden (B, L) and the block size, see Batch
+    batch = stream.batch(iteration)      x, x0, hidden (B, L), block size and carry, see Batch
     stream.advance(score, confidence)    (B, L) each, detached, from the forward pass on that batch
     stream.effective                     L_eff (B,) of the rows of the latest batch
 
-This file and policies.py are enough for a trainer of your own. Not here: how logits become a score
-(policies.py, losses.py); chains per block (block.py).
+This file and policies.py are enough for a trainer of your own. losses.py turns logits into scores.
 """
 
 from operator import index
@@ -63,11 +62,8 @@ def stage_of(revealed, effective, stages):
 
 
 def stages_of(length, K):
-    """The number of stages of a chain of `length` tokens that reveals K of them per stage.
-
-    At least two, or every context would be fully masked; a single token has one context.
-    """
-    return max(2, round(length / K)) if length > 1 else 1
+    """The number of stages of a chain of `length` tokens that reveals K of them per stage."""
+    return max(2, round(length / K)) if length > 1 else 1  # with one, all contexts are fully masked
 
 
 # -- streams of contexts ---------------------------------------------------------------------------
@@ -78,6 +74,7 @@ class Batch(NamedTuple):
     x0: torch.Tensor  # (B, L) clean ids
     hidden: torch.Tensor  # (B, L) bool: the positions to predict
     block: int = 0  # size of the blocks of block diffusion; 0: the row is one block
+    carry: torch.Tensor | None = None  # (B, L, width): states of the previous step (carry.py)
 
 
 class RandomMasking:
@@ -142,16 +139,16 @@ class ProgressiveUnmasking:
         """Start the chains, evenly over the stages: if all began at once, all would end at once."""
         self.stages = stages
         order = torch.arange(self.number.numel(), device=self.number.device)
-        self.stage = order.view_as(self.number) % self.stages  # (buffer, B)
+        self.stage = (order.view_as(self.number) % self.stages)[..., None]  # (buffer, B, 1)
         self.hidden = torch.stack([*map(self.first_state, self.prompt, self.stage)])
 
     def stages_at(self, iteration):
         return stages_of(self.x0.shape[-1], value_at(self.k_schedule, iteration))
 
     def first_state(self, prompt, stage):
-        """Hidden positions (B, L) of chains that start at `stage` (B,); at stage 0, all of them."""
-        later = random_reveal(prompt, stage, self.stages, self.generator)
-        return torch.where(stage[:, None] > 0, later, ~prompt)
+        """Hidden positions (B, L) of chains that start at `stage` (B, 1); all at stage 0."""
+        later = random_reveal(prompt, stage[:, 0], self.stages, self.generator)
+        return torch.where(stage > 0, later, ~prompt)
 
     def batch(self, iteration):
         if self.visiting:
@@ -165,8 +162,8 @@ class ProgressiveUnmasking:
 
     def switch(self, stages):
         """K has changed: every chain continues, at the stage that its revealed share puts it in."""
-        effective = (~self.prompt).sum(-1)
-        self.stage = stage_of(effective - self.hidden.sum(-1), effective, stages)
+        effective = (~self.prompt).sum(-1, keepdim=True)
+        self.stage = stage_of(effective - self.hidden.sum(-1, keepdim=True), effective, stages)
         self.stages = stages
 
     def advance(self, score, confidence):
@@ -178,35 +175,40 @@ class ProgressiveUnmasking:
         if not score.shape == confidence.shape == self.x0.shape[1:]:
             raise ValueError(f"score {tuple(score.shape)}: expected {tuple(self.x0.shape[1:])}")
         self.move(score, confidence)
-        self.turn, self.visiting = (self.turn + 1) % len(self.x0), False
+        self.next_batch()
+        self.visiting = False
+
+    def next_batch(self):
+        self.turn = (self.turn + 1) % len(self.x0)
 
     def move(self, score, confidence):
         hidden, stage, ended = step(
-            self.hidden[self.turn], self.stage[self.turn], self.effective, score, confidence,
+            self.hidden[self.turn], self.stage[self.turn, :, 0], self.effective, score, confidence,
             uniform(len(score), self.generator), self.stages, self.tau,
         )  # fmt: skip
-        self.refill(hidden, stage, ended)
+        self.refill(hidden, stage[:, None], ended)
 
     def refill(self, hidden, stage, ended):
-        """Write the batch back, with a new, fully masked chain where `ended` (B,).
+        """Write the batch back; where `ended` (B,), a new example takes the row, fully masked.
 
-        If all chains end at their first visit, as where the model is sure, it forgets every state
-        but the start (theory/README.md). So after one that did, the row's next chain starts at a
-        random later stage: the second visit, which is not in the paper.
+        But if the old chain ended at its first visit, the new one starts at a random later stage
+        (the *second visit*, not in the paper). Otherwise a model that is sure of everything would
+        see fully masked rows only, and forget all other states (theory/README.md).
         """
-        row, turn = ended[:, None], self.turn
-        at_start = (self.hidden[turn] == ~self.prompt[turn]).view(*stage.shape, -1).all(-1)
-        x0, prompt, number = self.queue.take(ended)  # on the device: the host need not wait
-        self.x0[turn] = torch.where(row, x0, self.x0[turn])
-        self.prompt[turn] = torch.where(row, prompt, self.prompt[turn])
+        turn, ended_row = self.turn, ended[:, None]
+        # (B, 1) or (B, blocks): was nothing revealed yet?
+        first_visit = (self.hidden[turn] == ~self.prompt[turn]).view(*stage.shape, -1).all(-1)
+        x0, prompt, number = self.queue.take(ended)  # no .item(): nothing waits for the device
+        self.x0[turn] = torch.where(ended_row, x0, self.x0[turn])
+        self.prompt[turn] = torch.where(ended_row, prompt, self.prompt[turn])
         self.number[turn] = torch.where(ended, number, self.number[turn])
-        first, state = torch.zeros_like(stage), ~self.prompt[turn]  # stage (B,), or (B, blocks)
+        start_stage, start_hidden = torch.zeros_like(stage), ~self.prompt[turn]
         if self.second_visit and self.stages > 1:
             u = uniform(stage.numel(), self.generator).view_as(stage)
-            first = (1 + u * (self.stages - 1)).long() * at_start
-            state = self.first_state(self.prompt[turn], first)
-        self.hidden[turn] = torch.where(row, state, hidden)
-        self.stage[turn] = torch.where(row if stage.dim() > 1 else ended, first, stage)
+            start_stage = (1 + u * (self.stages - 1)).long() * first_visit
+            start_hidden = self.first_state(self.prompt[turn], start_stage)
+        self.hidden[turn] = torch.where(ended_row, start_hidden, hidden)
+        self.stage[turn] = torch.where(ended_row, start_stage, stage)
 
     def state_dict(self):
         state = {name: getattr(self, name).clone() for name in self.STATE}
@@ -241,10 +243,8 @@ def check_schedule(pairs, name="k_schedule"):
     except (TypeError, ValueError):
         good = False
     if not good:
-        raise ValueError(
-            f"{name} {pairs}: expected (iteration, value) pairs of whole numbers; iterations start "
-            "at 0 and increase, values are at least 1"
-        )
+        expected = "(iteration, value) pairs of whole numbers: iterations from 0 up, values above 0"
+        raise ValueError(f"{name} {pairs}: expected {expected}")
     return pairs
 
 

@@ -27,7 +27,7 @@ from losses import validation_loss
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "weights/sudoku_mini"  # a run, whose averaged weights are used, or export.py's folder
 prompt = ""  # a puzzle, row by row, 0 or . = blank; 12+34; a text; "" = the first held-out one
-watch = False  # show in the terminal how it fills in (studies/watch.py)
+watch = False  # show in the terminal how it fills in (runs/watch.py)
 delay = 0.15  # 0..60: seconds per step with --watch
 seed = 1  # 0..: for sampled tokens and the random policy
 # -- system --------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def evaluate(task, model, block, samplers, most, size, place):
 
 
 def main(sampler):
-    from pretrained.runs import load_task, open_run
+    from runs.saved import load_task, open_run
 
     with errors_as_messages():
         sampler.check()
@@ -278,7 +278,7 @@ def main(sampler):
         x, hidden = tasks.problems_on(where, test, [0])  # (1, L) each
         casts = autocast(where, dtype)
     if watch:
-        from studies.watch import Screen
+        from runs.watch import Screen
 
         screen = Screen(task, test, x[0], hidden[0])
         screen.begin()

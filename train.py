@@ -6,7 +6,8 @@
     python train.py --out_dir=out/sudoku_mini_puma_1 --init_from=continue --lr=5e-4    with changes
 
 Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the weights of an uninterrupted one.
-Settings of a data set are in its file in tasks/; what keeps a run alive is in engine/.
+Settings of a data set are in its file in tasks/; what keeps a run alive is in engine/. Bad settings
+raise ValueError before the loop; after it begins, a run that must stop raises SystemExit.
 """
 
 from configurator import configure, errors_as_messages  # isort: skip (first, to say if torch is missing)
@@ -19,11 +20,14 @@ import torch
 
 import policies
 import tasks
-from engine import checkpoint, files, log, machine, processes, queue, saver, sharding
+import variants
+from block import BlockMasking, BlockUnmasking, NextToken
+from carry import CarryingBlocks, CarryingChains
+from engine import elastic, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
-from pretrained.start import folder_of, make_model, pinned, settings_of_run
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
+from runs import start
 from sample import Sampler, evaluate
 
 # -- run -------------------------------------------------------------------------------------
@@ -37,14 +41,14 @@ data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated example
 train_examples = 200_000  # 1..: to generate; data from files is used whole
 test_examples = 512  # 1..: held out
 # -- method ----------------------------------------------------------------------------------
-method = "puma"  # puma; mdm (random masks); ar (next token); variants in studies/ablations.py
+method = "puma"  # puma; mdm (random masks); ar (next token); others in variants.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule: list | int = [(0, 9)]  # K tokens per stage at full length; (iteration, K): from then on
 tau: float | None = 0.9  # 0..1: a chain also reveals all with confidence above this; None = off
 buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in turn
 second_visit = True  # a chain that ended at once is followed by one that starts inside (puma.py)
 chains_from = 0  # 0..: first iteration with chains; random masks before it
-papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (studies/papl.py); 0 = off
+papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (variants.py); 0 = off
 carry = False  # each step of a chain receives the previous one's states (carry.py)
 window = 1  # 1..: consecutive visits in an update, of the same chains with a carry
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
@@ -87,15 +91,13 @@ dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the har
 gradient_checkpointing = False  # save memory: recompute activations in the backward pass
 compile: bool | None = None  # None = if there is a compiler and the run is long enough
 
-OWN = "out_dir", "data_dir", "data_file", "device", "track"  # of each machine
-
 
 def main(config):
     with contextlib.ExitStack() as until_the_end:
         with errors_as_messages():
             check()
             place = processes.start(device, shard)
-            folder = folder_of(config)
+            folder = start.folder_of(config)
             if place.rank == 0:
                 until_the_end.enter_context(files.Lock(folder))
             tracker = None
@@ -118,57 +120,62 @@ class Run:
     """What a run is made of. Raises ValueError for settings that do not fit data or checkpoint."""
 
     def __init__(self, config, folder, place, tracker):
+        # The order counts: each part may use random numbers that the next one must not.
+        # -- what it begins from
         world, rank, device, shards = self.place = place
-        saved, changes, origin = checkpoint.find(folder, config, place)
+        saved, changes, origin = start.find(folder, config, place)
         with processes.main_process_first():
-            config = config | {"init_from": (origin := pinned(origin))}
+            config = config | {"init_from": (origin := start.pinned(origin))}
         self.start = saved["iteration"] if saved else 0
         processes.agree(facts(self.start, config))
-        matmuls = machine.precision(device, dtype)
         stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
+        # -- data and model
+        matmuls = machine.precision(device, dtype)
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
             len(self.task.test)  # so that a broken judge is reported before training
             torch.manual_seed(seed)
-            self.model, weights, args = make_model(
+            self.model, weights, args = start.make_model(
                 origin, self.task, saved, model_args(self.task), (lora_rank, lora_alpha, matmuls),
                 "cpu" if shards else device,
             )  # fmt: skip
-        body = self.model.model
-        body.gradient_checkpointing = gradient_checkpointing
-        self.averaged, adamw = make_average(self.model, place), dict(weight_decay=weight_decay)
-        self.optimizer = Muon(self.model, body.layers, muon, matmuls, betas=betas, **adamw)
-        train, mask = self.task.train, self.model.mask_token
+        # -- averages and optimizer
+        self.averaged = make_average(self.model, place)
+        decay = dict(betas=betas, weight_decay=weight_decay)
+        self.optimizer = Muon(self.model, self.model.model.layers, muon, matmuls, **decay)
+        # -- streams
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
-        self.queue = queue.ExampleQueue(train, rows, device, seed, rank, world)
-        before = self.take_over(saved["ranks"]) if changes else None
+        self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
+        before = elastic.take_over(self.queue, saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
-        self.masks, self.chains = make_streams(self.queue, mask, generator, self.passes)
+        self.masks, self.chains = make_streams(self.queue, self.model.mask_token, generator,
+                                               buffer * self.passes)  # fmt: skip
         if before:
             self.chains.adopt(before)  # the chains of other processes
-        about = dict(config=config, model_args=args, device=device.type)
-        own = dict(queue=self.queue, generator=generator, stream=self.chains)
-        self.saver = self.make_saver(folder, about, weights, own)
+        # -- saving and logging
+        self.saver = self.make_saver(folder, config, args, weights, generator)
         torch.manual_seed(seed + rank + stride)
-        self.saver.begin(block_at(0), keep_every, saved, changes)
-        recorded = config | {"data": self.saver.about["data"]}
-        self.log = log.Log(folder if rank == 0 else None, recorded, self.start, max_iters, changes,
-                       int(self.queue.taken), tracker)  # fmt: skip
+        self.begin(saved, changes, tracker)
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
 
-    def take_over(self, ranks):
-        from engine import elastic
-
-        return elastic.take_over(self.queue, ranks)
-
-    def make_saver(self, folder, about, weights, own):
+    def make_saver(self, folder, config, args, weights, generator):
         data = {"training": self.task.train, "validation": self.task.validation}
         processes.agree(data := {name: queue.fingerprint(part) for name, part in data.items()})
-        about |= {"data": data}
+        about = dict(config=config, model_args=args, device=self.place.device.type, data=data)
         shared = dict(model=weights, optimizer=self.optimizer)
         shared |= dict(ema=self.averaged) if ema else {}
+        own = dict(queue=self.queue, generator=generator, stream=self.chains)
         return saver.Saver(folder, about, shared, own, self.place.rank, self.task.files)
+
+    def begin(self, saved, changes, tracker):
+        """Restore what was saved, or write the first checkpoint; open the log."""
+        new_data = {"validation"} if "test_examples" in changes else ()
+        self.saver.begin(block_at(0), keep_every, saved, changes, new_data)
+        about, folder = self.saver.about, self.saver.folder if self.place.rank == 0 else None
+        recorded = about["config"] | {"data": about["data"]}
+        self.log = log.Log(folder, recorded, start.identity, self.start, max_iters, changes,
+                           int(self.queue.taken), tracker)  # fmt: skip
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -248,10 +255,7 @@ def check():
     check_schedule(k_schedule)
     for sampler in samplers():
         sampler.check()
-    if method not in ("puma", "mdm", "ar"):
-        from studies import ablations
-
-        ablations.get(method)
+    variants.get(method)
     if min_lr > lr:
         raise ValueError(f"min_lr {min_lr}: expected at most lr {lr}; equal for a constant rate")
     if block_schedule and method not in ("puma", "mdm"):
@@ -266,7 +270,8 @@ def check():
 
 def facts(start, config):
     """What must be the same on all processes."""
-    same = {key: value for key, value in config.items() if key not in OWN}
+    own = "out_dir", "data_dir", "data_file", "device", "track"  # of each machine
+    same = {key: value for key, value in config.items() if key not in own}
     return same | {"start iteration": start, "code": log.code()}
 
 
@@ -318,7 +323,8 @@ def make_average(model, place):
 
 def make_objective(model, place):
     """The model with its loss; compiled, and averaging gradients over processes, where asked."""
-    objective = objective_for(model)(model, policies.get(policy), papl)
+    kind, model.model.gradient_checkpointing = objective_for(model), gradient_checkpointing
+    objective = variants.PAPL[kind](model, policy, alpha=papl) if papl else kind(model, policy)
     if not place.shards and machine.compiles(place.device, compile, max_iters):
         objective.compile()
         if place.rank == 0:
@@ -326,28 +332,23 @@ def make_objective(model, place):
     return processes.distributed(objective, place)
 
 
-def make_streams(queue, mask_token, generator, passes):
-    """Random masks, and what follows them from chains_from on."""
-    args, chains = (queue, mask_token, generator), (k_schedule, tau, buffer * passes, second_visit)
+def make_streams(queue, mask_token, generator, buffer):
+    """Random masks, and the chains that follow them from chains_from on."""
+    data = dict(queue=queue, mask_token=mask_token, generator=generator)
+    chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer, second_visit=second_visit)
+    masks, kind, carrying = RandomMasking, ProgressiveUnmasking, CarryingChains
+    if block_schedule:
+        masks, kind, carrying = BlockMasking, BlockUnmasking, CarryingBlocks
+        data |= {"block_schedule": block_schedule}
     if carry:
-        from carry import streams
-
-        return streams(block_schedule, args, chains, dim, window)
-    if block_schedule or method == "ar":
-        import block
-
-        return block.streams(method, block_schedule, args, chains)
-    masks = RandomMasking(*args)
-    if method == "mdm":
-        return masks, masks
-    if method == "puma":
-        return masks, ProgressiveUnmasking(*args, *chains)
-    from studies import ablations
-
-    return masks, ablations.get(method)(*args, *chains[:3], second_visit=False)
+        kind = carrying
+        chains |= {"width": dim, "window": window}
+    if variant := variants.get(method):
+        kind, chains["second_visit"] = variant, False
+    first = NextToken(**data) if method == "ar" else masks(**data)
+    return first, first if method in ("mdm", "ar") else kind(**data, **chains)
 
 
 if __name__ == "__main__":
-    main(configure(
-        globals(), fields=lambda values: tasks.settings(values["dataset"]), kept=settings_of_run
-    ))  # fmt: skip
+    own_settings = lambda values: tasks.settings(values["dataset"])  # noqa: E731
+    main(configure(globals(), fields=own_settings, kept=start.settings_of_run))

@@ -18,16 +18,7 @@ import torch
 
 from engine.files import atomic_path
 
-FORMAT = 2
-# Settings that may differ when a run is resumed (as may all settings of evaluation).
-MAY_CHANGE = (
-    "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",
-)  # fmt: skip
-# Settings that must stay the same even with --init_from=continue: data order, shape of weights.
-MUST_KEEP = (
-    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "loops", "muon",
-    "lora_rank", "lora_alpha",
-)  # fmt: skip
+FORMAT = 3
 
 
 def save(state, path):
@@ -55,7 +46,7 @@ def load(path):
     is not a checkpoint.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no checkpoint {path}: train first, or give a run's --out_dir")
+        raise FileNotFoundError(f"no checkpoint {path}: train first, or name another run's folder")
     try:
         with zipfile.ZipFile(path) as archive:  # torch.load does not compare the checksums
             if damaged := archive.testzip():
@@ -90,47 +81,3 @@ def archive(folder):
         for path in list(folder.glob(pattern)):
             path.rename(kept / path.name)
     return kept
-
-
-def find(folder, config, place):
-    """What a run begins from, as `init_from` asks: (saved, changes, origin).
-
-    saved: its checkpoint, None for a new run; changes: {setting: (was, now)} if it continues with
-    any; origin: what its weights once started from. Raises ValueError for changes that it cannot
-    have, FileNotFoundError without a checkpoint to resume.
-    """
-    word, _, start = config["init_from"].partition(":")
-    path, anywhere = folder / "checkpoint.pt", word == "continue"
-    if not anywhere and config["init_from"] != "resume":
-        return None, {}, config["init_from"]
-    if anywhere and not path.exists():
-        if place.rank == 0:
-            print(f"no {path} yet: starting a new run from {start or 'scratch'}")
-        return None, {}, start or "scratch"
-    saved = load_whole(path)
-    origin = saved["config"].get("init_from", "scratch")
-    changes = differences(saved, config | {"init_from": origin}, place)
-    if saved["iteration"] > config["max_iters"]:
-        raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
-    fixed = [*MUST_KEEP, *["method"] * ("ar" in changes.get("method", ()))]
-    if refused := {key: changes[key] for key in changes if not anywhere or key in fixed}:
-        remedy = "" if anywhere else "; --init_from=continue allows changes"
-        raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}{remedy}")
-    if changes and place.rank == 0:
-        print(f"continuing at iteration {saved['iteration']} with changes: {text_of(changes)}")
-    return saved, changes, origin
-
-
-def differences(saved, config, place):
-    """{setting: (saved, now)} of training settings that differ; also processes and device."""
-    known = dict.fromkeys([*config, *saved["config"]])  # also settings that no longer exist
-    names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
-    now = {key: config.get(key) for key in names}
-    now |= {"processes": place.world, "device": place.device.type}
-    was = {"loops": 1} | saved["config"]
-    was |= {"processes": len(saved["ranks"]), "device": saved["device"]}
-    return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
-
-
-def text_of(changes):
-    return ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())

@@ -30,10 +30,10 @@ class Lock:
             self.path.write_text(f"process {os.getpid()} on {platform.node()}\n")
         except filelock.Timeout:
             holder = self.path.read_text().strip() or "another process"
-            wait = "wait until it ends, or give another out_dir"
+            wait = "wait until it ends, or use another folder"
             raise ValueError(f"{self.folder} is in use by {holder}: {wait}") from None
         except OSError as error:
-            raise OSError(f"cannot write {self.folder}: {error}; give another out_dir") from None
+            raise OSError(f"cannot write {self.folder}: {error}; use another folder") from None
         return self
 
     def __exit__(self, *_):

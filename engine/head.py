@@ -1,7 +1,7 @@
 """A large output head and its loss at n positions: values and gradients in one pass, by chunks.
 
-Never are all logits (n, V) in memory. torch.nn.functional.linear_cross_entropy does the same for
-the loss alone: score and confidence would take a second pass over the head.
+The full logits (n, V) are never in memory. torch.nn.functional.linear_cross_entropy does the same
+for the loss alone: score and confidence would take a second pass over the head.
 """
 
 import torch
@@ -12,41 +12,46 @@ PIECE = 4096  # rows of a product that a CPU's cache holds while they are added
 
 
 class HeadLoss(torch.autograd.Function):
-    """h (n, dim), weight (V, dim), x0, share, position (n,) -> loss (), score, confidence (n,).
+    """h (n, dim), weight (V, dim), x0, weight_of_position, position (n,)
+    -> loss (), score, confidence (n,).
 
-    While a chunk's logits exist, their gradient is turned into that of h and, summed in float32, of
-    weight; backward only scales these. never: the token that has probability zero; finish(logits,
-    x0, position, policy) -> cross-entropy, score, confidence, as losses.finish.
+    The forward pass already computes the gradients of h and weight, chunk by chunk, while the
+    logits exist; backward only multiplies them by grad_loss. mask_token has probability zero.
+    score(logits, x0, position, policy) -> cross-entropy, score, confidence; it leaves the softmax
+    in logits, as losses.score_then_softmax_ does.
     """
 
     @staticmethod
-    def forward(ctx, h, weight, x0, share, position, policy, never, finish):
-        kind = h.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else h.dtype
-        inputs, head, share = h.to(dtype), aligned(weight, dtype), share[:, None]
+    def forward(ctx, h, weight, x0, weight_of_position, position, policy, mask_token, score):
+        device_type = h.device.type
+        mixed = torch.is_autocast_enabled(device_type)
+        dtype = torch.get_autocast_dtype(device_type) if mixed else h.dtype
+        inputs, head = h.to(dtype), cast_and_pad(weight, dtype)
+        weight_of_position = weight_of_position[:, None]
         grad_h = torch.empty_like(h)
         grad_weight = weight.new_empty(head.shape) if ctx.needs_input_grad[1] else None
         parts, results = chunks(len(h), len(weight), h.device), []
-        room = h.new_empty(parts[0].stop, len(head), dtype=dtype)  # reused by each chunk
+        buffer = h.new_empty(parts[0].stop, len(head), dtype=dtype)  # reused by each chunk
         for part in parts:
             n, target = part.stop - part.start, x0[part]
-            logits = torch.mm(inputs[part], head.T, out=room[:n])  # (n, V)
-            logits[:, never] = -torch.inf
-            results.append(finish(logits[:, : len(weight)], target, position[part], policy))
-            # Softmax minus one-hot is the gradient of cross-entropy in the logits. `finish` has
-            # overwritten these with the softmax; p - 1 = expm1(-nll) is exact even for p near 1.
+            logits = torch.mm(inputs[part], head.T, out=buffer[:n])  # (n, V)
+            logits[:, mask_token] = -torch.inf
+            results.append(score(logits[:, : len(weight)], target, position[part], policy))
+            nll = results[-1][0]
+            # Softmax minus one-hot is the gradient of cross-entropy in the logits, which now hold
+            # the softmax; p - 1 = expm1(-nll) is exact even for p near 1.
             error = logits
-            error[torch.arange(n, device=h.device), target] = torch.expm1(-results[-1][0]).to(dtype)
-            grad_h[part] = share[part] * (error @ head)
+            error[torch.arange(n, device=h.device), target] = torch.expm1(-nll).to(dtype)
+            grad_h[part] = weight_of_position[part] * (error @ head)
             if grad_weight is not None:
-                scaled = (share[part] * h[part]).to(dtype)
+                scaled = (weight_of_position[part] * h[part]).to(dtype)
                 add_product(grad_weight, error.T, scaled, first=part.start == 0)
-        nll, score, confidence = map(torch.cat, zip(*results, strict=True))
+        nll, scores, confidence = map(torch.cat, zip(*results, strict=True))
         if grad_weight is not None:  # not a view: autograd adds to a whole tensor in place
             grad_weight.resize_(weight.shape)
         ctx.save_for_backward(grad_h, grad_weight)
-        ctx.mark_non_differentiable(score, confidence)
-        return (share[:, 0] * nll).sum(), score, confidence
+        ctx.mark_non_differentiable(scores, confidence)
+        return (weight_of_position[:, 0] * nll).sum(), scores, confidence
 
     @staticmethod
     def backward(ctx, grad_loss, *_):
@@ -62,7 +67,7 @@ def chunks(n, vocab_size, device):
     return [slice(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
 
 
-def aligned(weight, dtype):
+def cast_and_pad(weight, dtype):
     """weight (V, dim) in that dtype; if this makes a copy, padded with rows of zeros."""
     if weight.dtype == dtype:
         return weight

@@ -21,7 +21,6 @@ import zlib
 from importlib import metadata
 from pathlib import Path
 
-from engine.checkpoint import MUST_KEEP
 from engine.files import progress_bar, read_lines, say
 
 PROJECT = Path(__file__).parents[1]
@@ -31,20 +30,20 @@ SOURCES = ".", "data", "data/sudoku", "engine", "pretrained", "sandbox", "studie
 class Log:
     """Reports on the first process; on the others `folder` is None, and nothing is written.
 
-    A run resumed at iteration `start` first drops later lines. changes: of settings at the resume,
-    {name: (before, now)}. taken: examples used up so far. tracker(line) is told each line, too. If
-    the file cannot be written, lines wait for the next attempt. Raises ValueError if it is damaged.
+    A run resumed at iteration `start` first drops later lines. identity(config): what is the same
+    in all lines of a run. changes: of settings at the resume, {name: (before, now)}. taken:
+    examples used up so far. tracker(line) is told each line, too. If the file cannot be written,
+    lines wait for the next attempt. Raises ValueError if it is damaged, or another run's.
     """
 
-    def __init__(self, folder, config, start, total, changes, taken=0, tracker=None):
+    def __init__(self, folder, config, identity, start, total, changes, taken=0, tracker=None):
         self.path, self.tracker = folder and Path(folder, "metrics.jsonl"), tracker
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
         how = {"show": folder is not None, "unit": "it", "smoothing": 0.05}
         self.bar = progress_bar(total=total, initial=start, **how)
         rows = read_metrics(self.path) if folder and start else []
-        was = {"loops": config.get("loops")} | rows[0].get("config", {}) if rows else config
-        if any(was.get(key) != config.get(key) for key in MUST_KEEP):
+        if rows and identity(rows[0].get("config", {})) != identity(config):
             raise ValueError(f"{self.path} is the record of another run: move it away")
         kept = [row for row in rows if row.get("iter", 0) <= start]
         self.seconds = max((row.get("seconds", 0.0) for row in kept), default=0.0)

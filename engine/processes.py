@@ -23,7 +23,7 @@ class Place(NamedTuple):
     world: int  # processes
     rank: int  # of this one
     device: torch.device
-    shards: bool  # whether models are split over the processes (shard.py)
+    shards: bool  # whether models are split over the processes (sharding.py)
 
 
 def start(device="", shard=False):

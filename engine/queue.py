@@ -133,14 +133,14 @@ def scramble(number):
     return z ^ (z >> np.uint64(31))
 
 
-def rows_and_passes(batch_size, most, world):
+def rows_and_passes(total, most, world):
     """Rows of an update -> rows per process and forward pass, and forward passes per update.
 
     most: rows per process and pass; None = no limit. Raises ValueError for rows that do not split.
     """
-    own, rest = divmod(batch_size, world)
+    own, rest = divmod(total, world)
     if rest or not own:
-        raise ValueError(f"batch_size {batch_size}: expected a multiple of the {world} processes")
+        raise ValueError(f"{total} rows per update: expected a multiple of the {world} processes")
     passes = next(n for n in range(1, own + 1) if own % n == 0 and own // n <= (most or own))
     return own // passes, passes
 

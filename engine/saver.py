@@ -30,20 +30,23 @@ class Saver:
         self.shared, self.own, self.rank, self.copies = shared, own, rank, copies
         self.saved, self.unsaved = 0, False
 
-    def begin(self, block, keep_every, saved, changes):
-        """Restore a run, or write the first checkpoint of a new one; an earlier run moves aside."""
+    def begin(self, block, keep, saved, changes, new_data=()):
+        """Restore a run, or write the first checkpoint of a new one; an earlier run moves aside.
+
+        keep: also the first weights. changes, new_data: see `restore`.
+        """
         if saved:
-            self.restore(saved, changes)
+            self.restore(saved, changes, new_data)
             return
         if self.rank == 0 and self.path.exists():
             print(f"a new run: the earlier one in {self.folder} is now in {archive(self.folder)}")
-        if keep_every:
+        if keep:
             self.save_weights(0, block)
         self.save(0, block)
         for file in self.copies if self.rank == 0 else ():
             shutil.copy(file, self.folder)
         if self.unsaved:
-            raise OSError("the first checkpoint could not be written: give another out_dir")
+            raise OSError("the first checkpoint could not be written: use another folder")
 
     def save(self, iteration, block, last=False):
         """Write checkpoint.pt. If that fails, the run continues.
@@ -93,7 +96,7 @@ class Saver:
                 fault = f"the norm of the weights is {norm} at iteration {iteration}"
         if any_process(fault):
             fault = fault or f"a loss of another process is not finite by iteration {iteration}"
-            remedy = "start with a smaller --lr, or continue with --init_from=continue --lr=..."
+            remedy = "start with a smaller learning rate, or continue from there with one"
             raise SystemExit(f"{fault}; {self.resume_hint()}: {remedy}")
 
     def resume_hint(self):
@@ -114,14 +117,13 @@ class Saver:
             except OSError as error:
                 say(f"{error}; the run continues without these weights")
 
-    def restore(self, saved, changes):
+    def restore(self, saved, changes, new_data):
         """Load everything from a checkpoint; with changes, the shared parts alone.
 
-        Raises ValueError if the training or validation data differs, or a part does not fit.
+        Raises ValueError if data differs, but for the splits in new_data, or a part does not fit.
         """
-        asked_for = {"validation"} if "test_examples" in changes else set()
         for split, data in self.about["data"].items():
-            if data != saved["data"][split] and split not in asked_for:
+            if data != saved["data"][split] and split not in new_data:
                 raise ValueError(f"a resumed run must keep its data: the {split} examples differ")
         try:
             for name, part in self.shared.items():

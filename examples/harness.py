@@ -16,10 +16,10 @@ import torch
 from configurator import errors_as_messages
 from engine import machine
 from engine.files import progress_bar
-from pretrained import runs
 from puma import choose_random
+from runs import likelihood
+from runs.saved import open_run
 from sample import Sampler, generate
-from studies import likelihood
 from tasks.codeeval import encoding_of
 from tasks.text import answer_text
 
@@ -41,7 +41,7 @@ class Puma(LM):
         self.batch_size = int(batch_size)
         absent = device.startswith("cuda") and not torch.cuda.is_available()  # its flag's default
         where = torch.device(device) if device and not absent else machine.best_device()
-        self.saved = runs.open_run(out_dir, where, length)
+        self.saved = open_run(out_dir, where, length)
         self.encoding = encoding_of(self.saved)
         self.length = length or self.saved.model.model.cos.shape[0]
         self._device = where

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from data import corpus
 from engine import files
-from tasks import results, scores
+from runs.results import read_rows, scores, table
 
 CITATION = Path(__file__).parents[1] / "CITATION.bib"  # the paper first, then this code
 
@@ -60,12 +60,12 @@ def lines(out_dir, kind):
 
 def evaluation(out_dir):
     """A table of eval.json's rows; without them the last evaluation while training, if any."""
-    if rows := results.read_rows(Path(out_dir, "eval.json")):
+    if rows := read_rows(Path(out_dir, "eval.json")):
         head = ["sampler", "iteration", "score", "95 %", "examples"]
-        return scores.table(head, [
+        return table(head, [
             [f"{row['sampler']}, {name}", str(row.get("iteration", "")), f"{score:.1%}",
              f"[{low:.1%}, {high:.1%}]", str(sum(row["kinds"].values()))]
-            for row in rows for name, score, (low, high) in scores.scores(row)
+            for row in rows for name, score, (low, high) in scores(row)
         ])  # fmt: skip
     if not (rows := lines(out_dir, "eval")):
         return "None is recorded beside the checkpoint."
@@ -75,4 +75,4 @@ def evaluation(out_dir):
     accuracy = [[name, f"{share:.1%}"] for name, share in rows[-1]["accuracy"].items()]
     about = f"Of {rows[-1]['examples']} held-out problems at iteration {rows[-1]['iter']}, while "
     about += f"training; validation loss {rows[-1]['val_loss']:.4f}."
-    return f"{about}\n\n{scores.table(['policy', 'solved'], accuracy)}"
+    return f"{about}\n\n{table(['policy', 'solved'], accuracy)}"

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from configurator import configure, errors_as_messages
 from engine import files
-from pretrained import card, hf, lora, runs
+from pretrained import card, hf, lora
+from runs.saved import describe, load, open_run
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = ""  # the run
@@ -30,7 +31,7 @@ def main():
     with errors_as_messages():
         if not (out_dir and folder):
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
-        state = runs.load(out_dir)
+        state = load(out_dir)
         origin = state["config"]["init_from"]
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
         if state["config"].get("lora_rank"):
@@ -43,13 +44,13 @@ def main():
                 return
             adapters.merge()
         else:
-            model = runs.open_run(out_dir).model
+            model = open_run(out_dir).model
         like = base and hf.resolve(base)
         how = loading(hf.described(state["model_args"], like))
         text = card.text(out_dir, state, how)  # before anything is written: what it reads may fail
         model = model.half() if half else model
         hf.save(model, state["model_args"], folder, like)
-        runs.describe(folder, state, model)
+        describe(folder, state, model)
         for file in card.needed(state["config"]):
             shutil.copy(file, folder)
         if not any(Path(folder).glob("tokenizer*.json")):  # transformers would make an empty one

@@ -41,8 +41,8 @@ from engine.queue import ExampleQueue
 from losses import DENSE, ChunkedObjective, Objective
 from model import Transformer
 from puma import Batch, ProgressiveUnmasking, RandomMasking, choose_random, stages_of
+from runs.results import table
 from sample import Sampler, generate
-from tasks.scores import table
 
 # -- what ----------------------------------------------------------------------------------------
 parts = ["step", "sample"]  # of step, text_step, sample

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from configurator import errors_as_messages, printable
 from engine.files import read_json
 from engine.log import read_metrics
-from tasks.scores import table
+from runs.results import table
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
 # makes the interval slightly too wide

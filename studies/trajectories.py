@@ -26,10 +26,11 @@ from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin
-from pretrained.runs import open_run
+from runs.likelihood import sampler
+from runs.results import table
+from runs.saved import open_run
 from sample import generate
-from studies.weights import kept, sampler
-from tasks.scores import table
+from studies.weights import kept
 
 out_dir = "out/sudoku_mini_puma_1"  # a run made with --keep_every
 puzzles = 100  # 1..: held-out puzzles, the same for all runs on the same data

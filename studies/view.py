@@ -28,12 +28,12 @@ import puma
 from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import progress_bar, write
-from pretrained.runs import open_run
+from runs.saved import open_run
+from runs.watch import SURE, probabilities
 from sample import Sampler, generate
 from studies.labels import METHODS
 from studies.picture import picture, same_updates
 from studies.trajectories import chain
-from studies.watch import SURE, probabilities
 from studies.weights import kept
 
 out_dir: str | list = "out/sudoku_mini_puma_1"  # a run, or a list of runs on the same data

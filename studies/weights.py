@@ -1,7 +1,6 @@
 """The averaged weights that a run kept along its training, for the scripts that look into them."""
 
-from pretrained.runs import kept_weights, load_task, open_run
-from sample import Sampler
+from runs.saved import kept_weights, load_task, open_run
 
 
 def kept(folder, dataset=None):
@@ -17,8 +16,3 @@ def kept(folder, dataset=None):
     if saved.block or saved.model.causal:
         raise ValueError(f"{folder} is causal or in blocks: it has no such chain")
     return files, saved.config, load_task(saved.config)
-
-
-def sampler(config):
-    """The sampler in the order of a run's chains, as fast as the run's evaluations."""
-    return Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])

@@ -21,6 +21,7 @@ see `settings`. `load` reads them as config["name"], like those of train.py.
 """
 
 import importlib
+import math
 from collections import Counter
 
 import numpy as np
@@ -116,13 +117,22 @@ def printable(text):
 
 def accuracy(records):
     """The share of correct records, and its 95 % interval."""
-    from tasks.scores import wilson_interval
-
     correct = sum(record["kind"] == "correct" for record in records)
     return {
         "accuracy": correct / len(records),
         "interval": wilson_interval(correct, len(records)),
     }
+
+
+def wilson_interval(correct, n):
+    """95 % interval of a share, by Wilson's score; (0, 1) if n is 0."""
+    if n == 0:
+        return 0.0, 1.0
+    z, share = 1.959964, correct / n
+    centre = share + z * z / (2 * n)
+    spread = z * math.sqrt(share * (1 - share) / n + (z / n / 2) ** 2)
+    low, high = ((centre + sign * spread) / (1 + z * z / n) for sign in (-1, 1))
+    return max(low, 0.0), min(high, 1.0)  # clips rounding errors
 
 
 def problems_on(device, test, indices):

@@ -27,8 +27,7 @@ import numpy as np
 
 import sandbox
 from data import corpus
-from tasks import text
-from tasks.scores import wilson_interval
+from tasks import text, wilson_interval
 
 KS = 1, 10, 100  # k of pass@k, as far as there are enough samples
 SECONDS = 3.0  # time limit of a program with its tests, while training

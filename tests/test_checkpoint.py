@@ -19,7 +19,7 @@ from engine.checkpoint import FORMAT, find, load, save
 from engine.files import Lock
 from engine.processes import Place
 from engine.queue import examples_at
-from pretrained.runs import load_task, open_run
+from runs.saved import load_task, open_run
 
 HERE = Place(1, 0, torch.device("cpu"), False)
 

@@ -15,10 +15,10 @@ from data.sudoku import rules as sudoku
 from engine import checkpoint, files
 from engine.log import code
 from eval import grid
-from pretrained import runs
+from runs.results import content
+from runs.saved import open_run
 from sample import Sampler
 from tasks import gsm8k
-from tasks.results import content
 from tasks.sudoku import Puzzles, load
 from tasks.text import Questions
 
@@ -50,7 +50,7 @@ def test_rows_agree_with_the_records_and_with_the_sampler(run):
     printed = evaluate(run, *GRID)
     assert printed == (run / "eval.md").read_text() and len(rows(run)) == 4
     records = files.read_lines(run / "eval.jsonl")
-    saved = runs.open_run(run / "checkpoint.pt")
+    saved = open_run(run / "checkpoint.pt")
     test = load(saved.config).test
     x, hidden = tasks.problems_on("cpu", test, range(40))
     for row in rows(run):

@@ -9,7 +9,8 @@ import torch
 from conftest import ROOT, evaluate, metrics, run_script, same, train
 
 import tasks
-from pretrained import hf, runs
+from pretrained import hf
+from runs.saved import load_task, open_run
 
 
 def export(out, folder):
@@ -23,7 +24,7 @@ def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention,
     transformers = pytest.importorskip("transformers", minversion="5.0")
     train(tmp_path / "run", f"--method={method}", "--max_iters=2")
     card, _ = export(tmp_path / "run", tmp_path / "folder")
-    ours = runs.open_run(tmp_path / "run/checkpoint.pt").model
+    ours = open_run(tmp_path / "run/checkpoint.pt").model
     theirs = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "folder", trust_remote_code=False, attn_implementation=attention
     ).eval()
@@ -84,17 +85,17 @@ def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
     train(out, "--carry", "--max_iters=2")
     said = run_script("pretrained/export.py", f"--out_dir={out}", f"--folder={folder}", "--half")
     assert "For sample.py and eval.py alone" in said
-    ours, theirs = runs.open_run(out), runs.open_run(folder)
+    ours, theirs = open_run(out), open_run(folder)
     half = {name: weight.half().float() for name, weight in ours.model.state_dict().items()}
     assert same(theirs.model.state_dict(), half) and theirs.model.carries == 32
-    task, less = tasks.get("sudoku").load(ours.config), runs.load_task(theirs.config)
+    task, less = tasks.get("sudoku").load(ours.config), load_task(theirs.config)
     assert (task.test.puzzles == less.test.puzzles).all() and len(less.train) == 1
     assert "2 per step" in run_script("sample.py", f"--out_dir={folder}")
     evaluate(folder, "--reveal=3")
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(ValueError, match="not those that were exported"):
-        runs.open_run(folder)
+        open_run(folder)
 
 
 def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):

@@ -2,8 +2,8 @@ from fractions import Fraction
 
 import pytest
 
+from tasks import wilson_interval
 from tasks.gsm8k import Problem, equal, judge, number
-from tasks.scores import wilson_interval
 
 
 @pytest.mark.parametrize(

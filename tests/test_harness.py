@@ -16,9 +16,9 @@ from lm_eval.api.instance import Instance
 from lm_eval.tasks import TaskManager
 
 from examples.harness import Puma
-from pretrained.runs import load_task
+from runs.likelihood import hidden_nll
+from runs.saved import load_task
 from sample import generate
-from studies.likelihood import hidden_nll
 from tasks import problems_on
 from tasks.text import answer_text
 

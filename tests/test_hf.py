@@ -7,7 +7,8 @@ import torch
 from toys import perturbed, rewrite_config
 
 from model import Transformer
-from pretrained import hf, start
+from pretrained import hf
+from runs import start
 
 SHAPE = dict(
     vocab_size=70, hidden_size=64, intermediate_size=96, num_hidden_layers=3,

@@ -9,8 +9,8 @@ from toys import MASK, Arrays, make_model
 import losses
 from engine import head
 from model import Transformer
+from runs.likelihood import chain_nll, nelbo, ratio, stratified
 from sample import Sampler
-from studies.likelihood import chain_nll, nelbo, ratio, stratified
 
 TOY = Arrays(
     [[0, 1, 2, 2, 2], [1, 1, 0, 2, 2], [0, 0, 1, 0, 2], [1, 0, 1, 1, 0]],

@@ -13,7 +13,8 @@ import policies
 from engine import checkpoint
 from losses import ChunkedObjective, Objective
 from model import Transformer
-from pretrained import hf, lora, runs
+from pretrained import hf, lora
+from runs.saved import open_run
 
 pytestmark = pytest.mark.skipif(
     not (find_spec("peft") and find_spec("transformers")), reason="needs peft and transformers"
@@ -73,7 +74,7 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
     cards = [(tmp_path / name / "README.md").read_text() for name in ("adapter", "merged")]
     assert f"LoRA adapters of {dream.name}," in cards[0] and "trust_remote_code=True" in cards[1]
     assert f"- start: hf:{dream.name}\n" in cards[0] and not any(str(dream) in c for c in cards)
-    ours, config, _, _ = runs.open_run(tuned / "checkpoint.pt")
+    ours, config, _, _ = open_run(tuned / "checkpoint.pt")
     assert config["init_from"] == f"hf:{dream}"
     x = torch.randint(1510, (2, 100))
     with torch.no_grad():
@@ -133,7 +134,7 @@ def test_two_processes_train_float32_adapters_of_a_bfloat16_base(dream, tmp_path
     saved = checkpoint.load(tmp_path / "checkpoint.pt")
     assert len(saved["ranks"]) == 2
     assert all(w.any() for name, w in saved["model"]["weights"].items() if ".lora_B" in name)
-    model = runs.open_run(tmp_path / "checkpoint.pt").model
+    model = open_run(tmp_path / "checkpoint.pt").model
     kinds = {p.requires_grad: p.dtype for p in model.parameters()}
     assert kinds == {True: torch.float32, False: torch.bfloat16}
 
@@ -146,7 +147,7 @@ def test_without_adapters_all_weights_are_trained_and_kept(dream, tmp_path):
     assert len(saved["model"]) == len(saved["ema"]) == 2 * 12 + 3
     train(tmp_path, *LORA, "--init_from=resume", "--lora_rank=0", "--ema=0.999", "--max_iters=2")
     run_script("pretrained/export.py", f"--out_dir={tmp_path}", f"--folder={tmp_path / 'folder'}")
-    ours = runs.open_run(tmp_path / "checkpoint.pt").model
+    ours = open_run(tmp_path / "checkpoint.pt").model
     args = hf.read_shape(tmp_path / "folder") | {"length": 176}
     again = hf.load(tmp_path / "folder", args)
     assert same(ours.state_dict(), again.state_dict()) and not args["causal"]

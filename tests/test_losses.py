@@ -7,7 +7,11 @@ from engine import head
 from engine.machine import compiles
 from losses import ChunkedObjective, Objective, predictions
 from model import Transformer
-from studies.papl import weights
+from variants import PAPL, papl_weights
+
+
+def objective_of(kind, model, papl, policy=policies.top_k):
+    return PAPL[kind](model, policy, alpha=papl) if papl else kind(model, policy)
 
 
 def test_scores_do_not_depend_on_the_truth():
@@ -30,7 +34,7 @@ def test_nothing_hidden_costs_nothing(kind, papl):
     """As in a small batch of chains that are refilled a step late."""
     model = Transformer(9, 8, 6, dim=16, layers=1, heads=2, mlp=16)
     x0 = torch.randint(8, (2, 6))
-    objective = kind(model, policies.top_k, papl)
+    objective = objective_of(kind, model, papl)
     loss, score, _ = objective(x0, x0, torch.zeros(2, 6, dtype=torch.bool))
     loss.backward()
     assert loss == 0 and score.shape == (2, 6)
@@ -49,7 +53,7 @@ def test_loss_equals_a_slow_loop_and_its_gradient(kind, papl, monkeypatch):
     hidden[:, 2], hidden[1] = True, torch.arange(6) == 2  # one row with one hidden position
     x = x0.masked_fill(hidden, 8)
 
-    loss, _, confidence = kind(model, policies.top_k, papl)(x, x0, hidden)
+    loss, _, confidence = objective_of(kind, model, papl)(x, x0, hidden)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
 
     probs = model.logits(model(x)).softmax(-1)
@@ -69,7 +73,7 @@ def test_loss_equals_a_slow_loop_and_its_gradient(kind, papl, monkeypatch):
 def test_papl_weights_are_finite_whatever_the_row():
     nll = torch.tensor([[500.0, 501.0, 0.0]]).expand(2, 3)  # e^-500 is zero in float32
     hidden = torch.tensor([[True, True, False], [False, False, False]])
-    found = weights(nll, hidden)
+    found = papl_weights(nll, hidden, block=0, alpha=1.0)
     torch.testing.assert_close(found[0], torch.tensor([1.7310586, 1.2689414, 1.0]))
     assert found[1].isfinite().all()  # NaN times a gradient of zero would spread
 
@@ -86,7 +90,7 @@ def test_chunks_give_what_all_logits_at_once_give(policy, tied, papl, monkeypatc
     results = []
     for kind in (Objective, ChunkedObjective):
         model.zero_grad()
-        objective = kind(model, policy, papl)
+        objective = objective_of(kind, model, papl, policy)
         loss, score, confidence = objective(x0.masked_fill(hidden, 102), x0, hidden)
         (3 * loss).backward()
         gradients = [p.grad for p in model.parameters()]
@@ -101,7 +105,7 @@ def test_in_bfloat16_the_head_is_as_exact_as_plain_autocast(scale):
     h, share = scale * weight[x0] + torch.randn(400, 64) / 4, torch.full((400,), 1 / 400)
 
     def chunked(h, weight):
-        rest = torch.zeros_like(x0), policies.top_k, 49, losses.finish
+        rest = torch.zeros_like(x0), policies.top_k, 49, losses.score_then_softmax_
         return head.HeadLoss.apply(h, weight, x0, share.to(h.dtype), *rest)[0]
 
     def plain(h, weight):
@@ -131,7 +135,7 @@ def test_in_bfloat16_the_head_is_as_exact_as_plain_autocast(scale):
 def test_what_is_compiled_equals_torch_in_float64(kind):
     """As ChunkedObjective compiles it: one code for all sizes."""
     torch.manual_seed(0)
-    compiled = torch.compile(losses.finish, dynamic=True)
+    compiled = torch.compile(losses.score_then_softmax_, dynamic=True)
     for n in (5, 3, 4):
         logits = torch.zeros(n, 128, dtype=kind)[:, :101]  # rows with a gap between them
         logits.copy_(4 * torch.randn(n, 101))

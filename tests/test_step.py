@@ -10,12 +10,12 @@ import torch
 from toys import MASK, STREAMS, Waits, make_chains, make_queue
 
 import train
+import variants
 from engine.muon import Muon
 from engine.queue import rows_and_passes
 from losses import Objective
 from model import Transformer
 from puma import RandomMasking
-from studies import ablations
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def make_run(chains, passes):
     return SimpleNamespace(**parts)
 
 
-@pytest.mark.parametrize("kind", (streams := STREAMS | ablations.STREAMS).values(), ids=streams)
+@pytest.mark.parametrize("kind", (streams := STREAMS | variants.STREAMS).values(), ids=streams)
 def test_the_host_waits_once_for_many_steps(kind, monkeypatch):
     """Forward and backward passes, clipping, Muon and AdamW, average, chains, switches of K.
 

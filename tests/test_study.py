@@ -10,8 +10,8 @@ from conftest import run_script, train
 from toys import MASK, L, Table, make_model, make_problems
 
 import policies
+from runs.watch import probabilities
 from studies import trajectories
-from studies.watch import probabilities
 from studies.weights import kept
 
 

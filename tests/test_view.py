@@ -15,7 +15,7 @@ from conftest import run_script, train
 from toys import MASK, Arrays, L, make_model, make_problems
 
 import tasks
-from pretrained.runs import open_run
+from runs.saved import open_run
 from sample import Sampler, generate
 from studies.view import held_out, panel
 from studies.view import page as page_of

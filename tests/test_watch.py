@@ -9,8 +9,8 @@ from test_sample import CONTROLS, sample
 from toys import MASK, make_model, make_problems
 
 import tasks
+from runs import watch
 from sample import Sampler, generate
-from studies import watch
 from tasks.sudoku import Puzzles
 
 MARK = {kind: mark for kind, (mark, _) in watch.MARKS.items()}

@@ -7,8 +7,8 @@ import torch
 from conftest import train
 from toys import assert_resumes, make_chains
 
-from pretrained.runs import open_run
-from studies.ablations import STREAMS, Reverse
+from runs.saved import open_run
+from variants import STREAMS, Reverse
 
 
 def published(kind):

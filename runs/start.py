@@ -1,4 +1,7 @@
-"""What a run starts from: its weights, from scratch or another run's, or its own checkpoint."""
+"""What a run starts from: its weights, from scratch or another run's, or its own checkpoint.
+
+Here are the settings that a saved run may change, or must keep; engine/ knows none of them.
+"""
 
 import re
 from pathlib import Path
@@ -10,7 +13,72 @@ from engine.files import say
 from engine.processes import local_rank
 from model import Transformer
 
+# What may differ when a run is resumed, as may all settings of evaluation.
+MAY_CHANGE = (
+    "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",
+)  # fmt: skip
+# What must stay the same even with --init_from=continue: data order, shape of weights.
+MUST_KEEP = (
+    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "loops", "muon",
+    "lora_rank", "lora_alpha",
+)  # fmt: skip
 
+
+# -- its own checkpoint ----------------------------------------------------------------------------
+def find(folder, config, place):
+    """What a run begins from, as `init_from` asks: (saved, changes, origin).
+
+    saved: its checkpoint, None for a new run; changes: {setting: (was, now)} if it continues with
+    any; origin: what its weights once started from. Raises ValueError for changes that it cannot
+    have, FileNotFoundError without a checkpoint to resume.
+    """
+    word, _, start = config["init_from"].partition(":")
+    path = folder / "checkpoint.pt"
+    may_be_new = word == "continue"
+    if not may_be_new and config["init_from"] != "resume":
+        return None, {}, config["init_from"]
+    if may_be_new and not path.exists():
+        if place.rank == 0:
+            print(f"no {path} yet: starting a new run from {start or 'scratch'}")
+        return None, {}, start or "scratch"
+    saved = checkpoint.load_whole(path)
+    before = saved["config"]
+    origin = before.get("init_from", "scratch")
+    changes = differences(saved, config | {"init_from": origin}, place)
+    if saved["iteration"] > config["max_iters"]:
+        raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
+    if word == "resume" and changes:
+        remedy = "--init_from=continue allows changes"
+        raise ValueError(f"a saved run must keep its configuration: {text_of(changes)}; {remedy}")
+    was, now = identity(before), identity(config)
+    if refused := {key: changes[key] for key in changes if was.get(key) != now.get(key)}:
+        raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}")
+    if changes and place.rank == 0:
+        print(f"continuing at iteration {saved['iteration']} with changes: {text_of(changes)}")
+    return saved, changes, origin
+
+
+def identity(config):
+    """What a run keeps however it continues: an autoregressive one remains so."""
+    kept = {key: config.get(key) for key in MUST_KEEP}
+    return kept | {"method": config.get("method") == "ar"}
+
+
+def differences(saved, config, place):
+    """{setting: (saved, now)} of training settings that differ; also processes and device."""
+    known = dict.fromkeys([*config, *saved["config"]])  # also settings that no longer exist
+    names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
+    now = {key: config.get(key) for key in names}
+    now |= {"processes": place.world, "device": place.device.type}
+    was = saved["config"] | {"processes": len(saved["ranks"]), "device": saved["device"]}
+    return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
+
+
+def text_of(changes):
+    return ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
+
+
+# -- its weights -----------------------------------------------------------------------------------
 def make_model(origin, task, saved, model_args, adapters, device):
     """The model, the part of it that is saved (itself, or its adapters), and its arguments.
 
@@ -77,7 +145,7 @@ def from_run(path, model_args):
             f"{path} has only adapters: start from the output of pretrained.export --merge"
         )
     theirs = state["model_args"]
-    differ = [key for key in model_args if model_args[key] != theirs.get(key, key == "loops")]
+    differ = [key for key in model_args if model_args[key] != theirs.get(key)]
     differ = [key for key in differ if key not in ("causal", "shifted")]
     if differ:
         which = ", ".join(f"{key} {theirs.get(key)} -> {model_args[key]}" for key in differ)

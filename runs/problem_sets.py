@@ -3,15 +3,15 @@
 humaneval and mbpp are sets for any run that was trained on text: programs with tests.
 """
 
-from pretrained import runs
+from runs.results import summary_text
+from runs.saved import load, load_task
 from tasks import codeeval, gsm8k, printable, text
-from tasks.scores import summary_text
 
 CODE = "humaneval", "mbpp"
 
 
 def of_run(saved, name, file, most, form):
-    """The problems for a runs.Saved run. Raises ValueError if they do not suit it.
+    """The problems for a saved.Saved run. Raises ValueError if they do not suit it.
 
     For CODE: most, the number of problems, None = all; form, the programs per problem, tokens of an
     answer, tokens of prompt and answer, seconds of a program.
@@ -26,7 +26,7 @@ def of_run(saved, name, file, most, form):
 
 
 def of_task(config, name, file):
-    task = runs.load_task(config)
+    task = load_task(config)
     test = task.problems(name, file) if name or file else task.test
     if not test.judged:
         raise ValueError(
@@ -49,7 +49,7 @@ def with_references(config, name, file, form):
 def judge_references(out_dir, name, file, most, form):
     """Judge the first `most` reference solutions; the failures and a summary, as text."""
     try:
-        config = runs.load(out_dir)["config"]
+        config = load(out_dir)["config"]
     except FileNotFoundError:
         config = None
     test = with_references(config, name, file, form)

@@ -26,10 +26,9 @@ from engine import processes
 from engine.files import progress_bar, write_json
 from engine.log import origin
 from losses import masked_nll
-from pretrained.runs import load_task
 from puma import choose_random
-from sample import reveal_step
-from studies.weights import sampler
+from runs.saved import load_task
+from sample import Sampler, reveal_step
 
 
 def nelbo(model, examples, N, padding, masks, batch_size, seed, rank=0, world=1):
@@ -110,6 +109,11 @@ def chains(model, examples, N, config, batch_size, rank, world):
         x0, prompt = (torch.as_tensor(part).to(device) for part in examples[rows.numpy()])
         nats[rows] = chain_nll(model, x0.long(), prompt, sampler(config))
     return sum(processes.gather(nats))
+
+
+def sampler(config):
+    """The sampler in the order of a run's chains, as fast as the run's evaluations."""
+    return Sampler(config["policy"], config["eval_reveal"], config["eval_tau"])
 
 
 def ratio(nats, tokens):
