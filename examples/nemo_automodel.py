@@ -137,7 +137,7 @@ class PumaStrategy(MDLMStrategy):
 
     def forward_backward(self, recipe, idx, batch, *, is_train=True, **rest):
         if is_train:
-            x, x0, hidden, _ = self.chains.batch(recipe.step_scheduler.step)
+            x, x0, hidden, *_ = self.chains.batch(recipe.step_scheduler.step)
             count = hidden.sum(1, keepdim=True).float().expand(x.shape)  # the loss divides by it
             batch |= {"_noisy_input_ids": x, "_clean_input_ids": x0, "_noise_mask": hidden,
                       "_p_mask": count, "loss_mask": hidden}  # fmt: skip

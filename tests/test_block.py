@@ -325,7 +325,7 @@ def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
     stream = BlockUnmasking(queue, 2, generator, [(0, 3)], [(0, 1)], tau, 1)
     ones, count = 0, 0
     for iteration in range(200):
-        x, x0, _, _ = stream.batch(iteration)
+        x, x0, *_ = stream.batch(iteration)
         hidden = (x.view(-1, 3) == 2).all(1)
         if iteration > 20:
             ones, count = ones + x0.view(-1, 3)[hidden, 0].sum(), count + hidden.sum()

@@ -20,8 +20,8 @@ WIDTH = 3
 
 def make_stream(window, blocks=False, tau=0.9, buffer=2):
     kind, schedule = (CarryingBlocks, (BLOCKS,)) if blocks else (CarryingChains, ())
-    generator = torch.Generator().manual_seed(0)
-    return kind(WIDTH, window, make_queue(), MASK, generator, *schedule, 3, tau, buffer)
+    args = make_queue(), MASK, torch.Generator().manual_seed(0), *schedule, 3, tau, buffer
+    return kind(*args, width=WIDTH, window=window)
 
 
 @pytest.mark.parametrize("blocks", [False, True])
@@ -105,11 +105,11 @@ def test_the_gradient_of_a_window_is_that_of_its_steps_in_one_graph(kind):
 def test_an_update_trains_on_the_mean_of_the_window(monkeypatch):
     """train.update with a window of 3, against the three visits of a twin stream in one graph."""
     monkeypatch.setattr(trainer, "carry", True)
-    for name, value in {"window": 3, "dim": 32, "ema": 0.0, "grad_clip": 0.0, "buffer": 2}.items():
+    for name, value in {"window": 3, "dim": 32, "ema": 0.0, "grad_clip": 0.0}.items():
         monkeypatch.setattr(trainer, name, value)
     model, generators = make_model(carry=True).float(), [torch.Generator() for _ in "12"]
     chains, twin = (
-        trainer.make_streams(make_queue(length=L), MASK, generator, 1)[1]
+        trainer.make_streams(make_queue(length=L), MASK, generator, buffer=2)[1]
         for generator in generators
     )
     objective, losses = Objective(model), []

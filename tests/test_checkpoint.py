@@ -15,11 +15,12 @@ import torch
 from conftest import ONE_THREAD, ROOT, Script, metrics, same, train, training
 from toys import contents
 
-from engine.checkpoint import FORMAT, find, load, save
+from engine.checkpoint import FORMAT, load, save
 from engine.files import Lock
 from engine.processes import Place
 from engine.queue import examples_at
 from runs.saved import load_task, open_run
+from runs.start import find
 
 HERE = Place(1, 0, torch.device("cpu"), False)
 
@@ -73,7 +74,7 @@ FORMS = {
     "other shapes": (lambda state: state["model_args"].update(mlp=96), "size mismatch for model.l"),
     "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
-    "format": (lambda state: state.update(format=99), "has format 99, expected 2"),
+    "format": (lambda state: state.update(format=99), "has format 99, expected 3"),
     "no arguments": (lambda state: state.update(model_args={}), "'length'"),
 }
 
@@ -124,7 +125,7 @@ EXPLODE = ["--lr=1e9", "--warmup=0", "--max_iters=40", "--log_interval=1000"]
 )
 def test_nothing_is_saved_that_is_not_finite(flags, tmp_path, refused):
     said = refused(train, tmp_path, *EXPLODE, *flags)
-    assert "at iteration" in said and "is intact: start with a smaller --lr" in said
+    assert "at iteration" in said and "is intact: start with a smaller learning" in said
     for state in map(load, tmp_path.rglob("*.pt")):
         weights = [*state.get("model", {}).values(), *state["ema"].values()]
         assert all(weight.isfinite().all() for weight in weights)
@@ -204,7 +205,7 @@ def test_a_disk_that_stays_full_leaves_the_last_checkpoint(tmp_path):
 
 def test_a_disk_that_is_full_at_the_start_is_one_line(tmp_path):
     said, status = train_on_a_full_disk(tmp_path, {0})
-    assert all(status) and "OSError: the first checkpoint could not be written: give" in said
+    assert all(status) and "OSError: the first checkpoint could not be written: use" in said
     assert not (tmp_path / "full").exists()
 
 

@@ -94,7 +94,7 @@ def test_chains_stay_where_they_were(method, world):
 
     assert chains(old) == chains(new) and len(chains(new)) == 48
     for stream in new:
-        revealed = 24 - stream.hidden.sum(-1)
+        revealed = 24 - stream.hidden.sum(-1, keepdim=True)
         assert stream.stage.equal(revealed * stream.stages // 24)
 
 

@@ -159,7 +159,7 @@ def test_nelbo(run):
         ("--policy=['best']", "unknown policy 'best'"),
         ("--reveal=[0]", "--reveal=[0]: expected an int"),
         ("--tau=[]", "an empty grid"),
-        ("--out_dir=nowhere", "no checkpoint nowhere: train first, or give a run's"),
+        ("--out_dir=nowhere", "no checkpoint nowhere: train first, or name another run's"),
         ("--reference", "no reference solutions"),
         ("--problems=transfer", "Sudoku has no named sets, use --file"),
         ("--file=nowhere.txt", "nowhere.txt"),

@@ -98,7 +98,7 @@ def test_k_is_tokens_per_stage_of_a_full_row(effective):
     K, chains = 4, make_chains(k=4, effective=[effective])
     revealed = [[] for _ in range(6)]
     for step in range(400):
-        hidden, stage = chains.batch(step).hidden, chains.stage[0].tolist()
+        hidden, stage = chains.batch(step).hidden, chains.stage[0, :, 0].tolist()
         for n, count in zip(stage, hidden.sum(1).tolist(), strict=True):
             revealed[n].append(effective - count)
         chains.advance(torch.rand(16, 24), torch.zeros(16, 24))

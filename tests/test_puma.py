@@ -43,7 +43,7 @@ def test_advance_equals_a_slow_loop(tau, effective):
     stream, inside = make_chains(effective=effective, tau=tau, buffer=2), set()
     torch.manual_seed(0)
     for _ in range(60):
-        x, x0, hidden, _ = stream.batch(0)
+        x, x0, hidden, *_ = stream.batch(0)
         assert x.equal(torch.where(hidden, MASK, x0))
         score, confidence = torch.rand(16, 24), torch.rand(16, 24) ** 0.3
         turn = stream.turn
@@ -85,9 +85,9 @@ def test_every_row_has_something_hidden_and_no_chain_stalls(tau, effective):
 def test_chains_without_tau_visit_every_stage_once():
     stream = make_chains(k=3)
     assert stream.stages == 8
-    age = stream.stage[0].clone()
+    age = stream.stage[0, :, 0].clone()
     for _ in run(stream, 40):
-        assert stream.stage[0].equal(age)
+        assert stream.stage[0, :, 0].equal(age)
         age = (age + 1) % 8
 
 
@@ -95,17 +95,18 @@ def test_revealed_tokens_lie_in_their_stage():
     stream = make_chains(k=3, tau=0.9)
     for _, _, hidden in run(stream, 200, lambda: torch.rand(16, 24) ** 0.1):
         share = (24 - hidden.sum(1)) / 24 * stream.stages
-        assert ((share >= stream.stage[0] - 1e-3) & (share <= stream.stage[0] + 1 + 1e-3)).all()
+        stage = stream.stage[0, :, 0]
+        assert ((share >= stage - 1e-3) & (share <= stage + 1 + 1e-3)).all()
 
 
 def test_first_batch_is_spread_over_the_stages_and_later_chains_start_masked():
     stream = make_chains(buffer=3)
     for turn in range(3):
-        assert stream.stage[turn].bincount().tolist() == [2] * 8
+        assert stream.stage[turn, :, 0].bincount().tolist() == [2] * 8
         revealed = 24 - stream.hidden[turn].sum(1)
-        assert (revealed[stream.stage[turn] == 0] == 0).all()
-        assert revealed[stream.stage[turn] == 7].min() >= 20
-    before = stream.stage[0].clone()
+        assert (revealed[stream.stage[turn, :, 0] == 0] == 0).all()
+        assert revealed[stream.stage[turn, :, 0] == 7].min() >= 20
+    before = stream.stage[0, :, 0].clone()
     list(run(stream, 3))
     assert stream.hidden[0][before == 7].all()
 
@@ -120,9 +121,9 @@ def test_policy_sees_x_only():
         return torch.sin(x.float() * 12.9898 + torch.arange(24) * 78.233 + x.sum(1, keepdim=True))
 
     for stream in (first, second):
-        x, _, _, _ = stream.batch(0)
+        x, *_ = stream.batch(0)
         stream.advance(model(x), model(x).abs())
-    kept = first.stage[0] > 0
+    kept = first.stage[0, :, 0] > 0
     assert kept.any() and first.hidden[0][kept].equal(second.hidden[0][kept])
     assert first.stage.equal(second.stage)
 
@@ -147,7 +148,7 @@ def test_k_switch_keeps_every_chain_and_recomputes_its_stage():
     stream.batch(5)
     assert stream.stages == 8 and int(stream.queue.taken) == taken
     assert stream.x0.equal(x0) and stream.hidden.equal(hidden)
-    assert stream.stage.equal((24 - hidden.sum(-1)) * 8 // 24)
+    assert stream.stage[..., 0].equal((24 - hidden.sum(-1)) * 8 // 24)
 
 
 def test_stages_are_those_of_the_paper():
@@ -195,7 +196,7 @@ def test_chain_of_a_shifted_model_reveals_the_position_that_is_scored():
     states = torch.zeros(16, 24, 32)
     states[:, 3] = 2000 * model.lm_head.weight[2].detach()
     model.model.forward = lambda *_: states
-    x, x0, hidden, _ = stream.batch(0)
+    x, x0, hidden, *_ = stream.batch(0)
     _, score, confidence = Objective(model, policies.top_k)(x, x0, hidden)
     assert confidence[0, 4] > 0.99 > 0.2 > confidence[0, 3]
     stream.advance(score, confidence)
@@ -207,7 +208,7 @@ def test_next_token_sees_everything_and_predicts_all_but_the_prompt():
     """The loss is the cross-entropy of the output at i - 1 against token i."""
     queue = make_queue(B=4, effective=[20, 5])
     stream = NextToken(queue, MASK, torch.Generator().manual_seed(0))
-    x, x0, hidden, _ = stream.batch(0)
+    x, x0, hidden, *_ = stream.batch(0)
     assert x.equal(x0) and set(hidden.sum(1).tolist()) == {5, 20}
     torch.manual_seed(0)
     model = Transformer(10, MASK, 24, 32, 2, 2, 48, causal=True, shifted=True)
@@ -240,7 +241,7 @@ model = torch.nn.Embedding(5, 4)
 optimizer = torch.optim.Adam(model.parameters(), 0.2)
 stream = puma.ProgressiveUnmasking(Queue(), 4, torch.Generator().manual_seed(0), k_schedule=2)
 for iteration in range(100):
-    x, x0, hidden, _ = stream.batch(iteration)
+    x, x0, hidden, *_ = stream.batch(iteration)
     log_probs = model(x).sum(1, keepdim=True).log_softmax(-1).expand(8, 6, 4)
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     loss = ((nll * hidden).sum(1) / hidden.sum(1)).mean()

@@ -86,5 +86,5 @@ def test_rows_of_an_update_are_divided_over_processes_and_passes():
         fewer = [n for n in range(1, passes) if 192 // world % n == 0]
         assert all(192 // world // n > (most or 192) for n in fewer)
     for world in (5, 384):
-        with pytest.raises(ValueError, match="batch_size 192: expected a multiple of the"):
+        with pytest.raises(ValueError, match="192 rows per update: expected a multiple of the"):
             rows_and_passes(192, None, world)

@@ -23,8 +23,8 @@ def visits(stream, steps, sharpness=0.1):
     """Batches of a stream under noise in place of a model: (x0, hidden, stage)."""
     noise = torch.Generator().manual_seed(1)
     for iteration in range(steps):
-        stage = stream.stage[stream.turn].clone()
-        _, x0, hidden, _ = stream.batch(iteration)
+        stage = stream.stage[stream.turn, :, 0].clone()
+        _, x0, hidden, *_ = stream.batch(iteration)
         yield x0, hidden, stage
         score = torch.rand(hidden.shape, generator=noise)
         stream.advance(score, score**sharpness)
@@ -43,7 +43,7 @@ def test_the_choice_sees_x_only(kind):
     first, second = (make_chains(kind=kind, tau=0.95, k=[(0, 3), (1, 2)]) for _ in range(2))
     second.x0 = torch.where(first.hidden, (second.x0 + 1) % 9, second.x0)
     for stream in (first, second):
-        x, _, _, _ = stream.batch(0)
+        x, *_ = stream.batch(0)
         stream.advance(sure_of(x), sure_of(x))
     assert first.hidden.equal(second.hidden) and first.stage.equal(second.stage)
 
@@ -74,7 +74,7 @@ def test_each_example_of_an_epoch_is_used_once(kind):
 # -- each of them ----------------------------------------------------------------------------------
 def test_reverse_reveals_the_least_sure_first_whatever_tau_is():
     stream = make_chains(kind=published(Reverse), tau=0.5)
-    hidden, stage = stream.batch(0).hidden.clone(), stream.stage[0].clone()
+    hidden, stage = stream.batch(0).hidden.clone(), stream.stage[0, :, 0].clone()
     score = torch.rand(16, 24)
     stream.advance(score, torch.ones(16, 24))
     for b in (stage < 7).nonzero()[:, 0]:

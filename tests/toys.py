@@ -119,7 +119,7 @@ STREAMS = {  # as train.make_streams makes them: kind(queue, mask, generator, sc
 def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
     """Batches of a stream under noise in place of a model: (x0, x, hidden)."""
     for iteration in range(steps):
-        x, x0, hidden, _ = stream.batch(iteration)
+        x, x0, hidden, *_ = stream.batch(iteration)
         assert hidden.any(1).all(), "a slot without a training signal"
         yield x0, x, hidden
         stream.advance(torch.rand(16, 24), confidence())

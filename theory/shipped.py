@@ -159,7 +159,7 @@ class Buffer:
         stream, flat, chains = self.stream(size), Counter(), 0
         visit, counted = torch.zeros(rows, dtype=torch.long), torch.zeros(rows, dtype=torch.bool)
         for call, x, is_hidden, _ in training_steps(stream, objective, calls):
-            stage, effective = stream.stage[0], (~stream.prompt[0]).sum(1)
+            stage, effective = stream.stage[0, :, 0], (~stream.prompt[0]).sum(1)
             starts = is_hidden.sum(1) == effective
             visit = torch.where(starts, 0, visit + 1)
             counted = torch.where(starts, self.stages <= call < calls - self.stages, counted)
@@ -181,7 +181,7 @@ class Buffer:
         objective = losses.Objective(Lookup(log_table(self.data), self.data.V), self.policy)
         stream, tests = self.stream((rows, len(laws), seed), puma.ProgressiveUnmasking), []
         for call, x, _, _ in training_steps(stream, objective, len(laws)):
-            n = zip(stream.stage[0].tolist(), (~stream.prompt[0]).sum(1).tolist(), strict=True)
+            n = zip(stream.stage[0, :, 0].tolist(), (~stream.prompt[0]).sum(1).tolist(), strict=True)
             seen = Counter(zip(map(tuple, x.tolist()), n, strict=True))
             tests.append(chi_square(seen, exact.marginal(laws[call]), rows)[1])
         return min(1.0, len(tests) * min(tests))
@@ -223,7 +223,7 @@ def lengths(alive):
 def training_steps(stream, objective, calls):
     """Yields (call, x, is_hidden, loss) for each batch, before the stream advances."""
     for call in range(calls):
-        x, x0, is_hidden, _ = stream.batch(call)
+        x, x0, is_hidden, *_ = stream.batch(call)
         loss, score, confidence = objective(x, x0, is_hidden)
         yield call, x, is_hidden, loss
         stream.advance(score, confidence)
