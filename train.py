@@ -21,9 +21,7 @@ import torch
 import policies
 import tasks
 import variants
-from block import BlockMasking, BlockUnmasking, NextToken
-from carry import CarryingBlocks, CarryingChains
-from engine import elastic, files, log, machine, processes, queue, saver, sharding
+from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
@@ -127,7 +125,8 @@ class Run:
         with processes.main_process_first():
             config = config | {"init_from": (origin := start.pinned(origin))}
         self.start = saved["iteration"] if saved else 0
-        processes.agree(facts(self.start, config))
+        code = {"start iteration": self.start, "code": log.code()}
+        processes.agree(start.common(config) | code)
         stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
         # -- data and model
         matmuls = machine.precision(device, dtype)
@@ -146,7 +145,7 @@ class Run:
         # -- streams
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
         self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
-        before = elastic.take_over(self.queue, saved["ranks"]) if changes else None
+        before = self.take_over(saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
         self.masks, self.chains = make_streams(self.queue, self.model.mask_token, generator,
                                                buffer * self.passes)  # fmt: skip
@@ -158,6 +157,11 @@ class Run:
         self.begin(saved, changes, tracker)
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
+
+    def take_over(self, ranks):
+        from engine import elastic
+
+        return elastic.take_over(self.queue, ranks)
 
     def make_saver(self, folder, config, args, weights, generator):
         data = {"training": self.task.train, "validation": self.task.validation}
@@ -268,13 +272,6 @@ def check():
         raise ValueError("shard: expected --muon=False, --lora_rank=0 and --carry=False")
 
 
-def facts(start, config):
-    """What must be the same on all processes."""
-    own = "out_dir", "data_dir", "data_file", "device", "track"  # of each machine
-    same = {key: value for key, value in config.items() if key not in own}
-    return same | {"start iteration": start, "code": log.code()}
-
-
 def samplers():
     """The samplers that evaluate a run while it trains; a causal model has one order."""
     if method == "ar":
@@ -335,20 +332,24 @@ def make_objective(model, place):
 def make_streams(queue, mask_token, generator, buffer):
     """Random masks, and the chains that follow them from chains_from on."""
     data = dict(queue=queue, mask_token=mask_token, generator=generator)
-    chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer, second_visit=second_visit)
-    masks, kind, carrying = RandomMasking, ProgressiveUnmasking, CarryingChains
+    chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer)
+    chains |= {"second_visit": second_visit and method == "puma"}  # variants are as published
+    masks, kind = RandomMasking, variants.get(method) or ProgressiveUnmasking
     if block_schedule:
-        masks, kind, carrying = BlockMasking, BlockUnmasking, CarryingBlocks
+        from block import BlockMasking as masks
+        from block import BlockUnmasking as kind
+
         data |= {"block_schedule": block_schedule}
+    if method == "ar":
+        from block import NextToken as masks
     if carry:
-        kind = carrying
+        from carry import CarryingBlocks, CarryingChains
+
+        kind = CarryingBlocks if block_schedule else CarryingChains
         chains |= {"width": dim, "window": window}
-    if variant := variants.get(method):
-        kind, chains["second_visit"] = variant, False
-    first = NextToken(**data) if method == "ar" else masks(**data)
+    first = masks(**data)
     return first, first if method in ("mdm", "ar") else kind(**data, **chains)
 
 
 if __name__ == "__main__":
-    own_settings = lambda values: tasks.settings(values["dataset"])  # noqa: E731
-    main(configure(globals(), fields=own_settings, kept=start.settings_of_run))
+    main(configure(globals(), fields=tasks.settings_of, kept=start.settings_of_run))

@@ -3,7 +3,7 @@
 A checkpoint is a dictionary of tensors and plain values: `iteration`, `config`, `model_args`, what
 the run's parts call their state (`model`, `ema`, `optimizer`), and in `ranks`, per process, its
 chains, its place in the data and its random states: 5 MB for 1,024 chains of 512 tokens, and 1 GB
-with a carry of 512 numbers per token.
+if each token carries 512 numbers of state.
 
 `torch.load(weights_only=True)` reads it, and no file that it names is executed, so opening one
 never runs code. But a stranger's settings decide which data sample.py and eval.py then read, and

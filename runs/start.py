@@ -23,6 +23,9 @@ MUST_KEEP = (
     "lora_rank", "lora_alpha",
 )  # fmt: skip
 
+# What may differ between the processes of a run, as their machines do.
+OF_MACHINES = "out_dir", "data_dir", "data_file", "device", "track"
+
 
 # -- its own checkpoint ----------------------------------------------------------------------------
 def find(folder, config, place):
@@ -62,6 +65,11 @@ def identity(config):
     """What a run keeps however it continues: an autoregressive one remains so."""
     kept = {key: config.get(key) for key in MUST_KEEP}
     return kept | {"method": config.get("method") == "ar"}
+
+
+def common(config):
+    """What must be the same on all processes."""
+    return {key: value for key, value in config.items() if key not in OF_MACHINES}
 
 
 def differences(saved, config, place):

@@ -46,6 +46,11 @@ def settings(name):
     return getattr(get(name), "Settings", None)
 
 
+def settings_of(config):
+    """The same, of the configuration's task."""
+    return settings(config["dataset"])
+
+
 class Task:
     """Defaults of what `load` returns."""
 

@@ -64,9 +64,7 @@ def test_processes_that_write_the_same_file_do_not_meet(tmp_path, monkeypatch):
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(
-        OSError, match=r"cannot write .*file/run: .*Not a directory.*; use another"
-    ):
+    with pytest.raises(OSError, match=r"cannot write .*file/run: .*Not a directory.*; use another"):
         Lock(tmp_path / "file" / "run").__enter__()
 
 

@@ -181,7 +181,9 @@ class Buffer:
         objective = losses.Objective(Lookup(log_table(self.data), self.data.V), self.policy)
         stream, tests = self.stream((rows, len(laws), seed), puma.ProgressiveUnmasking), []
         for call, x, _, _ in training_steps(stream, objective, len(laws)):
-            n = zip(stream.stage[0, :, 0].tolist(), (~stream.prompt[0]).sum(1).tolist(), strict=True)
+            n = zip(
+                stream.stage[0, :, 0].tolist(), (~stream.prompt[0]).sum(1).tolist(), strict=True
+            )
             seen = Counter(zip(map(tuple, x.tolist()), n, strict=True))
             tests.append(chi_square(seen, exact.marginal(laws[call]), rows)[1])
         return min(1.0, len(tests) * min(tests))
