@@ -21,7 +21,7 @@ import torch
 import policies
 import tasks
 import variants
-from engine import files, log, machine, processes, queue, saver, sharding
+from engine import elastic, files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
@@ -125,8 +125,7 @@ class Run:
         with processes.main_process_first():
             config = config | {"init_from": (origin := start.pinned(origin))}
         self.start = saved["iteration"] if saved else 0
-        code = {"start iteration": self.start, "code": log.code()}
-        processes.agree(start.common(config) | code)
+        processes.agree(start.common(config) | {"start iteration": self.start, "code": log.code()})
         stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
         # -- data and model
         matmuls = machine.precision(device, dtype)
@@ -145,7 +144,7 @@ class Run:
         # -- streams
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
         self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
-        before = self.take_over(saved["ranks"]) if changes else None
+        before = elastic.take_over(self.queue, saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
         self.masks, self.chains = make_streams(self.queue, self.model.mask_token, generator,
                                                buffer * self.passes)  # fmt: skip
@@ -157,11 +156,6 @@ class Run:
         self.begin(saved, changes, tracker)
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
-
-    def take_over(self, ranks):
-        from engine import elastic
-
-        return elastic.take_over(self.queue, ranks)
 
     def make_saver(self, folder, config, args, weights, generator):
         data = {"training": self.task.train, "validation": self.task.validation}
@@ -176,8 +170,8 @@ class Run:
         """Restore what was saved, or write the first checkpoint; open the log."""
         new_data = {"validation"} if "test_examples" in changes else ()
         self.saver.begin(block_at(0), keep_every, saved, changes, new_data)
-        about, folder = self.saver.about, self.saver.folder if self.place.rank == 0 else None
-        recorded = about["config"] | {"data": about["data"]}
+        folder = self.saver.folder if self.place.rank == 0 else None
+        recorded = self.saver.about["config"] | {"data": self.saver.about["data"]}
         self.log = log.Log(folder, recorded, start.identity, self.start, max_iters, changes,
                            int(self.queue.taken), tracker)  # fmt: skip
 
@@ -320,7 +314,8 @@ def make_average(model, place):
 
 def make_objective(model, place):
     """The model with its loss; compiled, and averaging gradients over processes, where asked."""
-    kind, model.model.gradient_checkpointing = objective_for(model), gradient_checkpointing
+    model.model.gradient_checkpointing = gradient_checkpointing
+    kind = objective_for(model)
     objective = variants.PAPL[kind](model, policy, alpha=papl) if papl else kind(model, policy)
     if not place.shards and machine.compiles(place.device, compile, max_iters):
         objective.compile()
