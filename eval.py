@@ -38,13 +38,13 @@ from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
-problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; own text: a judge
+problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; for own text, a judge
 file = ""  # read problems from this file, in the form of the run's task or of `problems`
 examples: int | None = None  # 1..: most problems to use; None = all
 reference = False  # judge the reference solutions instead of a model's
 nelbo = False  # the bound on the negative log-likelihood instead of accuracy
 masks = 16  # 1..: per example, for nelbo
-chain = False  # with nelbo: also the exact likelihood of the run's sampler, at temperature 1
+chain = False  # with nelbo: also the likelihood of tokens at temperature 1, in the order of temperature 0
 # -- programs with tests (humaneval, mbpp) -----------------------------------------------------
 samples = 1  # 1..: programs per problem
 new_tokens = 512  # 1..: tokens of an answer, with the end-of-text tokens that pad it

@@ -32,23 +32,23 @@ from sample import Sampler, evaluate
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
-init_from = "scratch"  # resume; continue; RUN/checkpoint.pt; hf:FOLDER, hf:NAME@REVISION; continue:
+init_from = "scratch"  # or resume; continue; continue:START; RUN/checkpoint.pt; hf:FOLDER; hf:NAME@REVISION
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
 dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
-train_examples = 200_000  # 1..: to generate; data from files is used whole
+train_examples = 200_000  # 1..: to generate; files are used whole
 test_examples = 512  # 1..: held out
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma; mdm (random masks); ar (next token); others in variants.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
 k_schedule: list | int = [(0, 9)]  # K tokens per stage at full length; (iteration, K): from then on
-tau: float | None = 0.9  # 0..1: a chain also reveals all with confidence above this; None = off
-buffer = 8  # 1..: batches of chains held (of batch_size rows each), visited in turn
-second_visit = True  # a chain that ended at once is followed by one that starts inside (puma.py)
-chains_from = 0  # 0..: first iteration with chains; random masks before it
+tau: float | None = 0.9  # 0..1: also reveal all tokens with confidence above this; None = off
+buffer = 8  # 1..: batches of chains in progress, trained on in turn
+second_visit = True  # after a chain of one visit, start the next one partly revealed (puma.py)
+chains_from = 0  # 0..: iterations with random masks before the chains begin
 papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (variants.py); 0 = off
-carry = False  # each step of a chain receives the previous one's states (carry.py)
-window = 1  # 1..: consecutive visits in an update, of the same chains with a carry
+carry = False  # each step of a chain receives the states of the previous step (carry.py)
+window = 1  # 1..: visits per update; with a carry, all of the same chains
 block_schedule = []  # block diffusion: (iteration, size) pairs, sizes divide the length; [] = off
 # -- model (not used with a pretrained one, which has its own shape) --------------------------
 dim = 128  # 1..: width; a head has dim / heads, an even number
@@ -71,7 +71,7 @@ muon = False  # Muon instead of AdamW for the weight matrices of the layers (eng
 weight_decay = 0.01  # 0..: not on norms and biases
 betas = (0.9, 0.99)  # 0..1
 grad_clip = 1.0  # 0..: clip the gradient's norm at this; 0 = off
-ema = 0.9999  # 0..1: decay of averaged weights, for evaluation; (1 + n)/(10 + n) at first; 0 = off
+ema = 0.9999  # 0..1: decay of the averaged weights that are evaluated, less at first; 0 = off
 # -- evaluation ------------------------------------------------------------------------------
 eval_interval = 300  # 1..
 eval_policies = ["top_k", "margin", "entropy"]  # [] = only the loss
@@ -82,7 +82,7 @@ eval_batch_size = 512  # 1..
 log_interval = 10  # 1..
 track = ""  # also send the lines of metrics.jsonl to tensorboard, trackio or wandb
 checkpoint_interval = 500  # 1..
-keep_every = 0  # 0..: also save averaged weights every so many updates, in out_dir/weights; 0 = off
+keep_every = 0  # 0..: save averaged weights every so many updates in out_dir/weights; 0 = off
 shard = False  # split weights and moments over the processes: for models larger than one device
 device = ""  # cpu, cuda, mps; "" = the best there is
 dtype = ""  # bfloat16 or float32, for matrix products; "" = bfloat16 if the hardware supports it
