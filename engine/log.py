@@ -24,7 +24,7 @@ from pathlib import Path
 from engine.files import progress_bar, read_lines, say
 
 PROJECT = Path(__file__).parents[1]
-SOURCES = ".", "data", "data/sudoku", "engine", "pretrained", "sandbox", "studies", "tasks"
+SOURCES = ".", "data", "data/sudoku", "engine", "pretrained", "runs", "sandbox", "tasks"
 
 
 class Log:
