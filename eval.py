@@ -44,7 +44,7 @@ examples: int | None = None  # 1..: most problems to use; None = all
 reference = False  # judge the reference solutions instead of a model's
 nelbo = False  # the bound on the negative log-likelihood instead of accuracy
 masks = 16  # 1..: per example, for nelbo
-chain = False  # with nelbo: also the likelihood of tokens at temperature 1, in the order of temperature 0
+chain = False  # with nelbo: also the likelihood of tokens drawn at T = 1 in the order of T = 0
 # -- programs with tests (humaneval, mbpp) -----------------------------------------------------
 samples = 1  # 1..: programs per problem
 new_tokens = 512  # 1..: tokens of an answer, with the end-of-text tokens that pad it

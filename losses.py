@@ -16,14 +16,12 @@ are worth more than the logits saved), else over the hidden ones, a chunk at a t
 gradient computed on the way (`ChunkedObjective`).
 """
 
-import numpy as np
 import torch
 import torch.nn as nn
 from torch.nn.functional import cross_entropy
 
 import policies
 from engine.head import HeadLoss, chunks
-from puma import random_masks
 
 DENSE = 64  # the largest vocabulary that is scored at all positions
 
@@ -172,24 +170,3 @@ def masked_nll(model, h, x0, hidden):
         for part in chunks(len(target), model.vocab_size, h.device)
     ]
     return nll[0].new_zeros(x0.shape).index_put_(where, torch.cat(nll))
-
-
-@torch.no_grad()
-def validation_loss(examples, model, block, most, size, rank, world):
-    """The baseline's loss summed over this process's share of `most` rows, and their number.
-
-    The masks are always the same. Losses in blocks, or of next tokens, are not comparable.
-    """
-    device = model.lm_head.weight.device
-    x0, prompt = (torch.as_tensor(part) for part in examples[np.arange(min(len(examples), most))])
-    x0, prompt = x0.long().to(device), prompt.to(device)
-    hidden = random_masks(prompt, torch.Generator(device).manual_seed(0), block)
-    x = x0 if model.causal else x0.masked_fill(hidden, model.mask_token)
-    x, x0, hidden = (part[rank::world] for part in (x, x0, hidden))
-    total = 0.0
-    for row in range(0, len(x0), size):
-        rows = slice(row, row + size)
-        h = hidden_states(model, x[rows], x0[rows], block)
-        nll = masked_nll(model, h, x0[rows], hidden[rows])
-        total += row_mean(nll, hidden[rows], block).item() * len(nll)
-    return total, len(x0)

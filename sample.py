@@ -13,7 +13,6 @@ from configurator import configure, errors_as_messages  # isort: skip (first, to
 import functools
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 import policies
@@ -22,7 +21,6 @@ from engine import processes
 from engine.files import progress_bar, say
 from engine.head import chunks
 from engine.machine import autocast
-from losses import validation_loss
 
 # -- what ----------------------------------------------------------------------------------------
 out_dir = "weights/sudoku_mini"  # a run, whose averaged weights are used, or export.py's folder
@@ -241,28 +239,6 @@ def choose(score, confidence, hidden, count, tau):
         return best
     confident = policies.fast_forward(confidence, hidden, tau)
     return torch.where(confident.any(1, keepdim=True), confident, best)
-
-
-# -- while training --------------------------------------------------------------------------------
-def evaluate(task, model, block, samplers, most, size, place):
-    """Accuracy by policy, and validation loss, on held-out examples split over the processes.
-
-    most: examples for the loss; size: rows per batch. Random states stay as they were.
-    """
-    (world, rank), device = place[:2], model.lm_head.weight.device
-    samplers, solved = samplers if task.test.judged else [], []
-    mine = np.arange(rank, len(task.test) if samplers else 0, world)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        for sampler in samplers:
-            torch.manual_seed(rank)
-            x, hidden = tasks.problems_on(device, task.test, mine)
-            tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
-            kinds = [record["kind"] for record in task.test.judge(tokens.cpu().numpy(), mine)]
-            solved.append(kinds.count("correct"))
-        loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)
-    loss, rows, n, *solved = processes.all_reduce_sum([loss, rows, len(mine), *solved])
-    shares = {s.policy: share / n for s, share in zip(samplers, solved, strict=True)}
-    return {"accuracy": shares, "val_loss": loss / rows, "examples": int(n)}
 
 
 def main(sampler):

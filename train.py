@@ -26,13 +26,14 @@ from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from runs import start
-from sample import Sampler, evaluate
+from runs.validation import evaluate
+from sample import Sampler
 
 # -- run -------------------------------------------------------------------------------------
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
-init_from = "scratch"  # resume; continue; continue:START; RUN/checkpoint.pt; hf:FOLDER; hf:NAME@REVISION
+init_from = "scratch"  # resume; continue[:START]; RUN/checkpoint.pt; hf:FOLDER; hf:NAME@REVISION
 # -- data (a data set's own settings are in its file in tasks/) --------------------------------
 dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples

@@ -91,7 +91,7 @@ class Log:
         return line
 
     def report_evaluation(self, iteration, result, seconds):
-        """A result of sample.evaluate; its seconds do not count as training."""
+        """A result of an evaluation; its seconds do not count as training."""
         self.write({"type": "eval", "iter": iteration} | result)
         accuracy = [f"{share:.3f}" for share in result["accuracy"].values()]  # own text may lack it
         new = {"val_loss": f"{result['val_loss']:.3f}"}

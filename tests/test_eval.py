@@ -15,6 +15,7 @@ from data.sudoku import rules as sudoku
 from engine import checkpoint, files
 from engine.log import code
 from eval import grid
+from runs import validation
 from runs.results import content
 from runs.saved import open_run
 from sample import Sampler
@@ -208,7 +209,7 @@ class Casts(TorchDispatchMode):
 
 def test_an_evaluation_in_bfloat16_casts_each_weight_once(tmp_path, monkeypatch):
     """And anew when the weights have changed: its result is that of casting at each use."""
-    evaluation, results = sample.evaluate, []
+    evaluation, results = validation.evaluate, []
 
     def counted(task, model, *settings):
         with Casts(model) as casts:
@@ -219,6 +220,6 @@ def test_an_evaluation_in_bfloat16_casts_each_weight_once(tmp_path, monkeypatch)
         assert min(casts.counts.values()) > 10
         return results[-1]
 
-    monkeypatch.setattr(sample, "evaluate", counted)
+    monkeypatch.setattr(validation, "evaluate", counted)
     train(tmp_path, "--dtype=bfloat16", "--max_iters=4", "--eval_interval=2")
     assert len(results) == 2 and results[0] != results[1]
