@@ -10,16 +10,16 @@ from conftest import Script, evaluate, metrics, train
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sample
+import sudoku
 import tasks
-from data.sudoku import rules as sudoku
 from engine import checkpoint, files
 from engine.log import code
 from eval import grid
 from pretrained import runs
 from sample import Sampler
+from sudoku import Puzzles, load
 from tasks import gsm8k
 from tasks.results import content
-from tasks.sudoku import Puzzles, load
 from tasks.text import Questions
 
 GRID = ["--policy=['top_k','margin']", "--reveal=[1,3]"]
