@@ -21,7 +21,7 @@ import numpy as np
 from data.files import csv_rows
 from tasks import Problems, Task
 
-SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of the digits; 0 = blank, as is a dot
+SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # digit d is SYMBOLS[d]; 0 is a blank
 SYMBOL_BYTES = np.frombuffer(SYMBOLS.encode(), np.uint8)
 FOLDER = Path(__file__).parent / "data" / "sudoku"  # of generated puzzles
 DATA_SEED = 0  # the same puzzles for runs of every seed
