@@ -1,9 +1,8 @@
 """Sudoku: the rules, grids as text, and puzzles as a task to train on and to solve.
 
-A box has `box` = (rows, columns) cells, a grid L = n * n, with n = rows * columns. Grids are uint8
-(N, L), row by row, digits 1..n, 0 = blank. For a model each cell is one token in place: digit d is
-token d - 1 and the mask is token n, so a puzzle is the solution x0 (L,) and `prompt` (L,), True at
-the clues.
+A grid has L = n * n cells, row by row: uint8 (L,), digits 1..n, 0 = blank; box = (rows, columns) of
+a box, n = rows * columns. For a model each cell is one token in place: digit d is token d - 1, the
+mask is token n, so a puzzle is its solution x0 (L,) and `prompt` (L,), True at the clues.
 
 Puzzles on disk are one memory-mapped array (N, 2, L) of puzzles and solutions: generated when a run
 first asks for them (data/sudoku/generated.py), or made from other people's files by
@@ -226,9 +225,11 @@ class Sudoku(Task):
     """
 
     def __init__(self, box, pairs, train, test):
-        self.box, self.mask = tuple(box), side(box)
+        self.box = tuple(box)
+        self.mask = side(box)
         self.length, self.vocab_size = self.mask**2, self.mask + 1
-        self.train, self.validation = Examples(pairs, train), Examples(pairs, test)
+        self.train = Examples(pairs, train)
+        self.validation = Examples(pairs, test)
         self.test = Puzzles(pairs[test, 0], box)
 
     def prompts(self, texts):
@@ -247,13 +248,13 @@ def load(config):
 
     Raises FileNotFoundError or ValueError for its data_file, or if there are too few puzzles.
     """
-    box, train, test = tuple(config["box"]), config["train_examples"], config["test_examples"]
+    box = tuple(config["box"])
     if config["data_file"]:
         from data.sudoku.held_out import prepared_puzzles  # only needed here
 
-        return Sudoku(box, *prepared_puzzles(config["data_file"], box, test))
+        return Sudoku(box, *prepared_puzzles(config["data_file"], box, config["test_examples"]))
     from data.processes import cores  # only needed here
     from data.sudoku.generated import first_puzzles
 
-    clues = config["clues"]
-    return Sudoku(box, *first_puzzles(FOLDER, box, clues, DATA_SEED, train, test, cores()))
+    wanted = config["train_examples"], config["test_examples"]
+    return Sudoku(box, *first_puzzles(FOLDER, box, config["clues"], DATA_SEED, *wanted, cores()))
