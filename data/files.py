@@ -5,6 +5,7 @@ for the 10 GB of TinyGSM. A JSON object has its own under "checksum". An array h
 JSON after it, which numpy does not read, together with a description of the array.
 """
 
+import csv
 import json
 import zlib
 
@@ -28,6 +29,20 @@ def lines(path, errors="strict"):
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8", errors)
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}, line {number}: not UTF-8 text: {error.reason}") from None
+
+
+def csv_rows(path, errors="strict"):
+    """(line number, fields) of the non-empty rows of a CSV file. Raises ValueError."""
+    reader = csv.reader(lines(path, errors))
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
+        if row:
+            yield reader.line_num, row
 
 
 def parse_json(text):

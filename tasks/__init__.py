@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 TASKS = {
-    "sudoku": "tasks.sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
+    "sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
     "arithmetic": "tasks.arithmetic", "own_text": "tasks.own_text",
 }  # fmt: skip
 

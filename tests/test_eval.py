@@ -10,8 +10,8 @@ from conftest import Script, evaluate, metrics, train
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sample
+import sudoku
 import tasks
-from data.sudoku import rules as sudoku
 from engine import checkpoint, files
 from engine.log import code
 from eval import grid
@@ -19,8 +19,8 @@ from runs import validation
 from runs.results import content
 from runs.saved import open_run
 from sample import Sampler
+from sudoku import Puzzles, load
 from tasks import gsm8k
-from tasks.sudoku import Puzzles, load
 from tasks.text import Questions
 
 GRID = ["--policy=['top_k','margin']", "--reveal=[1,3]"]

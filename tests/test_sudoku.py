@@ -1,6 +1,7 @@
 """Sudoku rules, files and generator against slow loops, search and published puzzles."""
 
 import csv
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -10,14 +11,12 @@ import pytest
 from conftest import run_script
 from toys import contents, flipped
 
+import sudoku
 from data.sudoku import generate as generator
-from data.sudoku import prepare, readers, renaming
-from data.sudoku import rules as sudoku
-from data.sudoku.prepared import held_out_file
-from tasks.sudoku import Sudoku
+from data.sudoku import held_out, prepare
+from data.sudoku.generated import first_puzzles
 
-ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT.parent / "shared" / "data" / "sudoku"
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sudoku"
 BOX = (3, 3)
 PUZZLE = "530070000600195000098000060800060003400803001700020006060000280000419005000080079"
 SOLUTION = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
@@ -25,41 +24,34 @@ SOLUTION = "53467891267219534819834256785976142342685379171392485696153728428741
 
 def units_of(box):
     """Rows, columns and boxes by the book, as lists of cells."""
-    n = box[0] * box[1]
-    cells = [(r, c) for r in range(n) for c in range(n)]
-    names = [
-        lambda r, c: ("row", r),
-        lambda r, c: ("column", c),
-        lambda r, c: ("box", r // box[0], c // box[1]),
-    ]
-    units = {}
-    for name in names:
-        for r, c in cells:
-            units.setdefault(name(r, c), []).append(r * n + c)
+    n, units = box[0] * box[1], {}
+    for r, c in itertools.product(range(n), repeat=2):
+        for name in ("row", r), ("column", c), ("box", r // box[0], c // box[1]):
+            units.setdefault(name, []).append(r * n + c)
     return list(units.values())
 
 
+@functools.cache
 def peers_of(box):
-    units = units_of(box)
-    return [{p for u in units if c in u for p in u} - {c} for c in range((box[0] * box[1]) ** 2)]
+    cells = range((box[0] * box[1]) ** 2)
+    return [{p for u in units_of(box) if c in u for p in u} - {c} for c in cells]
 
 
-def candidates(grid, peers, n):
-    return [
-        {grid[c]} if grid[c] else set(range(1, n + 1)) - {grid[p] for p in peers[c]}
-        for c in range(len(grid))
-    ]
+def candidates(grid, box):
+    """{blank cell: the digits that none of its peers has}"""
+    digits, peers = set(range(1, box[0] * box[1] + 1)), peers_of(box)
+    return {c: digits - {grid[p] for p in peers[c]} for c, digit in enumerate(grid) if not digit}
 
 
 def slow_singles(puzzle, box):
     """What naked and hidden singles find, one cell at a time."""
-    grid, peers, units, n = list(map(int, puzzle)), peers_of(box), units_of(box), box[0] * box[1]
+    grid, units = list(map(int, puzzle)), units_of(box)
     while True:
-        options = candidates(grid, peers, n)
-        found = [(c, *options[c]) for c in range(len(grid)) if not grid[c] and len(options[c]) == 1]
+        options = candidates(grid, box)
+        found = [(c, *left) for c, left in options.items() if len(left) == 1]
         for unit in units:
-            for digit in range(1, n + 1):
-                places = [c for c in unit if not grid[c] and digit in options[c]]
+            for digit in range(1, box[0] * box[1] + 1):
+                places = [c for c in unit if digit in options.get(c, ())]
                 if len(places) == 1 and all(grid[c] != digit for c in unit):
                     found.append((places[0], digit))
         if not found:
@@ -70,33 +62,20 @@ def slow_singles(puzzle, box):
 
 def count_solutions(puzzle, box, limit=2):
     """Up to `limit` solutions, by search with fewest candidates first."""
-    n = box[0] * box[1]
-    sees = [[i for i, u in enumerate(units_of(box)) if c in u] for c in range(n * n)]
-    every, used = (1 << n) - 1, [0] * (3 * n)
-    for c in np.flatnonzero(puzzle):
-        for i in sees[c]:
-            used[i] |= 1 << int(puzzle[c]) - 1
+    grid = list(map(int, puzzle))
 
-    def free(c):
-        i, j, k = sees[c]
-        return every & ~(used[i] | used[j] | used[k])
+    def solutions():
+        options = candidates(grid, box)
+        if not options:
+            yield 1
+            return
+        cell = min(options, key=lambda c: len(options[c]))
+        for digit in options[cell]:
+            grid[cell] = digit
+            yield from solutions()
+        grid[cell] = 0
 
-    def search(blanks):
-        if not blanks:
-            return 1
-        cell = min(blanks, key=lambda c: free(c).bit_count())
-        rest, left, total = [c for c in blanks if c != cell], free(cell), 0
-        while left and total < limit:
-            digit = left & -left
-            left ^= digit
-            for i in sees[cell]:
-                used[i] |= digit
-            total += search(rest)
-            for i in sees[cell]:
-                used[i] &= ~digit
-        return min(total, limit)
-
-    return search([int(c) for c in np.flatnonzero(np.asarray(puzzle) == 0)])
+    return sum(itertools.islice(solutions(), limit))
 
 
 def slow_check(grid, puzzle, box):
@@ -118,17 +97,19 @@ def minimal():
     return generator.make_puzzles(256, BOX, seed=1)
 
 
+def generated(box, clues, train, test, folder, seed=0):
+    return sudoku.Sudoku(box, *first_puzzles(folder, box, clues, seed, train, test, workers=1))
+
+
+def from_file(path, box, test):
+    return sudoku.load(dict(data_file=path, box=box, train_examples=1, test_examples=test))
+
+
 def same(arrays, others):
     return all((a == b).all() for a, b in zip(arrays, others, strict=True))
 
 
-def one():
-    return readers.parse(PUZZLE, BOX)[None], readers.parse(SOLUTION, BOX)[None]
-
-
-# ---- rules
-
-
+# -- rules ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("box", [(2, 2), (2, 3), (3, 2), (3, 3), (4, 4)])
 def test_units_are_the_books(box):
     ours = {frozenset(map(int, unit)) for unit in sudoku.unit_cells(box)}
@@ -137,33 +118,24 @@ def test_units_are_the_books(box):
 
 @pytest.mark.parametrize("box", [(2, 3), (3, 2), (3, 3)])
 def test_solves_agrees_with_the_slow_check(box):
+    """One cell changed, two cells exchanged, or digits renamed: these break the clues alone."""
     rng = np.random.default_rng(0)
     puzzles, solutions = generator.make_puzzles(64, box, seed=2)
     assert sudoku.solves(solutions, puzzles, box).all()
-    grids = solutions.copy()
+    renamed = relabelled(rng, puzzles, solutions)[1][:32]
+    grids = np.concatenate([solutions, renamed])
+    puzzles = np.concatenate([puzzles, puzzles[:32]])
     cells = rng.integers(0, grids.shape[1], (2, 32))
     grids[:32][np.arange(32), cells[0]] = rng.integers(0, 256, 32)
     two = np.arange(32)[:, None], cells.T
-    grids[32:][two] = grids[32:][two][:, ::-1]
+    grids[32:64][two] = grids[32:64][two][:, ::-1]
     expected = [slow_check(g, p, box) for g, p in zip(grids, puzzles, strict=True)]
     assert sudoku.solves(grids, puzzles, box).tolist() == expected
-    assert 0 < sum(expected) < 32
-
-
-def test_near_misses_do_not_solve():
-    """Every kind of unit is checked, and so are the clues."""
-    puzzle, solution = one()
-    other = solution % 9 + 1  # renamed: the rules hold, the clues do not
-    assert sudoku.solves(other, np.zeros_like(puzzle), BOX).all()
-    assert not sudoku.solves(other, puzzle, BOX).any()
-    latin = (np.arange(9)[:, None] + np.arange(9)) % 9 + 1  # rows and columns, but no boxes
-    same_rows = np.tile(np.arange(1, 10), (9, 1))
-    grids = np.stack([latin, same_rows, same_rows.T]).reshape(3, 81)
-    assert not sudoku.solves(grids, np.zeros_like(grids), BOX).any()
+    assert 0 < sum(expected[:64]) < 32 and not any(expected[64:])
 
 
 def test_validate_names_row_and_fault():
-    puzzle, solution = one()
+    puzzle, solution = sudoku.decode([PUZZLE, SOLUTION], BOX, str)[:, None]
     far = sudoku.SLAB + 3  # in the second part of the rows
 
     def faulty(cell, digit):
@@ -183,31 +155,22 @@ def test_validate_names_row_and_fault():
             sudoku.validate(grids[0], BOX, grids[1])
 
 
-# ---- text
-
-
-def test_parse_and_text_round_trip():
-    grid = readers.parse(PUZZLE.replace("0", "."), BOX)
+# -- text ----------------------------------------------------------------------------------------
+def test_grids_as_text():
+    grid = sudoku.parse(PUZZLE.replace("0", "."), BOX)
     assert sudoku.to_text(grid) == PUZZLE
     rendered = sudoku.render(grid, BOX).translate(dict.fromkeys(b"|+-"))
-    assert sudoku.to_text(readers.parse(rendered, BOX)) == PUZZLE
-    assert readers.parse("gG0." * 64, (4, 4)).tolist() == [16, 16, 0, 0] * 64
-    lines = sudoku.render(readers.parse("0123" * 9, (2, 3)), (2, 3)).splitlines()
+    assert sudoku.to_text(sudoku.parse(rendered, BOX)) == PUZZLE
+    assert sudoku.parse("gG0." * 64, (4, 4)).tolist() == [16, 16, 0, 0] * 64
+    lines = sudoku.render(sudoku.parse("0123" * 9, (2, 3)), (2, 3)).splitlines()
     assert lines[:3] == [". 1 2 | 3 . 1", "2 3 . | 1 2 3", "------+------"]
-
-
-def test_parse_errors():
     with pytest.raises(ValueError, match="puzzle: 80 characters, must be 81"):
-        readers.parse(PUZZLE[1:], BOX)
-    with pytest.raises(ValueError, match="'x' at cell 3 is neither a digit up to 9 nor a blank"):
-        readers.parse(PUZZLE[:3] + "x" + PUZZLE[4:], BOX)
-    with pytest.raises(ValueError, match=r"'7' at cell 0 .* up to 6"):
-        readers.parse("7" * 36, (2, 3))
+        sudoku.parse(PUZZLE[1:], BOX)
+    with pytest.raises(ValueError, match=r"'7' at cell 3 is neither a digit up to 6 nor a blank"):
+        sudoku.parse("1237" * 9, (2, 3))
 
 
-# ---- generator
-
-
+# -- generator -----------------------------------------------------------------------------------
 @pytest.mark.parametrize(("box", "clues"), [((2, 2), None), ((3, 2), 14), (BOX, None), (BOX, 33)])
 def test_singles_solve_every_puzzle(box, clues):
     puzzles, solutions = generator.make_puzzles(8, box, clues, seed=3)
@@ -257,7 +220,7 @@ def test_clue_counts_follow_the_published_set(minimal):
 
 
 def test_grids_are_varied(minimal):
-    solutions = renaming.canonical(*minimal)[1]
+    solutions = held_out.canonical(*minimal)[1]
     assert len(np.unique(solutions, axis=0)) == len(solutions)
     share = np.stack([(minimal[1] == d).mean(0) for d in range(1, 10)])  # (9, 81)
     assert abs(share - 1 / 9).max() < 6 * (8 / 81 / len(solutions)) ** 0.5
@@ -280,17 +243,7 @@ def test_generate_refuses():
             generator.make_puzzles(**{"count": 1, **arguments})
 
 
-# ---- equality up to renaming
-
-
-def test_canonical_undoes_renaming(minimal):
-    renamed = relabelled(np.random.default_rng(0), *minimal)
-    puzzles, solutions = renaming.canonical(*renamed)
-    assert same((puzzles, solutions), renaming.canonical(*minimal))
-    assert (solutions[:, :9] == np.arange(1, 10)).all()
-    assert sudoku.solves(solutions, puzzles, BOX).all()
-
-
+# -- equality up to renaming ---------------------------------------------------------------------
 def slow_key(puzzle, solution):
     """As splitmix64 and the docstrings have it, in Python's integers."""
 
@@ -305,13 +258,14 @@ def slow_key(puzzle, solution):
 
 
 def test_keys_are_those_of_a_slow_loop(minimal):
-    keys = renaming.renaming_keys(*minimal).tolist()
+    keys = held_out.renaming_keys(*minimal).tolist()
     assert keys == [slow_key(*pair) for pair in zip(*(m.tolist() for m in minimal), strict=True)]
+    renamed = relabelled(np.random.default_rng(0), *minimal)
+    assert keys == held_out.renaming_keys(*renamed).tolist()
+    assert same(held_out.canonical(*renamed), held_out.canonical(*minimal))
 
 
-# ---- files
-
-
+# -- files ---------------------------------------------------------------------------------------
 def write_table(path, header, rows):
     path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
     return path
@@ -319,7 +273,7 @@ def write_table(path, header, rows):
 
 def read_all(*arguments):
     """Puzzles and solutions."""
-    return tuple(np.concatenate(part) for part in zip(*readers.read(*arguments), strict=True))
+    return tuple(np.concatenate(part) for part in zip(*prepare.read(*arguments), strict=True))
 
 
 def test_csv_with_ratings(tmp_path, minimal, prepared, monkeypatch):
@@ -332,37 +286,19 @@ def test_csv_with_ratings(tmp_path, minimal, prepared, monkeypatch):
     assert same(read_all(path, BOX, 0.0), [part[::2] for part in minimal])
     extreme = write_table(tmp_path / "b.csv", "source,question,answer,clues,rating", rows)
     assert same(read_all(extreme, BOX, 0.0), [part[::2] for part in minimal])
-    assert (readers.read_puzzles(extreme, BOX) == minimal[0]).all()
+    assert (sudoku.read_puzzles(extreme, BOX) == minimal[0]).all()
     made = np.load(prepared(source=str(path), test_source=str(path), max_rating=0.0))
-    assert (made == np.stack(minimal, 1)[::2]).all()
-
-
-def test_wrong_files(tmp_path):
-    unrated = write_table(tmp_path / "b.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
-    nan = write_table(tmp_path / "e.csv", "puzzle,solution,rating", [(PUZZLE, SOLUTION, "nan")])
-    np.save(tmp_path / "d.npy", np.zeros((3, 81), np.int64))
-    for path, rating, message in (
-        (unrated, 0.0, "no difficulty or rating column"),
-        (nan, 0.0, "line 2: not a puzzle, solution and rating"),
-        (tmp_path / "c.txt", None, r"must end in \.csv or \.npy"),
-        (tmp_path / "d.npy", None, r"shape \(3, 81\), must be \(N, 325\)"),
-        (tmp_path / "d.npy", 0.0, "steps has no ratings"),
-    ):
-        with pytest.raises(ValueError, match=f"{path}.*{message}"):
-            read_all(path, BOX, rating)
+    assert (made == np.tile(np.stack(minimal, 1)[::2], (2, 1, 1))).all()
 
 
 def steps(puzzles, solutions, base=0):
     """The rows of the .npy format by a loop: clues first, then the others backwards."""
     rows = []
     for puzzle, solution in zip(puzzles, solutions, strict=True):
-        clues = np.flatnonzero(puzzle)
-        order = [*clues, *np.flatnonzero(puzzle == 0)[::-1]]
-        row = [len(clues)]
-        for c in order:
-            row += [c // 9 + base, c % 9 + base, int(solution[c]), 0 if puzzle[c] else 3]
-        rows.append(row)
-    return np.array(rows)
+        order = [*np.flatnonzero(puzzle), *np.flatnonzero(puzzle == 0)[::-1]]
+        cells = [(c // 9 + base, c % 9 + base, solution[c], 3 * (not puzzle[c])) for c in order]
+        rows.append([(puzzle > 0).sum(), *itertools.chain(*cells)])
+    return np.array(rows, np.int64)
 
 
 def test_npy_of_steps(tmp_path, minimal):
@@ -374,89 +310,103 @@ def test_npy_of_steps(tmp_path, minimal):
         assert same(read_all(tmp_path / "a.npy", BOX), minimal)
 
 
-def test_faults_of_an_npy_name_the_row(tmp_path, minimal):
-    twice = steps(*minimal)[2, 1:3]
-    for columns, value, message in (
-        (0, 81, "the number of clues is out of range"),
-        (2, -1, r"a row or column is not in 0\.\.8"),
-        (5, np.nan, "not whole numbers"),
-        (slice(5, 7), twice, "a cell occurs twice"),
-    ):
-        table = steps(*minimal)[:4].astype(np.float64)
+def test_faults_of_a_file_are_named(tmp_path, minimal):
+    def faulty(columns, value, width=325):
+        table = steps(*minimal)[:4, :width].astype(np.float64)
         table[2, columns] = value
-        np.save(tmp_path / "a.npy", table)
-        with pytest.raises(ValueError, match=f"row 2: {message}"):
-            read_all(tmp_path / "a.npy", BOX)
+        path = tmp_path / f"{len([*tmp_path.iterdir()])}.npy"
+        np.save(path, table)
+        return path
+
+    unrated = write_table(tmp_path / "a.csv", "puzzle,solution", [(PUZZLE, SOLUTION)])
+    nan = write_table(tmp_path / "b.csv", "puzzle,solution,rating", [(PUZZLE, SOLUTION, "nan")])
+    for path, rating, message in (
+        (unrated, 0.0, "no difficulty or rating column"),
+        (nan, 0.0, "line 2: not a puzzle, solution and rating"),
+        (tmp_path / "c.txt", None, r"must end in \.csv or \.npy"),
+        (faulty(0, 0, width=81), None, r"shape \(4, 81\), must be \(N, 325\)"),
+        (faulty(0, 0), 0.0, "steps has no ratings"),
+        (faulty(0, 81), None, "row 2: the number of clues is out of range"),
+        (faulty(2, -1), None, r"row 2: a row or column is not in 0\.\.8"),
+        (faulty(5, np.nan), None, "row 2: not whole numbers"),
+        (faulty(slice(5, 7), steps(*minimal)[2, 1:3]), None, "row 2: a cell occurs twice"),
+    ):
+        with pytest.raises(ValueError, match=f"{path}.*{message}"):
+            read_all(path, BOX, rating)
 
 
 def test_tables_that_are_none(tmp_path):
     """Read as puzzles to train on, and as puzzles to solve: one line that names the file."""
-    path = tmp_path / "a.csv"
-    head = b"puzzle,solution\n"
+    path, head = tmp_path / "a.csv", b"puzzle,solution\n"
     for content in (b"", head + b"1" * 200_000 + b",1\n", head + b"\xff\xfe,1\n"):
         path.write_bytes(content)
-        for read in (read_all, readers.read_puzzles):
+        for read in (read_all, sudoku.read_puzzles):
             with pytest.raises(ValueError, match=r"a\.csv") as error:
                 read(path, BOX)
             assert len(str(error.value)) < 500 and "\n" not in str(error.value)
 
 
-# ---- data set
-
-
+# -- data set ------------------------------------------------------------------------------------
 def test_generated_set(tmp_path):
-    task = Sudoku.generated((2, 3), None, 60, 20, 0, tmp_path)
+    task = generated((2, 3), None, 60, 20, tmp_path)
     assert (task.vocab_size, task.mask, task.length) == (7, 6, 36)
     assert (len(task.train), len(task.test)) == (60, 20)
-    everything = np.arange(20)
-    x0, prompt = task.validation[everything]
+    x0, prompt = task.validation[:]
     assert x0.dtype == np.uint8 and prompt.dtype == bool
-    assert (np.where(prompt, x0 + 1, 0) == task.test.puzzles[everything]).all()
-    x, hidden = task.test[everything]
+    assert (np.where(prompt, x0 + 1, 0) == task.test.puzzles).all()
+    x, hidden = task.test[:]
     assert (hidden == ~prompt).all() and (x == np.where(prompt, x0, task.mask)).all()
 
-    def solved(tokens, indices):
-        return np.array([each["kind"] == "correct" for each in task.test.judge(tokens, indices)])
+    def kinds(tokens):
+        return [record["kind"] for record in task.test.judge(tokens, np.arange(20))]
 
-    assert solved(x0, everything).all()
-    assert not solved(x0, everything[::-1]).any()
-    assert not solved(x, everything).any()
-    wrong = x0.copy()
-    wrong[3, 7] = (wrong[3, 7] + 1) % 6
-    assert np.flatnonzero(~solved(wrong, everything)).tolist() == [3]
+    assert kinds(x0) == ["correct"] * 20
+    assert kinds(x0[::-1]) == kinds(x) == ["wrong"] * 20
+    x0[3, 7] = (x0[3, 7] + 1) % 6
+    assert np.flatnonzero(np.array(kinds(x0)) == "wrong").tolist() == [3]
 
 
 def test_each_chunk_is_made_once(tmp_path, monkeypatch):
-    """A set that grows is the one that is made at once, to the byte; a smaller one begins it."""
-    made, chunk = [], generator.make_chunk
+    """A smaller set begins a larger one, which is the same to the byte however it has grown."""
+    made, chunk, chunks = [], generator.make_chunk, generator.chunks
     monkeypatch.setattr(generator, "make_chunk", lambda task: made.append(task[1]) or chunk(task))
     sizes = (60, 2), (60, 20), (1000, 20), (60, 30)
-    grown = [Sudoku.generated((2, 3), None, *size, 0, tmp_path / "grown") for size in sizes]
+    grown = [generated((2, 3), None, *size, tmp_path / "grown") for size in sizes]
     assert made == [*range(len(made))] and len(made) >= 3
     for small in grown:
-        for part in ("train", "validation"):
+        for part, large in ("train", grown[2]), ("validation", grown[3]):
             rows = getattr(small, part)[:][0]
-            more = getattr(grown[2 if part == "train" else 3], part)[:][0]
-            assert (rows == more[: len(rows)]).all()
-    Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "whole")
-    grown, whole = ([*(tmp_path / name).iterdir()] for name in ("grown", "whole"))
-    assert len(grown) == len(whole) == 1 and grown[0].read_bytes() == whole[0].read_bytes()
+            assert (rows == getattr(large, part)[:][0][: len(rows)]).all()
+    generated((2, 3), None, 1000, 20, tmp_path / "whole")
+
+    def interrupted(*arguments):
+        yield from itertools.islice(chunks(*arguments), 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(generator, "chunks", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            generated((2, 3), None, 1000, 20, tmp_path / "parts")
+    monkeypatch.setattr(generator, "chunks", chunks)
+    generated((2, 3), None, 1000, 20, tmp_path / "parts")
+    parts, grown, whole = (contents(tmp_path / name) for name in ("parts", "grown", "whole"))
+    assert len(whole) == 1 and parts == grown == whole
 
 
 def names_of(examples):
     """What tells puzzles apart up to renaming, without their keys."""
     pairs = examples.pairs[examples.rows]
-    return [puzzle.tobytes() for puzzle in renaming.canonical(pairs[:, 0], pairs[:, 1])[0]]
+    return [puzzle.tobytes() for puzzle in held_out.canonical(pairs[:, 0], pairs[:, 1])[0]]
 
 
 def test_no_run_trains_on_the_test_puzzles_of_another(tmp_path, prepared):
     """Sets of any size, seed and source: the first two have many puzzles in common."""
     path = prepared(box=(2, 2), count=3000, seed=5)
     sizes = [(2000, 40, 0), (2000, 20, 0), (1000, 40, 0), (1500, 30, 1)]
-    tasks = [Sudoku.generated((2, 2), None, *size, tmp_path) for size in sizes]
-    tasks.append(Sudoku.from_file(path, (2, 2), 30))
-    train, test = ([set(names_of(getattr(task, part))) for task in tasks] for part in
-                   ("train", "validation"))  # fmt: skip
+    tasks = [generated((2, 2), None, *size[:2], tmp_path, size[2]) for size in sizes]
+    tasks.append(from_file(path, (2, 2), 30))
+    train = [set(names_of(task.train)) for task in tasks]
+    test = [set(names_of(task.validation)) for task in tasks]
     assert [len(part) for part in train][:4] == [2000, 2000, 1000, 1500]
     assert [len(part) for part in test] == [40, 20, 40, 30, 30]
     for ours in test:
@@ -466,27 +416,9 @@ def test_no_run_trains_on_the_test_puzzles_of_another(tmp_path, prepared):
     assert len(test[0] & test[3]) > 5 and len(test[0] & test[4]) > 5
 
 
-def test_an_interrupted_generation_continues(tmp_path, monkeypatch):
-    chunks = generator.chunks
-
-    def interrupted(*arguments):
-        yield from itertools.islice(chunks(*arguments), 2)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(generator, "chunks", interrupted)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / "parts")
-    monkeypatch.setattr(generator, "chunks", chunks)
-    for folder in ("parts", "whole"):
-        Sudoku.generated((2, 3), None, 1000, 20, 0, tmp_path / folder)
-    parts, whole = (contents(tmp_path / folder) for folder in ("parts", "whole"))
-    assert len(whole) == 1 and parts == whole
-
-
 def test_a_damaged_or_another_set_is_refused(tmp_path):
-    def make(clues=None, train=60):
-        Sudoku.generated((2, 2), clues, train, 2, 0, tmp_path)
+    def make(clues=None):
+        generated((2, 2), clues, 60, 2, tmp_path)
         return next(tmp_path.glob("2x2-clues*" if clues else "2x2-minimal*"))
 
     path, other = make(), make(clues=8)
@@ -503,7 +435,7 @@ def test_a_damaged_or_another_set_is_refused(tmp_path):
 
 def test_too_few_different_puzzles(tmp_path):
     with pytest.raises(ValueError, match=r"300 \+ 5 puzzles: only 192 are different, and 10 of"):
-        Sudoku.generated((2, 2), 15, 300, 5, 0, tmp_path)  # 12 grids, 16 blanks each
+        generated((2, 2), 15, 300, 5, tmp_path)  # 12 grids, 16 blanks each
 
 
 def write_puzzles(path, *parts):
@@ -527,104 +459,81 @@ def prepared(monkeypatch, tmp_path):
     return prepared
 
 
-HELD_OUT = 7  # of the 256 minimal puzzles
-
-
 def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, prepared, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 64)  # written in four parts
     path = prepared(source=str(write_puzzles(tmp_path / "a.csv", minimal)))
     assert (np.load(path) == np.stack(minimal, 1)).all()
-    assert renaming.is_held_out(renaming.renaming_keys(*minimal)).sum() == HELD_OUT
-    task = Sudoku.from_file(path, BOX, HELD_OUT)
-    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
+    assert held_out.is_held_out(held_out.renaming_keys(*minimal)).sum() == 7
+    task = from_file(path, BOX, 7)
+    assert (len(task.train), len(task.test)) == (249, 7)
     assert isinstance(task.train.pairs, np.memmap)
     for part in (task.train, task.validation):
         x0, prompt = part[:]
         assert (x0 + 1 == minimal[1][part.rows]).all()
         assert (np.where(prompt, x0 + 1, 0) == minimal[0][part.rows]).all()
-    fewer = Sudoku.from_file(path, BOX, 3)
-    assert len(fewer.train) == 256 - HELD_OUT
+    fewer = from_file(path, BOX, 3)
+    assert len(fewer.train) == 249
     assert fewer.validation.rows.tolist() == task.validation.rows[:3].tolist()
+    with pytest.raises(ValueError, match=r"holds puzzles with box \[3, 3\], not \(2, 3\)"):
+        from_file(path, (2, 3), 3)
 
 
-def test_a_faulty_source_leaves_the_prepared_files_as_they_are(tmp_path, prepared, minimal):
-    sources = [write_puzzles(tmp_path / name, minimal) for name in ("a.csv", "b.csv")]
-    path = prepared(source=str(sources[0]), test_source=str(sources[1]))
+def test_a_faulty_source_leaves_the_prepared_file_as_it_is(tmp_path, prepared, minimal):
+    whole = str(write_puzzles(tmp_path / "a.csv", minimal))
+    path = prepared(source=whole, test_source=whole)
     before = contents(path.parent)
-    assert set(before) == {"a.npy", "a.test.npy"}
     faulty = write_table(tmp_path / "c.csv", "puzzle,solution", [(PUZZLE, PUZZLE)])
     empty = write_table(tmp_path / "d.csv", "puzzle,solution", [])
     for source, message in (faulty, "breaks the rules"), (empty, "no puzzle"), ("gone.csv", "gone"):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            prepared(source=str(source))
-        assert contents(path.parent) == before
+        for name in "source", "test_source":
+            with pytest.raises((ValueError, FileNotFoundError), match=message):
+                prepared(**{"source": whole, name: str(source)})
+            assert contents(path.parent) == before and set(before) == {"a.npy"}
+    for name, message in ("a.txt", r"FILE\.npy or FILE\.csv"), ("a.csv", r"need a \.npy"):
+        with pytest.raises(ValueError, match=message):
+            prepared(test_source=whole, out=str(tmp_path / name))
 
 
-def test_train_file_loses_what_the_test_file_has(tmp_path, minimal, prepared):
+def test_the_puzzles_of_the_test_file_are_held_out_and_no_others(tmp_path, minimal, prepared):
     renamed = relabelled(np.random.default_rng(0), *minimal)
     train = write_puzzles(tmp_path / "train.csv", minimal, [part[:30] for part in renamed])
-    held_out = write_puzzles(tmp_path / "test.csv", [part[200:] for part in renamed])
-    path = prepared(source=str(train), test_source=str(held_out))
+    others = write_puzzles(tmp_path / "test.csv", [part[200:] for part in renamed])
+    path = prepared(source=str(train), test_source=str(others))
     for test in (56, 40):
-        task = Sudoku.from_file(path, BOX, test)
+        task = from_file(path, BOX, test)
         assert (len(task.train), len(task.test)) == (200, test)
         assert set(task.validation.rows.tolist()) <= set(range(56))
     assert len({*names_of(task.train), *names_of(task.validation)}) == 240  # none twice
     with pytest.raises(ValueError, match=r"57: .* has 256 different puzzles, 56 held"):
-        Sudoku.from_file(path, BOX, 57)
-    prepared(source=str(train))  # made anew without a test file: the old one must not count
-    task = Sudoku.from_file(path, BOX, HELD_OUT)
-    assert (len(task.train), len(task.test)) == (256 - HELD_OUT, HELD_OUT)
-
-
-def test_files_that_were_not_prepared_together_are_refused(tmp_path, minimal, prepared):
-    sources = [write_puzzles(tmp_path / f"{i}.csv", [part[i:] for part in minimal]) for i in (0, 9)]
-    whole, part = map(str, sources)
-    test = held_out_file(prepared(source=part, test_source=part))
-    others = test.read_bytes()
-    path = prepared(source=whole, test_source=whole)
-    ours = test.read_bytes()
-    for damage in (lambda: test.write_bytes(others), test.unlink):
-        damage()
-        with pytest.raises(ValueError, match="were not prepared together: prepare them again"):
-            Sudoku.from_file(path, BOX, 9)
-    test.write_bytes(ours)
-    Sudoku.from_file(path, BOX, 9)
+        from_file(path, BOX, 57)
 
 
 def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
     np.save(tmp_path / "a.npy", steps(*minimal))
-    np.save(tmp_path / "b.npy", np.zeros((9, 2, 36), np.uint8))
-    for path in tmp_path / "a.npy", tmp_path / "b.npy", write_puzzles(tmp_path / "a.csv", minimal):
+    np.save(tmp_path / "b.npy", np.zeros((9, 2, 81), np.uint8))
+    write_puzzles(tmp_path / "a.csv", minimal)
+    generated((2, 2), None, 60, 2, tmp_path)  # a file with a checksum, but another one
+    for path in [*tmp_path.iterdir()]:
         with pytest.raises(ValueError) as error:
-            Sudoku.from_file(path, BOX, 10)
+            from_file(path, BOX, 10)
         command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
         assert command in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.slow
 def test_command_line(tmp_path):
-    script, small = "data/sudoku/prepare.py", "--box=(2,3)"
-    printed = run_script(script, f"--out={tmp_path}/a.csv", "--count=30", small, "--clues=14")
+    script, file, other = "data/sudoku/prepare.py", tmp_path / "a.csv", tmp_path / "b.csv"
+    printed = run_script(script, f"--out={file}", "--count=30", "--box=(2,3)", "--clues=14")
     assert "30 puzzles" in printed and "14.00 on average" in printed
-    source = f"--source={tmp_path}/a.csv"
-    run_script(script, source, f"--out={tmp_path}/b.csv", small)
-    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
-    run_script(script, source, f"--out={tmp_path}/b.npy", small)
-    assert np.load(tmp_path / "b.npy").shape == (30, 2, 36)
-    with pytest.raises(SystemExit, match=r"FILE\.npy"):
-        run_script(script, source, f"--out={tmp_path}/c.txt")
+    run_script(script, f"--source={file}", f"--out={other}", "--box=(2,3)")
+    assert file.read_text() == other.read_text()
 
 
-# ---- published puzzles
-
-
+# -- published puzzles ---------------------------------------------------------------------------
 def solved_by_singles(puzzles, solutions):
     """The generator's singles run to the end, bool (N,)."""
     pad = -len(puzzles) % 64
-    puzzles, solutions = (
-        np.pad(grids, ((0, pad), (0, 0)), "edge") for grids in (puzzles, solutions)
-    )
+    puzzles, solutions = (np.pad(g, ((0, pad), (0, 0)), "edge") for g in (puzzles, solutions))
     digits = np.arange(1, 10)[:, None, None]
     solution = generator.pack(digits == solutions.T).reshape(9, 9, 9, -1)
     solved = generator.pack(puzzles.T > 0).reshape(9, 9, -1)
@@ -634,15 +543,10 @@ def solved_by_singles(puzzles, solutions):
     return generator.unpack(words)[: len(puzzles) - pad].astype(bool)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("radcliffe_sample", 730),
-        ("kaggle_1m_sample", 15000),
-        ("clues17", 21905),
-        ("forum_hardest_11plus", 0),
-    ],
-)
+SOLVED = dict(radcliffe_sample=730, kaggle_1m_sample=15000, clues17=21905, forum_hardest_11plus=0)
+
+
+@pytest.mark.parametrize(("name", "count"), SOLVED.items())
 def test_singles_solve_what_they_should(name, count):
     path = DATA / f"{name}.csv"
     if not path.exists():
@@ -651,6 +555,6 @@ def test_singles_solve_what_they_should(name, count):
     solved = solved_by_singles(puzzles, solutions)
     assert solved.sum() == count
     if name == "radcliffe_sample":
-        with open(path, newline="") as file:
-            ratings = np.array([float(row["rating"]) for row in csv.DictReader(file)])
+        rows = csv.DictReader(path.read_text().splitlines())
+        ratings = np.array([float(row["rating"]) for row in rows])
         assert (solved == (ratings == 0)).all()

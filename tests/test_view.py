@@ -19,7 +19,7 @@ from runs.saved import open_run
 from sample import Sampler, generate
 from studies.view import held_out, panel
 from studies.view import page as page_of
-from tasks.sudoku import load
+from sudoku import load
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from toys import MASK, make_model, make_problems
 import tasks
 from runs import watch
 from sample import Sampler, generate
-from tasks.sudoku import Puzzles
+from sudoku import Puzzles
 
 MARK = {kind: mark for kind, (mark, _) in watch.MARKS.items()}
 

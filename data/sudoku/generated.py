@@ -15,11 +15,11 @@ import numpy as np
 from data import files
 from data.growing import GrowingArray
 from data.sudoku import generate
-from data.sudoku.renaming import is_held_out, renaming_keys
+from data.sudoku.held_out import is_held_out, renaming_keys
 from engine.files import atomic_path, progress_bar
 
 HERE = Path(__file__).parent
-CODE = "generate.py", "generated.py", "renaming.py"  # what the file depends on
+CODE = "generate.py", "generated.py", "held_out.py"  # what the file depends on
 
 
 def first_puzzles(folder, box, clues, seed, train, test, workers):
@@ -31,7 +31,8 @@ def first_puzzles(folder, box, clues, seed, train, test, workers):
     path, about = path_of(folder, box, clues, seed)
     while True:  # another run may write the file too, and leave a shorter one
         pairs, chunks, keys = read(path, about)
-        rows = split(keys, train, test)
+        held_out = is_held_out(keys)
+        rows = np.flatnonzero(~held_out)[:train], np.flatnonzero(held_out)[:test]
         if [*map(len, rows)] == [train, test]:
             return pairs, *rows
         print(f"making puzzles, {train:,} to train and {test:,} to test on: {path}", flush=True)
@@ -65,12 +66,6 @@ def read(path, about):
     return pairs, found["chunks"], renaming_keys(pairs[:, 0], pairs[:, 1])
 
 
-def split(keys, train, test):
-    """The rows of the first puzzles to train on, and of the first to test on."""
-    held_out = is_held_out(keys)
-    return np.flatnonzero(~held_out)[:train], np.flatnonzero(held_out)[:test]
-
-
 def extend(path, about, pairs, chunks, keys, wanted, workers):
     """Write the file anew with the puzzles of more chunks, until there are as many as wanted.
 
@@ -91,8 +86,8 @@ def collect(results, parts, keys, wanted):
 
     Raises ValueError where a chunk brings hardly anything new: 4x4 has a few thousand puzzles.
     """
-    seen, enough = set(keys.tolist()), np.array(wanted)
-    found = counts(keys)
+    seen = set(keys.tolist())
+    found, enough = counts(keys), np.array(wanted)
     done = np.minimum(found, enough).sum()
     with progress_bar(total=enough.sum(), initial=done, unit="puzzle") as bar:
         for chunk in results:

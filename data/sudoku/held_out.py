@@ -6,9 +6,12 @@ change places) are not looked for; results/sudoku_mini.md says how many copies t
 One puzzle in HELD_OUT is never trained on. Its key alone decides that, so it is one and the same
 puzzle that is held out in every set of puzzles, whatever its size, seed, number of clues or source.
 Another puzzle with the same solution, but with other clues, has another key: it may be trained on.
+Only a file that was prepared with a test file holds out the puzzles of that file instead.
 """
 
 import numpy as np
+
+from data import files
 
 SLAB = 1 << 14  # rows worked on at once
 HELD_OUT = 32
@@ -52,6 +55,41 @@ def is_held_out(keys):
     return keys < np.uint64((1 << 64) // HELD_OUT)
 
 
-def distinct(puzzles, solutions):
-    """The keys of puzzles that differ by more than renaming, and the first row of each, (M,)."""
-    return np.unique(renaming_keys(puzzles, solutions), return_index=True)
+# -- puzzles of a file from prepare.py -------------------------------------------------------------
+def read_prepared(path, box):
+    """Puzzles and solutions, memory-mapped uint8 (N, 2, L), and how many are from a test file.
+
+    Those come first. Raises FileNotFoundError, or ValueError with the command that makes a file.
+    """
+    try:
+        pairs, about = files.open_kept(path)
+        if "from_test_file" not in about:
+            raise ValueError(f"{path}: not a file of prepare.py")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; if it is damaged, delete it; if it is not a prepared file, make one with "
+            f"python data/sudoku/prepare.py --source={path} "
+            f'--box="({box[0]},{box[1]})" --out=FILE.npy'
+        ) from None
+    form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, (box[0] * box[1]) ** 2]}
+    if about != about | form:
+        raise ValueError(f"{path} holds puzzles with box {about.get('box')}, not {tuple(box)}")
+    return pairs, about["from_test_file"]
+
+
+def prepared_puzzles(path, box, test):
+    """Pairs (N, 2, L), rows of them to train on, rows of `test` held-out ones.
+
+    One in HELD_OUT puzzles is held out; but if the file was prepared with a test file, exactly the
+    puzzles of that one. A larger test set starts with the smaller one. Raises ValueError if there
+    are fewer than `test`.
+    """
+    pairs, from_test_file = read_prepared(path, box)
+    keys, rows = np.unique(renaming_keys(pairs[:, 0], pairs[:, 1]), return_index=True)
+    held_out = rows < from_test_file if from_test_file else is_held_out(keys)
+    if held_out.sum() < test:
+        raise ValueError(
+            f"test_examples {test}: {path} has {len(rows)} different puzzles, {held_out.sum()}"
+            " held out; ask for fewer, or prepare it with a --test_source"
+        )
+    return pairs, np.sort(rows[~held_out]), rows[held_out][:test]
