@@ -11,7 +11,7 @@ from conftest import evaluate, run_script, train
 
 from data import corpus
 from data.wordproblems import generate as wordproblems
-from data.wordproblems import text
+from data.wordproblems import templates, text
 from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
 
 FORM = re.compile(
@@ -40,9 +40,14 @@ def problems(splits):
     return list(itertools.chain.from_iterable(splits.values()))
 
 
-def samples(template, count, seed=0):
-    draws = Draws(seed)
-    return [make(template, draws) for _ in range(count)]
+def samples():
+    """Problems of every template, each with the numbers of its program and of its question."""
+    draws = Draws(0)
+    for template in (SEEN | HELD_OUT).values():
+        for _ in range(100):
+            problem = make(template, draws)
+            body = FORM.fullmatch(problem.code)["body"]
+            yield problem, {*map(float, numbers(body))}, {*map(float, numbers(problem.question))}
 
 
 def run(code):
@@ -102,17 +107,11 @@ def test_programs_are_straight_lines_without_waste(problems):
 
 
 def test_numbers_go_from_the_question_to_the_program(monkeypatch):
-    for template in (SEEN | HELD_OUT).values():
-        for problem in samples(template, 100):
-            used = set(map(float, numbers(FORM.fullmatch(problem.code)["body"])))
-            known = [values for words, values in CONSTANTS.items() if words in problem.question]
-            given = set(map(float, numbers(problem.question)))
-            assert used <= given.union(*known), problem
+    for problem, used, given in samples():
+        known = [values for words, values in CONSTANTS.items() if words in problem.question]
+        assert used <= given.union(*known), problem
     monkeypatch.setattr(Draws, "aside", lambda self, *sentences: "")
-    for template in (SEEN | HELD_OUT).values():
-        for problem in samples(template, 100):
-            used = set(map(float, numbers(FORM.fullmatch(problem.code)["body"])))
-            assert set(map(float, numbers(problem.question))) <= used, problem
+    assert all(given <= used for _, used, given in samples())
 
 
 def test_english(problems):
@@ -169,6 +168,16 @@ def test_only_some_templates():
     )
     with pytest.raises(ValueError, match=r"unknown templates \['lap'\]: .*laps"):
         make_problems(1, "train", only=["laps", "lap"])
+
+
+@pytest.mark.parametrize(
+    "right, wrong", [("a {where}", "a {were}"), ("= laps *", "= lap *"), ("200..800", "200..(8")]
+)
+def test_a_wrong_template_is_named(tmp_path, right, wrong):
+    file = tmp_path / "templates.txt"
+    file.write_text(templates.FILE.read_text().replace(right, wrong))
+    with pytest.raises(ValueError, match=r"^templates.txt, template laps: .+$"):
+        templates.read(file)
 
 
 def test_more_problems_than_there_are(monkeypatch):
