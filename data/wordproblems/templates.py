@@ -99,7 +99,6 @@ class Template:
         self.lists = lists
         self.lines = ["def text(draws):"]
         self.namespace = {"__builtins__": {"int": int}}
-        self.known = {"int"}  # names that an expression or a text may use
         if len(paragraphs) != 3:
             raise ValueError("expected three paragraphs: draws, question, program")
         draws, question, program = paragraphs
@@ -122,9 +121,9 @@ class Template:
             raise ValueError(f"expected `name: ...` or `name = ...`, not `{line}`")
         names, sign, value = parts[1].split(", "), parts[2], parts[3]
         if sign == " =":
-            self.lines.append(f"{parts[1]} = {self.expression(value)}")
+            self.lines.append(f"{parts[1]} = {expression(value)}")
         elif RANGE.fullmatch(value):
-            self.lines += [f"{name} = {self.number(value)}" for name in names]
+            self.lines += [f"{name} = {number(value)}" for name in names]
         elif value.startswith("two of "):
             both = "".join(f"({name},), " for name in names)
             options = self.options(value.removeprefix("two of "), 1)
@@ -134,22 +133,20 @@ class Template:
             options = self.options(value, len(names))
             draw = f"draws.pick(*{options})"
             if least:
-                larger = f"[option for option in {options} if option[0] > {self.expression(least)}]"
+                larger = f"[option for option in {options} if option[0] > {expression(least)}]"
                 draw = f"draws.pick(*{larger})"
             elif " | " not in value and not value.isupper():
                 draw = f"{options}[0]"  # a single text is not drawn
             self.lines.append(f"{parts[1]}, = {draw}")
-        self.known.update(names)
 
     def read_text(self, text):
         """Compile what is drawn in a text, inner things first; the text with names for them."""
         about = f"<{'|'.join(sentence for (sentence,) in self.lists['about'])}>"
         text = re.sub(r"<about (.+?)>", lambda who: about.replace("{it}", f"{{{who[1]}}}"), text)
-        self.check(re.findall(r"\{([a-zA-Z_]\w*)", text))
         while drawn := DRAWN.search(text):
             span, options, sentences = drawn.groups()
             if span:
-                value = self.number(span)
+                value = number(span)
             elif sentences:
                 value = f"draws.aside({strings(sentences.split('|'))})"
             else:
@@ -160,19 +157,6 @@ class Template:
         if not re.fullmatch(TEXT, text):
             raise ValueError(f"brackets do not match: `{text.strip()}`")
         return text
-
-    def check(self, names):
-        if unknown := [name for name in names if name not in self.known]:
-            raise ValueError(f"unknown name {unknown[0]}")
-
-    def expression(self, text):
-        self.check(compile(text, text, "eval").co_names)
-        return text
-
-    def number(self, text):
-        dollar, *bounds = RANGE.fullmatch(text).groups()
-        bounds = ", ".join(self.expression(bound) for bound in bounds if bound)
-        return f"draws.{'price' if dollar else 'number'}({bounds})"
 
     def options(self, text, parts):
         """Of `read, pages | run, laps`: a tuple of tuples of so many parts, as Python."""
@@ -186,8 +170,21 @@ class Template:
         return name
 
 
+def expression(text):
+    """The text, if it is an expression of Python."""
+    compile(text, text, "eval")
+    return text
+
+
+def number(text):
+    """The call that draws one of `2..15`."""
+    dollar, *bounds = RANGE.fullmatch(text).groups()
+    bounds = ", ".join(expression(bound) for bound in bounds if bound)
+    return f"draws.{'price' if dollar else 'number'}({bounds})"
+
+
 def strings(texts):
-    """As Python, with {names} filled in."""
+    """Arguments, f-strings: what stands in braces is filled in."""
     return ", ".join(f"f{str(text)!r}" for text in texts)
 
 
@@ -204,7 +201,8 @@ def run(program):
     for line in program.split("\n"):
         name, _, first, *rest = line.split()
         value = variables[first]
-        for sign, word in zip(rest[::2], rest[1::2], strict=True):
+        words = iter(rest)
+        for sign, word in zip(words, words, strict=True):
             value = OPERATORS[sign](value, variables[word])
         variables[name] = value
     return value
