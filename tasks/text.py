@@ -21,7 +21,7 @@ from tasks import Problems, Task, gsm8k
 
 # ruff: noqa: RUF012 (a NamedTuple shares the default, which nobody changes)
 class Settings(NamedTuple):
-    templates: list[str] = []  # names in data/wordproblems/templates.py; [] = all of them
+    templates: list[str] = []  # names in data/wordproblems/templates.txt; [] = all of them
     text_length: int = 176  # 1..65535: tokens of a generated problem; longer ones are dropped
 
 
@@ -176,6 +176,6 @@ def folder_of(config):
     """The folder of a run's data; generates the word problems if they do not exist yet."""
     if config["data_dir"]:
         return Path(config["data_dir"])
-    from data.wordproblems.prepare import make_once  # 1,500 lines that prepared text does not need
+    from data.wordproblems.prepare import make_once  # prepared text does not need it
 
     return make_once(config["train_examples"], config["templates"], config["text_length"])

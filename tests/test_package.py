@@ -74,7 +74,8 @@ def test_a_wheel(tmp_path):
     assert {path.name for path in site.iterdir() if path.suffix != ".dist-info"} == {"puma_mdm"}
     here = {path.relative_to(ROOT) for path in python_files(ROOT)}
     assert here == {path.relative_to(site / "puma_mdm/scripts") for path in python_files(site)}
-    for name in "CITATION.bib", "studies/view.html", "data/wordproblems/vocabulary.tiktoken":
+    word_problems = "data/wordproblems/templates.txt", "data/wordproblems/vocabulary.tiktoken"
+    for name in "CITATION.bib", "studies/view.html", *word_problems:
         assert (site / "puma_mdm/scripts" / name).read_bytes() == (ROOT / name).read_bytes()
 
 

@@ -1,19 +1,18 @@
 """GSM-style word problems with programs, in the form of TinyGSM: made from a seed, without data.
 
-A template (templates.py) turns a random source into a question, a program and its
-answer. The numbers of a program decide its split: a stable hash of (template, sorted numbers)
-gives 96% to train, 2% to validation, 2% to test, so no two of them share a template with its
-numbers, whatever the seed and the count. The templates HELD_OUT occur in `transfer` alone.
+A template (templates.txt) turns a random source into a question, a program and its answer. The
+numbers of a program decide its split: a stable hash of (template, sorted numbers) gives 96% to
+train, 2% to validation, 2% to test, so no two of them share a template with its numbers, whatever
+the seed and the count. The templates HELD_OUT occur in `transfer` alone.
 
-What this file does not do: run the programs (the tests do), or cut text into tokens.
+What this file does not do: draw from a template (templates.py), or cut text into tokens.
 """
 
-import random
 import re
 import zlib
 from typing import NamedTuple
 
-from data.wordproblems.templates import HELD_OUT, PEOPLE, SEEN, SHARES
+from data.wordproblems.templates import HELD_OUT, SEEN, Draws
 
 
 class Problem(NamedTuple):
@@ -27,68 +26,16 @@ PATIENCE = 20_000  # draws in a row that give no new problem; one in 50 is of th
 SPLITS = "train", "validation", "test", "transfer"
 
 
-class Money(float):
-    """Dollars with cents: 4.5 prints as 4.50."""
-
-    def __str__(self):
-        return f"{self:.2f}"
-
-
-class Draws:
-    """What templates draw at random, by `random()` alone: Python promises its sequence for ever."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed).random
-
-    def number(self, low, high, step=1):
-        """An integer low, low + step, ..., at most high."""
-        return low + step * int(self.random() * ((high - low) // step + 1))
-
-    def pick(self, *options):
-        return options[int(self.random() * len(options))]
-
-    def two(self, options):
-        """Two different ones, in random order."""
-        first = int(self.random() * len(options))
-        second = int(self.random() * (len(options) - 1))
-        return options[first], options[second + (second >= first)]
-
-    def person(self):
-        return self.pick(*PEOPLE)
-
-    def share(self):
-        """A part of a whole: half, a third, 3/4, ..."""
-        return self.pick(*SHARES)
-
-    def price(self, low, high):
-        """Dollars; one price in three has quarters, which binary floats add without error."""
-        whole, quarters = self.number(low, high), self.number(1, 3)
-        return Money(whole + quarters / 4) if self.random() < 1 / 3 else whole
-
-    def aside(self, *sentences):
-        """Now and then a sentence with a number that the program does not need."""
-        sentence = self.pick(*sentences)
-        return f" {sentence}" if self.random() < 0.3 else ""
-
-    def about(self, subject):
-        """An aside about a person, by name or as She or He."""
-        return self.aside(
-            f"{subject} is {self.number(18, 60)} years old.",
-            f"{subject} has {self.number(2, 6)} {self.pick('brothers', 'sisters', 'cousins')}.",
-            f"{subject} lives {self.number(2, 30)} miles from the city.",
-        )
-
-
 def make(template, draws):
-    """One problem of a template: its text is the question, an empty line and the program."""
-    text, answer = template(draws)
-    question, program = text.replace(". ", ".\n    ").rstrip().split("\n\n")  # one sentence a line
-    if (last := program.rpartition("\n    ")[2].split(" = ")[0]) != "result":
+    """One problem of a template."""
+    question, program, answer = template.draw(draws)
+    question = question.replace(". ", ".\n    ")  # one sentence a line
+    if (last := program.rpartition("\n")[2].strip().split(" = ")[0]) != "result":
         program += f"\n    result = {last}"
-    docstring = f'    """{question}\n    """'
+    docstring = f'    """\n{question}\n    """'
     code = f"def simple_math_problem() -> int:\n{docstring}\n{program}\n    return result"
-    exact = int(answer) if answer == int(answer) else float(answer)
-    return Problem(question.strip().replace("\n    ", " "), code, exact, template.__name__)
+    exact = int(answer) if answer.is_integer() else answer
+    return Problem(question.strip().replace("\n    ", " "), code, exact, template.name)
 
 
 def numbers(text):

@@ -24,12 +24,13 @@ from data.wordproblems.generate import make_problems
 from engine.files import progress_bar, write_lines
 
 count = 200_000  # 1..100000000: problems to train on
-templates: list[str] = []  # names of those to use (templates.py); [] = all
+templates: list[str] = []  # names of those to use (templates.txt); [] = all
 length = 176  # 2..65535: tokens of an example; longer problems are dropped
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE  # where the generated data sets are kept
-CODE = "vocabulary.tiktoken", "generate.py", "templates.py"  # what the problems depend on
+# what the problems depend on
+CODE = "vocabulary.tiktoken", "generate.py", "templates.py", "templates.txt"
 HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
 
 

@@ -16,7 +16,7 @@ from data.vocabularies import Characters
 from data.wordproblems import generate, templates
 
 FOLDER = Path(__file__).resolve().parent  # where the texts are kept
-CODE = generate.__file__, templates.__file__, __file__  # what they depend on
+CODE = generate.__file__, templates.__file__, templates.FILE, __file__  # what they depend on
 HELD_OUT = 1000  # problems each to validate and to test
 SPLITS = {"train": "train", "val": "validation", "test": "test"}  # of a corpus, of the problems
 LETTERS = "abcdefghijklmnopqrstuvwxyz "
