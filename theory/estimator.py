@@ -1,4 +1,4 @@
-"""The optimal (MAP) estimator of theta in example Z_m: its exact error, and samples needed.
+"""The optimal (MAP) estimator of theta in example Z_m: its exact error, samples needed, bounds.
 
 Theta is uniform, ties are broken by a fair coin. A sample is informative with probability a.
 """
@@ -10,7 +10,6 @@ from functools import cache
 
 import numpy as np
 from example_zm import bhattacharyya
-from irrational import below_exp
 
 
 @cache
@@ -90,3 +89,17 @@ def order_is_one_over_a(model, a, delta, needed):
     chance, wrong = 1 - Fraction(1, model.size), model.size - 1
     enough = least(lambda n: not below_exp(delta / wrong, n * a * (1 - bhattacharyya(model)[1])))
     return not below_exp(delta / chance, needed * a / (1 - a)) and needed <= enough
+
+
+def below_exp(y, x):
+    """Whether y < exp(-x), decided; y rational, x > 0 rational, so exp(-x) is irrational."""
+    term, low = Fraction(1), Fraction(0)  # of the Taylor sum of exp(x), which is below it
+    k = 0
+    while True:
+        low += term
+        k += 1
+        term = term * x / k
+        if y * low >= 1:
+            return False
+        if k >= x and y * (low + term / (1 - x / (k + 1))) <= 1:  # with a bound on the remainder
+            return True

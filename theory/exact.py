@@ -84,10 +84,6 @@ def instances(rng, n, V, L):
     return [random_data(rng, V, L, full_support=k % 2 == 0) for k in range(n)]
 
 
-def normalised(ps):
-    return tuple(p / sum(ps) for p in ps)
-
-
 def fully_masked(data):
     """The start in Proposition 1, at step 0 of the grid: {(x0, z, n): probability}."""
     return {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}

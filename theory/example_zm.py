@@ -10,11 +10,11 @@ import itertools
 from collections import Counter
 from fractions import Fraction
 from functools import cache
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
 from exact import Data
-from irrational import sqrt_bracket
 
 
 class Model(NamedTuple):
@@ -130,6 +130,12 @@ def bhattacharyya(model):
     """(low, high) around B = 2 sqrt(p r) + (m-2) r with p = 1 - eta, r = eta / (m-1)."""
     p, r = model.noise[:2]
     return [2 * root + (model.m - 2) * r for root in sqrt_bracket(p * r)]
+
+
+def sqrt_bracket(x):
+    """Rational (low, high) around the square root of x, 2^-64 apart; equal if x is a square."""
+    low = Fraction(isqrt(int(x * 4**64)), 2**64)
+    return low, low + Fraction(low**2 != x, 2**64)
 
 
 def chernoff_is_minus_log_b(model):

@@ -23,12 +23,13 @@ def coefficients(joint, weight):
 
 def shifts(data, C):
     """{(z, i): total variation between the minimizer and the posterior of p_data}."""
-    out = {}
-    for (z, i), c in C.items():
-        minimizer = Counter({v: share / sum(c.values()) for v, share in c.items()})
-        posterior = Counter(dict(enumerate(data.posterior[z][i])))
-        out[z, i] = exact.total_variation(minimizer, posterior)
-    return out
+    posteriors = {(z, i): Counter(dict(enumerate(data.posterior[z][i]))) for z, i in C}
+    return {at: exact.total_variation(minimizer(c), posteriors[at]) for at, c in C.items()}
+
+
+def minimizer(c):
+    """Of one prediction, {v: probability}."""
+    return Counter({v: share / sum(c.values()) for v, share in c.items()})
 
 
 def per_hidden(z, n):

@@ -12,9 +12,8 @@ from math import prod
 import exact
 import report
 import shipped
-from chi_square import LEVEL
 from exact import NOTHING, ONE, hidden, instances
-from shipped import Buffer
+from shipped import LEVEL, Buffer
 
 
 # -- one index per step ----------------------------------------------------------------------------

@@ -11,12 +11,10 @@ import estimator
 import example_zm
 import masks
 import report
-from chi_square import LEVEL, chi_square
-from estimator import least, map_errors, mixture
+from estimator import below_exp, least, map_errors, mixture
 from exact import MASK, NOTHING, hidden
 from example_zm import Model
-from irrational import below_exp
-from shipped import Buffer, chain_lengths, lengths
+from shipped import LEVEL, Buffer, chain_lengths, chi_square, lengths
 
 TWO, THREE = (1, 1), (1, 1, 1)  # |H|, as the weights of a uniform latent
 ETAS = Fraction(1, 5), Fraction(1, 20), Fraction(2, 5)
@@ -143,10 +141,11 @@ def buffer_row(model, policy, tau, size, law=None):
     Buffer at K = 1, true posteriors, Y leftmost; law {number of contexts of a chain: probability}.
     """
     law = law or chain_lengths(model.d + 1)
-    seen, chains = Buffer(example_zm.data(model), policy, 1, NOTHING, tau).run(size)
+    seen = Buffer(example_zm.data(model), policy, 1, NOTHING, tau).run(size)
     contexts = [(z, n) for counts in seen for (z, _), n in counts.items()]
     informative = sum(n for z, n in contexts if hidden(z) == (0,))
     y_visible = sum(n for z, n in contexts if z[0] != MASK)
+    chains = seen[0].total()
     observed = lengths([counts.total() for counts in seen])
     _, p = chi_square(observed, law, chains)
     mean, exactly = (float(mean_length(counts)) for counts in (observed, law))
