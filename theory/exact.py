@@ -15,6 +15,7 @@ obeys the rules of the paper ignores x0. Floats occur only in the entropy, which
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, product
 
 MASK = -1
@@ -143,15 +144,14 @@ def total_variation(p, q):
 
 def random_policy(rng, wait=False):
     """One random index per step; g(i | z, j) is a new random law for every state and step."""
-    table = {}
 
+    @cache
     def moves(z, j, x0=None):
-        if (z, j) not in table:
-            outcomes = [(i,) for i in hidden(z)]
-            table[z, j] = random_law(rng, outcomes + [()] * (wait or not outcomes))
-        return [(g, S, j + 1) for S, g in table[z, j].items()]
+        outcomes = [(i,) for i in hidden(z)]
+        law = random_law(rng, outcomes + [()] * (wait or not outcomes))
+        return [(g, S, j + 1) for S, g in law.items()]
 
-    return moves
+    return lambda z, j, x0=None: moves(z, j)
 
 
 def peeking_moves(data):

@@ -187,20 +187,13 @@ class Buffer:
         They are independent; the chains of one row are not.
         """
         calls = self.states((rows, len(laws), seed), puma.ProgressiveUnmasking)
-        tests = [
-            chi_square(Counter(states), exact.marginal(law), rows)[1]
-            for states, law in zip(calls, laws, strict=True)
-        ]
-        return min(1.0, len(tests) * min(tests))
+        return bonferroni(map(Counter, calls), laws, rows)[1]
 
     def compare(self, size, objective_of=losses.Objective):
-        """(visits, chains, degrees of freedom, p-value by Bonferroni) of such a run."""
+        """(visits, chains, degrees of freedom, p-value by Bonferroni) of a run."""
         seen = self.run(size, objective_of)
         chains = seen[0].total()
-        pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
-        tests = [chi_square(*pair, chains) for pair in pairs]
-        p = min(1.0, len(tests) * min(p for _, p in tests))
-        return sum(map(Counter.total, seen)), chains, sum(dof for dof, _ in tests), p
+        return sum(map(Counter.total, seen)), chains, *bonferroni(seen, self.joints, chains)
 
 
 def mixture(weights, laws):
@@ -246,6 +239,13 @@ def chi_square(observed, law, n):
     return len(cells) - 1, survival(statistic, len(cells) - 1)
 
 
+def bonferroni(seen, joints, n):
+    """(degrees of freedom, p-value) of all counts {(z, n): count} against their joint laws."""
+    pairs = zip_longest(seen, joints, fillvalue={})
+    tests = [chi_square(counts, exact.marginal(joint), n) for counts, joint in pairs]
+    return sum(dof for dof, _ in tests), min(1.0, len(tests) * min(p for _, p in tests))
+
+
 def survival(statistic, dof):
     """P(chi-square with dof degrees of freedom > statistic)."""
     if dof == 0:
@@ -283,10 +283,10 @@ class Sampled:
     """n independent draws of (x0, prompt) from a law {(x0, first state, n): probability}."""
 
     def __init__(self, law, n, seed):
-        x0, z = (np.array([key[k] for key in law]) for k in (0, 1))
         p = np.array(list(law.values()), float)
         draw = np.random.default_rng(seed).choice(len(p), n, p=p)
-        self.x0, self.prompt = x0[draw], z[draw] != MASK  # (n, L) each
+        self.x0 = np.array([x0 for x0, _, _ in law])[draw]  # (n, L)
+        self.prompt = np.array([z for _, z, _ in law])[draw] != MASK
 
     def __len__(self):
         return len(self.x0)

@@ -23,8 +23,9 @@ POLICIES = "top_k", "left_to_right", "random"
 
 
 # -- the law ---------------------------------------------------------------------------------------
-def noise_laws(rng, n, L):
+def noise_laws(seed, n, L):
     """Laws of sequences with full support; the first is uniform."""
+    rng = random.Random(seed)
     sequences = list(product(range(2), repeat=L))
     uniform = dict.fromkeys(sequences, Fraction(1, 2**L))
     return [uniform, *(random_law(rng, sequences, zeros=False) for _ in range(n - 1))]
@@ -84,7 +85,7 @@ def iff_row(noises, criterion=collapse.completes):
 
     It may: `left_to_right`, where only the first token is uncertain.
     """
-    zeros = next(iter(noises[0]))
+    zeros = min(noises[0])
     first_unsure = {(a, *zeros[1:]): ONE / 2 for a in (0, 1)}
     cases = [
         buffer
@@ -220,7 +221,8 @@ def run_row(name, args, does=None):
     does = does or usual
     curve = train(kind, tau, args.steps, args.seed, *features)
     later = [probability(point.later) for point in curve]  # of the truth, at the later state
-    share = sum(point.share for point in curve[-len(curve) // 4 :]) / (len(curve) // 4)
+    last = curve[-len(curve) // 4 :]
+    share = sum(point.share for point in last) / len(last)
     found = f"P later {max(later):.3f} at step {later.index(max(later))}, {later[-1]:.3f} at the "
     found += f"end; loss {curve[-1].loss:.4f}, {share:.0%} at the start"
     return f"{name}: {CLAIMS[does]}", found, does(curve, later)
@@ -228,11 +230,17 @@ def run_row(name, args, does=None):
 
 # -- the whole -------------------------------------------------------------------------------------
 def noises_of(args):
-    return noise_laws(random.Random(args.seed), args.worlds, args.L)
+    return noise_laws(args.seed, args.worlds, args.L)
+
+
+def short_noises(args):
+    """Of three tokens: a row of the buffer is followed call by call."""
+    return noise_laws(args.seed, 2, 3)
 
 
 def laws(args):
-    noises, (uniform, noise) = noises_of(args), short_noises(args)
+    noises = noises_of(args)
+    uniform, noise = short_noises(args)
     return [
         *(visits_row(args.L, K, noises[0]) for K in KS),
         *(visits_row(args.long, K) for K in LONG_KS),
@@ -243,11 +251,6 @@ def laws(args):
         *(limit_row(uniform, K) for K in (1, 2)),
         *(minimizer_row(law) for law in (uniform, noise)),
     ]
-
-
-def short_noises(args):
-    """Of three tokens: a row of the buffer is followed call by call."""
-    return noise_laws(random.Random(args.seed), 2, 3)
 
 
 def claims(args):

@@ -94,12 +94,6 @@ def buffer(name, worlds):
     return preserved(f"buffer, {name}", pairs)
 
 
-def peeking(worlds):
-    """Negative control: a policy that reveals by the hidden tokens."""
-    moves = [(d, exact.peeking_moves(d)) for d in worlds]
-    return [(d, grid_loss(d, g, d.L, per_hidden)) for d, g in moves]
-
-
 # -- how much freedom alpha has --------------------------------------------------------------------
 def alpha_loss(data, alpha):
     """C of p(z | x0) = alpha(z) 1{x0 agrees with z} / Z(x0), under the shipped weight."""
@@ -199,13 +193,21 @@ def worlds_of(args):
     return instances(random.Random(args.seed), args.worlds, 2, args.L)
 
 
+def leak(args):
+    """A policy that reveals by the hidden tokens."""
+    chains = [(d, grid_loss(d, exact.peeking_moves(d), d.L, per_hidden)) for d in worlds_of(args)]
+    return preserved("a policy that peeks at x0", chains)
+
+
 def normalised_per_x0(args):
-    return random_alphas(random.Random(args.seed), worlds_of(args), constant=False)
+    alphas = random_alphas(random.Random(args.seed), worlds_of(args), constant=False)
+    return preserved("any alpha, Z(x0) varies", alphas)
 
 
 def prompts_that_leak(args):
     rng = random.Random(args.seed)
-    return two_prompts(*(exact.random_data(rng, 2, args.L) for _ in range(2)))
+    one, other = (exact.random_data(rng, 2, args.L) for _ in range(2))
+    return preserved("given depends on x0", two_prompts(one, other))
 
 
 def carry_of_another_row(args):
@@ -216,9 +218,8 @@ def carry_of_another_row(args):
 
 def peeking_is_stationary(args):
     data = worlds_of(args)[0]
-    return stationary(
-        data, all_steps(exact.teacher_forced(data, exact.peeking_moves(data), data.L))
-    )
+    laws = exact.teacher_forced(data, exact.peeking_moves(data), data.L)
+    return stationary(data, all_steps(laws))
 
 
 CONTROLS = {
@@ -226,9 +227,9 @@ CONTROLS = {
     "masks": lambda args: [shipped_masks(args.L, 10_000, args.seed, masks.uniform_t)],
     "unweighted": lambda args: [same_loss(worlds_of(args)[0], masks.uniform_t)],
     "stationary": lambda args: [peeking_is_stationary(args)],
-    "leak": lambda args: [preserved("a policy that peeks at x0", peeking(worlds_of(args)))],
-    "per_x0": lambda args: [preserved("any alpha, Z(x0) varies", normalised_per_x0(args))],
-    "prompts": lambda args: [preserved("given depends on x0", prompts_that_leak(args))],
+    "leak": lambda args: [leak(args)],
+    "per_x0": lambda args: [normalised_per_x0(args)],
+    "prompts": lambda args: [prompts_that_leak(args)],
     "carry": lambda args: [carry_of_another_row(args)],
 }
 

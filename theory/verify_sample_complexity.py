@@ -1,19 +1,17 @@
 """Proposition 3 and Example Z_m (paper, section 3.3 and appendix A), checked exactly.
 
-The example is in example_zm.py, the estimator in estimator.py. Samples needed are counted twice: if
+The example and its estimator are in example_zm.py. Samples needed are counted twice: if
 the prediction of Y informs about theta alone and, in brackets, if every prediction does.
 """
 
 from fractions import Fraction
 from itertools import pairwise, product
 
-import estimator
 import example_zm
 import masks
 import report
-from estimator import below_exp, least, map_errors, mixture
 from exact import MASK, NOTHING, hidden
-from example_zm import Model
+from example_zm import Model, below_exp, least, map_errors, mixture
 from shipped import LEVEL, Buffer, chain_lengths, chi_square, lengths
 
 TWO, THREE = (1, 1), (1, 1, 1)  # |H|, as the weights of a uniform latent
@@ -109,7 +107,7 @@ def needed_by_masks(model, every):
     errors, needed = map_errors(model, INFORMATIVE), {}
     for name, law in MASKS.items():
         a = masks.informative_probability(model.d, law, every)
-        needed[name] = a, estimator.samples_needed(a, errors, DELTA)
+        needed[name] = a, example_zm.samples_needed(a, errors, DELTA)
     return needed
 
 
@@ -126,7 +124,7 @@ def needed_row(model, rate=lambda a: a):
     oracle, shipped = needed_by_chains(model)
     found = f"{', '.join(cells)}, oracle: {oracle}, buffer: {float(shipped):.1f}"
     cases = [*y_only.values(), *every.values()]
-    holds = all(estimator.order_is_one_over_a(model, rate(a), DELTA, n) for a, n in cases)
+    holds = all(example_zm.order_is_one_over_a(model, rate(a), DELTA, n) for a, n in cases)
     return f"samples to error {DELTA}, d = {model.d}: of order 1/a", found, holds
 
 
