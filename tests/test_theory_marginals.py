@@ -12,10 +12,11 @@ def test_laws_by_hand():
     """x0 is 00 or 11 with 1/3 and 2/3, left to right: the second token follows from the first."""
     data = exact.Data({(0, 0): Fraction(1, 3), (1, 1): Fraction(2, 3)}, 2)
     moves = exact.on_grid(exact.choices(data)["left_to_right"])
-    laws = exact.inference(data, moves, 2)
+    start = {(x0, (-1, -1), 0): p for x0, p in data.p.items()}
+    laws = exact.inference(data, moves, 2, start)
     assert laws[1] == {((0, -1), 1): Fraction(1, 3), ((1, -1), 1): Fraction(2, 3)}
     assert laws[2][(1, 1), 2] == Fraction(2, 3) and laws[2][(0, 1), 2] == 0
-    both = exact.inference(data, exact.on_grid(exact.choices(data)["left_to_right"], 2), 1)
+    both = exact.inference(data, exact.on_grid(exact.choices(data)["left_to_right"], 2), 1, start)
     assert both[1][(0, 1), 1] == Fraction(2, 9)
 
 
@@ -78,7 +79,7 @@ def test_chain_lengths_of_short_rows():
 @pytest.mark.parametrize("policy, K", [("random", 1), ("top_k", 2)])
 def test_chain_lengths_depend_on_neither_data_nor_policy(policy, K):
     """A chain has more than k contexts if it is still there at its visit k."""
-    buffer = shipped.Buffer(exact.random_data(random.Random(0), 2, 5), policy, K, exact.NOTHING)
+    buffer = shipped.Buffer(exact.random_data(random.Random(0), 2, 5), policy, K)
     lengths = shipped.chain_lengths(5, K)
     for k, joint in enumerate(buffer.joints):
         assert sum(joint.values()) == sum(p for length, p in lengths.items() if length > k)

@@ -117,7 +117,7 @@ class Point(NamedTuple):
 
 def world(tau):
     data = exact.Data({(a,) * 3: ONE / 2 for a in (0, 1)}, 2)
-    return Buffer(data, "left_to_right", 2, {(0,): ONE}, tau)
+    return Buffer(data, "left_to_right", 2, tau, {(0,): ONE})
 
 
 def train(kind, tau, steps, seed, features=SHARED):

@@ -20,7 +20,6 @@ from itertools import combinations, product
 
 MASK = -1
 ONE = Fraction(1)
-NOTHING = {(): ONE}  # the law of the given positions where none is given
 
 
 class Data:
@@ -85,24 +84,22 @@ def instances(rng, n, V, L):
     return [random_data(rng, V, L, full_support=k % 2 == 0) for k in range(n)]
 
 
-def fully_masked(data):
-    """The start in Proposition 1, at step 0 of the grid: {(x0, z, n): probability}."""
-    return {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
-
-
 def teacher_forced(data, moves, steps, first=None):
-    """[{(x0, z, n): probability}] over the steps 0 .. steps, from the law `first`."""
-    return walk(data, moves, steps, first or fully_masked(data), lambda x0, z, i: [(x0[i], 1)])
+    """[{(x0, z, n): probability}] over the steps 0 .. steps, from the law `first`.
+
+    By default that is the start in Proposition 1: fully masked, at step 0 of the grid.
+    """
+    first = first or {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
+    return walk(data, moves, steps, first, lambda x0, z, i: [(x0[i], 1)])
 
 
-def inference(data, moves, steps, first=None):
+def inference(data, moves, steps, first):
     """[{(z, n): probability}]: each token of S is drawn on its own from the posterior."""
 
     def token(x0, z, i):
         return [(v, p) for v, p in enumerate(data.posterior[z][i]) if p]
 
-    law = marginal(first or fully_masked(data))
-    first = {(None, z, n): p for (z, n), p in law.items()}
+    first = {(None, z, n): p for (z, n), p in marginal(first).items()}
     return list(map(marginal, walk(data, moves, steps, first, token)))
 
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from fractions import Fraction
 
 import exact
-from exact import NOTHING, hidden
+from exact import hidden
 from shipped import Buffer
 
 
@@ -59,6 +59,6 @@ def grid_loss(data, moves, steps, weight):
     return coefficients(all_steps(laws), weight)
 
 
-def visits(data, policy, K, tau=None, prompts=NOTHING):
+def visits(data, policy, K, tau=None, prompts=None):
     """The exact law of the contexts that the shipped buffer hands out."""
-    return all_steps(Buffer(data, policy, K, prompts, tau).joints)
+    return all_steps(Buffer(data, policy, K, tau, prompts).joints)

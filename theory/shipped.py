@@ -61,10 +61,11 @@ class Buffer:
     data: exact.Data
     policy: str
     K: int
-    prompts: dict
     tau: float | None = None
+    prompts: dict | None = None  # None: nothing is given
 
     def __post_init__(self):
+        self.prompts = self.prompts or {(): ONE}
         self.stages = puma.stages_of(self.data.L, self.K)
         self.choose = exact.choices(self.data)[self.policy]
 
@@ -210,7 +211,7 @@ def chain_lengths(L, K=1):
 
     Neither the data nor the policy matters, so a single sequence is enough.
     """
-    joints = Buffer(exact.Data({(0,) * L: ONE}, 1), "left_to_right", K, exact.NOTHING).joints
+    joints = Buffer(exact.Data({(0,) * L: ONE}, 1), "left_to_right", K).joints
     return lengths([sum(joint.values()) for joint in joints])
 
 

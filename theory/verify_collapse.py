@@ -12,7 +12,7 @@ import collapse
 import minimizer
 import report
 from collapse import TAU, mean_visits, probability, sharpened, train
-from exact import MASK, NOTHING, ONE, hidden, random_law
+from exact import MASK, ONE, hidden, random_law
 from minimizer import coefficients, per_hidden
 from shipped import LEVEL, Buffer, published, puma
 
@@ -34,7 +34,7 @@ def noise_laws(seed, n, L):
 def buffers(noise, eps, policies=POLICIES):
     """One for each policy and K, with nothing given."""
     data = sharpened(noise, eps)
-    return [Buffer(data, policy, K, NOTHING, TAU) for policy, K in product(policies, KS)]
+    return [Buffer(data, policy, K, TAU) for policy, K in product(policies, KS)]
 
 
 def visits_row(L, K, noise=None, tau=TAU):
@@ -50,7 +50,7 @@ def visits_row(L, K, noise=None, tau=TAU):
     holds &= [v == 1 for v in visits] == [1 - eps / 2 > TAU for eps in EPS]
     if noise:
         for tau_or_none, expected in ((TAU, visits), (None, [off] * len(EPS))):
-            cases = [Buffer(sharpened(noise, e), "top_k", K, NOTHING, tau_or_none) for e in EPS]
+            cases = [Buffer(sharpened(noise, e), "top_k", K, tau_or_none) for e in EPS]
             holds &= expected == [buffer.visits() for buffer in cases]
     found = ", ".join(f"{float(v):.2f} ({float(e)})" for v, e in zip(visits, EPS, strict=True))
     how = "enumerated" if noise else "formula"
@@ -60,11 +60,10 @@ def visits_row(L, K, noise=None, tau=TAU):
 def threshold(noise):
     """eps*, at which the lowest confidence at the start equals tau.
 
-    It is 1 - eps (1 - u), with u the probability of the position's token under the noise.
+    It is 1 - eps (1 - u), with 1 - u the probability of another token there under the noise.
     """
-    ones = [sum(q * x0[i] for x0, q in noise.items()) for i in range(len(next(iter(noise))))]
-    u = 1 - max(ones)
-    return (1 - TAU) / (1 - u)
+    others = [sum(q * x0[i] for x0, q in noise.items()) for i in range(len(min(noise)))]
+    return (1 - TAU) / max(others)
 
 
 def threshold_row(noises, share=Fraction(99, 100)):
@@ -92,7 +91,7 @@ def iff_row(noises, criterion=collapse.completes):
         for noise, percent in product([first_unsure, *noises], (99, 100, 110))
         for buffer in buffers(noise, threshold(noise) * percent / 100)
     ] + [
-        Buffer(sharpened(noise, eps, answers=(0, 1)), "top_k", K, {(0,): ONE}, TAU)
+        Buffer(sharpened(noise, eps, answers=(0, 1)), "top_k", K, TAU, {(0,): ONE})
         for noise, eps, K in product(noises, EPS, KS)
     ]
     ones = [buffer.visits() == 1 for buffer in cases]
@@ -120,7 +119,7 @@ def pinned_row(noise, policy, as_before=False):
 def second_visits(noise):
     """Buffers of three tokens, from unsure to collapsed."""
     cases = (Fraction(1, 2), "top_k"), (Fraction(3, 10), "random"), (Fraction(1, 20), "top_k")
-    return [Buffer(sharpened(noise, eps), policy, 1, NOTHING, TAU) for eps, policy in cases]
+    return [Buffer(sharpened(noise, eps), policy, 1, TAU) for eps, policy in cases]
 
 
 def running_row(noise, args, second_visit=True):
@@ -137,7 +136,7 @@ def limit_row(noise, K, calls=24):
     """Half of the visits inside, in equal parts to the later stages, as eps falls; else none."""
     found, holds = [], True
     for eps in (threshold(noise) / 2, threshold(noise) / 20, threshold(noise) / 200):
-        buffer = Buffer(sharpened(noise, eps), "top_k", K, NOTHING, TAU)
+        buffer = Buffer(sharpened(noise, eps), "top_k", K, TAU)
         start, *later = stage_shares(buffer.calls(calls)[-2:])  # start and inside take turns
         without, *_ = stage_shares(buffer.calls(calls, second_visit=False)[-1:])
         holds &= abs(start - ONE / 2) <= eps and without >= 1 - eps

@@ -13,7 +13,7 @@ from math import prod
 import exact
 import report
 import shipped
-from exact import NOTHING, ONE, hidden, instances
+from exact import ONE, hidden, instances
 from shipped import LEVEL, Buffer
 
 
@@ -150,14 +150,14 @@ def buffers(rng):
     given, mixed = {(0, 2, 5): ONE}, {(): ONE / 2, (1, 3): ONE / 2}
     copies = exact.Data({(a,) * 5: ONE / 2 for a in (0, 1)}, 2)
     return {
-        "K=1, half given: one index a visit": Buffer(six, "top_k", 1, given),
-        "the same, random policy": Buffer(six, "random", 1, given),
-        "K=1, ties": Buffer(parity(5), "margin", 1, NOTHING),
-        "K=1, nothing given": Buffer(five, "entropy", 1, NOTHING),
-        "K=2": Buffer(six, "top_k", 2, NOTHING),
-        "K=1, two prompts, tau=0.701": Buffer(sparse, "top_k", 1, mixed, 0.701),
-        "K=2, semi_ar_2, tau=0.601": Buffer(six, "semi_ar_2", 2, NOTHING, 0.601),
-        "K=1, tau=0.9, all follows from the first": Buffer(copies, "top_k", 1, {(0,): ONE}, 0.9),
+        "K=1, half given: one index a visit": Buffer(six, "top_k", 1, prompts=given),
+        "the same, random policy": Buffer(six, "random", 1, prompts=given),
+        "K=1, ties": Buffer(parity(5), "margin", 1),
+        "K=1, nothing given": Buffer(five, "entropy", 1),
+        "K=2": Buffer(six, "top_k", 2),
+        "K=1, two prompts, tau=0.701": Buffer(sparse, "top_k", 1, 0.701, mixed),
+        "K=2, semi_ar_2, tau=0.601": Buffer(six, "semi_ar_2", 2, 0.601),
+        "K=1, tau=0.9, all follows from the first": Buffer(copies, "top_k", 1, 0.9, {(0,): ONE}),
     }
 
 

@@ -14,7 +14,7 @@ import masks
 import minimizer
 import report
 import torch
-from exact import MASK, NOTHING, ONE, hidden, instances
+from exact import MASK, ONE, hidden, instances
 from minimizer import all_steps, coefficients, grid_loss, iid_loss, per_hidden, shifts
 from shipped import LEVEL, Buffer, Lookup, chi_square, log_table, losses, puma
 
@@ -83,7 +83,7 @@ def grid_chains(rng, worlds):
     return preserved("chain, random g(i | z, t)", chains)
 
 
-SETTINGS = (1, None, NOTHING), (2, None, NOTHING), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
+SETTINGS = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
 
 
 def buffer(name, worlds):
@@ -142,7 +142,7 @@ def two_prompts(one, other):
     both = exact.Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
     chains, random_masks = Counter(), Counter()
     for data, given in (one, 0), (other, 1):
-        chains += all_steps(Buffer(data, "left_to_right", 1, {(given,): ONE}).joints)
+        chains += all_steps(Buffer(data, "left_to_right", 1, prompts={(given,): ONE}).joints)
         for x0, p in data.p.items():
             for z in exact.contexts(x0):
                 if z[given] != MASK:

@@ -10,7 +10,7 @@ from itertools import pairwise, product
 import example_zm
 import masks
 import report
-from exact import MASK, NOTHING, hidden
+from exact import MASK, hidden
 from example_zm import Model, below_exp, least, map_errors, mixture
 from shipped import LEVEL, Buffer, chain_lengths, chi_square, lengths
 
@@ -20,7 +20,7 @@ HALF, TENTH, DELTA = Fraction(1, 2), Fraction(1, 10), Fraction(1, 100)  # DELTA:
 INFORMATIVE = 100  # the MAP error is exact up to this many informative samples, then a bracket
 MASKS = {
     "q = 1/2": masks.fixed(HALF),
-    "q = 1/(d+1)": masks.one_on_average,
+    "q = 1/(d+1)": lambda hidden, L: masks.fixed(Fraction(1, L))(hidden, L),
     "t ~ U(0,1)": masks.uniform_t,
     "uniform count": masks.uniform_count,
 }
@@ -139,7 +139,7 @@ def buffer_row(model, policy, tau, size, law=None):
     Buffer at K = 1, true posteriors, Y leftmost; law {number of contexts of a chain: probability}.
     """
     law = law or chain_lengths(model.d + 1)
-    seen = Buffer(example_zm.data(model), policy, 1, NOTHING, tau).run(size)
+    seen = Buffer(example_zm.data(model), policy, 1, tau).run(size)
     contexts = [(z, n) for counts in seen for (z, _), n in counts.items()]
     informative = sum(n for z, n in contexts if hidden(z) == (0,))
     y_visible = sum(n for z, n in contexts if z[0] != MASK)
