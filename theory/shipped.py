@@ -138,10 +138,6 @@ class Buffer:
         """Mean visits per chain."""
         return sum(sum(joint.values()) for joint in self.joints)
 
-    def gap(self):
-        """The largest total variation between these contexts and those of inference."""
-        return max(exact.gaps(self.data, self.moves, self.joints))
-
     def stream(self, size, kind=published):
         """The shipped buffer, of one batch. Each example is used once: chains are independent."""
         rows, calls, seed = size
@@ -189,12 +185,6 @@ class Buffer:
         """
         calls = self.states((rows, len(laws), seed), puma.ProgressiveUnmasking)
         return bonferroni(map(Counter, calls), laws, rows)[1]
-
-    def compare(self, size, objective_of=losses.Objective):
-        """(visits, chains, degrees of freedom, p-value by Bonferroni) of a run."""
-        seen = self.run(size, objective_of)
-        chains = seen[0].total()
-        return sum(map(Counter.total, seen)), chains, *bonferroni(seen, self.joints, chains)
 
 
 def mixture(weights, laws):

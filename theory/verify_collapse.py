@@ -105,9 +105,8 @@ def pinned_row(noise, policy, as_before=False):
     """Only the predictions at the start are pinned; `as_before`: as many as with tau off."""
     data = sharpened(noise, threshold(noise) / 2)
     total = sum(len(hidden(z)) for z in data.mass)
-    on, off = (
-        coefficients(minimizer.visits(data, policy, 1, tau), per_hidden) for tau in (TAU, None)
-    )
+    buffers = (Buffer(data, policy, 1, tau) for tau in (TAU, None))
+    on, off = (coefficients(buffer.joints, per_hidden) for buffer in buffers)
     shifted = any(shift for C in (on, off) for shift in minimizer.shifts(data, C).values())
     start = (MASK,) * data.L
     wanted = off.keys() if as_before else {(start, i) for i in range(data.L)}
@@ -161,8 +160,7 @@ def minimizer_row(noise, leak=False):
         if leak:
             law = Counter({key: p * (1 + key[0][0]) for key, p in buffer.inside().items()})
             buffer.inside = lambda law=law: law
-        joint = minimizer.all_steps(buffer.calls(8))
-        C = coefficients(joint, per_hidden)
+        C = coefficients(buffer.calls(8), per_hidden)
         shifted += sum(shift > 0 for shift in minimizer.shifts(buffer.data, C).values())
         pinned.add(len(C) / sum(len(hidden(z)) for z in buffer.data.mass))
     found = f"{shifted} predictions shifted, {min(pinned):.0%} pinned"

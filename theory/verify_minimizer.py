@@ -7,7 +7,7 @@ i.i.d. masks, for teacher-forced chains under any policy and for the buffer of p
 import random
 from collections import Counter
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 
 import exact
 import masks
@@ -15,7 +15,7 @@ import minimizer
 import report
 import torch
 from exact import MASK, ONE, hidden, instances
-from minimizer import all_steps, coefficients, grid_loss, iid_loss, per_hidden, shifts
+from minimizer import coefficients, grid_loss, iid_loss, per_hidden, shifts
 from shipped import LEVEL, Buffer, Lookup, chi_square, log_table, losses, puma
 
 
@@ -51,14 +51,14 @@ def same_loss(data, weigh=masks.paper_weight):
     return "1/t, t ~ U(0, 1) = L x the shipped baseline", f"{len(ours)} predictions", same
 
 
-def stationary(data, joint):
-    """The gradient of the shipped loss, weighted by an exact law of contexts, at the posteriors.
+def stationary(data, joints):
+    """The gradient of the shipped loss, weighted by exact laws of contexts, at the posteriors.
 
     The loss is convex in the logits of each prediction: it is least where the gradient vanishes.
     """
     table = log_table(data).requires_grad_()
     objective, loss = losses.Objective(Lookup(table, data.V)), 0
-    for (x0, z, _), p in joint.items():
+    for (x0, z, _), p in chain.from_iterable(joint.items() for joint in joints):
         x = torch.tensor([z])
         loss += float(p) * objective(x, torch.tensor([x0]), x == MASK)[0]
     (gradient,) = torch.autograd.grad(loss, table)
@@ -89,8 +89,8 @@ SETTINGS = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
 def buffer(name, worlds):
     """The buffer with several K, tau and given positions, under both weights."""
     weights = per_hidden, lambda z, n: n[1] * per_hidden(z, n)  # and 1/t, t = hidden / L_eff
-    joints = [(d, minimizer.visits(d, name, *setting)) for d, setting in product(worlds, SETTINGS)]
-    pairs = [(d, coefficients(joint, w)) for (d, joint), w in product(joints, weights)]
+    buffers = [Buffer(data, name, *setting) for data, setting in product(worlds, SETTINGS)]
+    pairs = [(b.data, coefficients(b.joints, w)) for b, w in product(buffers, weights)]
     return preserved(f"buffer, {name}", pairs)
 
 
@@ -101,7 +101,7 @@ def alpha_loss(data, alpha):
     for x0, p in data.p.items():
         Z = sum(alpha[z] for z in exact.contexts(x0))
         joint |= {(x0, z, 0): p * alpha[z] / Z for z in exact.contexts(x0) if alpha[z]}
-    return coefficients(joint, per_hidden)
+    return coefficients([joint], per_hidden)
 
 
 def random_alpha(rng, data):
@@ -140,14 +140,14 @@ def two_prompts(one, other):
     Outside the proposition unless both laws are one.
     """
     both = exact.Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
-    chains, random_masks = Counter(), Counter()
+    chains, random_masks = [], Counter()
     for data, given in (one, 0), (other, 1):
-        chains += all_steps(Buffer(data, "left_to_right", 1, prompts={(given,): ONE}).joints)
+        chains += Buffer(data, "left_to_right", 1, prompts={(given,): ONE}).joints
         for x0, p in data.p.items():
             for z in exact.contexts(x0):
                 if z[given] != MASK:
                     random_masks[x0, z, 0] += p * masks.uniform_count(len(hidden(z)), data.L - 1)
-    return [(both, coefficients(joint, per_hidden)) for joint in (chains, random_masks)]
+    return [(both, coefficients(joints, per_hidden)) for joints in (chains, [random_masks])]
 
 
 # -- a carry ---------------------------------------------------------------------------------------
@@ -158,10 +158,10 @@ def with_history(data, moves, known=lambda path, x0: path):
     def recording(z, path, x0=None):
         return [(g, S, (*path, z)) for g, S, _ in moves(z, len(path), x0)]
 
-    laws = exact.teacher_forced(data, recording, data.L, first)
-    for (x0, z, path), p in all_steps(laws).items():
-        parts.setdefault(known(path, x0), Counter())[x0, z, 0] += p
-    return [(data, coefficients(joint, per_hidden)) for joint in parts.values()]
+    for law in exact.teacher_forced(data, recording, data.L, first):
+        for (x0, z, path), p in law.items():
+            parts.setdefault(known(path, x0), Counter())[x0, z, 0] += p
+    return [(data, coefficients([joint], per_hidden)) for joint in parts.values()]
 
 
 def carried(rng, worlds, claim="chain, given its history", **known):
@@ -178,7 +178,7 @@ def claims(args):
         shipped_weights(args.L + 1),
         shipped_masks(args.L, 20_000, args.seed),
         same_loss(wide[0]),
-        stationary(long[0], minimizer.visits(long[0], "random", 1)),
+        stationary(long[0], Buffer(long[0], "random", 1).joints),
         preserved("i.i.d. masks", [(d, iid_loss(d, masks.shipped_weight)) for d in wide]),
         grid_chains(rng, narrow),
         *(buffer(name, long) for name in exact.choices(long[0])),
@@ -218,8 +218,7 @@ def carry_of_another_row(args):
 
 def peeking_is_stationary(args):
     data = worlds_of(args)[0]
-    laws = exact.teacher_forced(data, exact.peeking_moves(data), data.L)
-    return stationary(data, all_steps(laws))
+    return stationary(data, exact.teacher_forced(data, exact.peeking_moves(data), data.L))
 
 
 CONTROLS = {
