@@ -138,7 +138,7 @@ class Buffer:
         """Mean visits per chain."""
         return sum(sum(joint.values()) for joint in self.joints)
 
-    def stream(self, size, kind=published):
+    def stream(self, size, kind):
         """The shipped buffer, of one batch. Each example is used once: chains are independent."""
         rows, calls, seed = size
         examples = Sampled(self.first(), rows * (calls + 64), seed)
@@ -177,14 +177,6 @@ class Buffer:
                     seen[visits[row]][z, (stage, effective)] += 1
                     visits[row] += 1
         return [counts for counts in seen if counts]
-
-    def compare_calls(self, rows, seed, laws):
-        """The p-value, by Bonferroni, of the rows of the shipped buffer at each call, as laws.
-
-        They are independent; the chains of one row are not.
-        """
-        calls = self.states((rows, len(laws), seed), puma.ProgressiveUnmasking)
-        return bonferroni(map(Counter, calls), laws, rows)[1]
 
 
 def mixture(weights, laws):

@@ -102,29 +102,23 @@ def oracle_row(model, most, power=1):
 
 
 # -- samples needed --------------------------------------------------------------------------------
-def needed_by_masks(model, every):
-    """{law of masks: (a, samples needed)}, if every prediction counts or Y only."""
-    errors, needed = map_errors(model, INFORMATIVE), {}
-    for name, law in MASKS.items():
-        a = masks.informative_probability(model.d, law, every)
-        needed[name] = a, example_zm.samples_needed(a, errors, DELTA)
-    return needed
-
-
-def needed_by_chains(model):
-    """Contexts of (the paper's chains of d + 1 steps, the shipped buffer at K = 1, on average)."""
-    chains = chains_needed(model)
-    return (model.d + 1) * chains, mean_length(chain_lengths(model.d + 1)) * chains
-
-
 def needed_row(model, rate=lambda a: a):
-    """Of order 1 / rate(a); a false rate is for a control."""
-    y_only, every = (needed_by_masks(model, every) for every in (False, True))
-    cells = [f"{name}: {y_only[name][1]} ({every[name][1]})" for name in MASKS]
-    oracle, shipped = needed_by_chains(model)
-    found = f"{', '.join(cells)}, oracle: {oracle}, buffer: {float(shipped):.1f}"
-    cases = [*y_only.values(), *every.values()]
-    holds = all(example_zm.order_is_one_over_a(model, rate(a), DELTA, n) for a, n in cases)
+    """By masks if Y only (every prediction) counts, of order 1 / rate(a); contexts of chains.
+
+    The chains: the paper's, of d + 1 steps, and the shipped buffer's at K = 1, on average. A false
+    rate is for a control.
+    """
+    errors, holds, found = map_errors(model, INFORMATIVE), True, ""
+    for name, law in MASKS.items():
+        needed = []
+        for every in (False, True):
+            a = masks.informative_probability(model.d, law, every)
+            needed.append(example_zm.samples_needed(a, errors, DELTA))
+            holds &= example_zm.order_is_one_over_a(model, rate(a), DELTA, needed[-1])
+        found += f"{name}: {needed[0]} ({needed[1]}), "
+    chains = chains_needed(model)
+    shipped = float(mean_length(chain_lengths(model.d + 1)) * chains)
+    found += f"oracle: {(model.d + 1) * chains}, buffer: {shipped:.1f}"
     return f"samples to error {DELTA}, d = {model.d}: of order 1/a", found, holds
 
 
