@@ -167,10 +167,10 @@ def open_column(folder, name, checksum):
     """The array of a file, memory-mapped. Raises ValueError if it has another checksum."""
     try:
         array, _ = files.open_array(folder / name)
+        if zlib.crc32(array) != checksum:
+            raise ValueError("its checksum is not that in header.json")
     except (ValueError, FileNotFoundError) as error:
         raise damaged(folder, name, error) from None
-    if zlib.crc32(array) != checksum:
-        raise damaged(folder, name, "its checksum is not that in header.json")
     return np.asarray(array)
 
 

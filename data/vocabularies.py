@@ -13,26 +13,22 @@ EXPECTED = "bytes, a .tiktoken file, a tokenizer.json, or a folder with one"
 
 
 class Characters(Vocabulary):
-    """A token per character of an ASCII alphabet, `ranks` {byte: id}."""
+    """A token per character of an ASCII alphabet: letters[id]."""
 
     kind = "characters"
 
-    def __init__(self, ranks):
+    def __init__(self, letters):
+        self.letters = "".join(letters)
+        ranks = {letter.encode("ascii"): i for i, letter in enumerate(letters)}
         super().__init__(len(ranks), "plain", tokenizer.to_text(ranks))
-        self.ids = {byte.decode("ascii"): i for byte, i in ranks.items()}
-        self.letters = "".join(sorted(self.ids, key=self.ids.get))
-
-    @classmethod
-    def of(cls, letters):
-        return cls({letter.encode("ascii"): i for i, letter in enumerate(letters)})
 
     def encode(self, text):
         """Ids, list of int. Raises ValueError for a character outside the alphabet."""
-        try:
-            return [self.ids[letter] for letter in text]
-        except KeyError as wrong:
-            expected = f"expected characters of {self.letters!r}"
-            raise ValueError(f"the text has {wrong}: {expected}") from None
+        ids = [self.letters.find(letter) for letter in text]
+        if -1 in ids:
+            wrong = text[ids.index(-1)]
+            raise ValueError(f"the text has {wrong!r}: expected characters of {self.letters!r}")
+        return ids
 
     def decode_text(self, ids):
         return "".join(self.letters[i] for i in ids)
@@ -98,6 +94,8 @@ def open_kept(path, kind="plain"):
         if path.suffix == ".json":
             return HuggingFace(content, kind)
         ranks = tokenizer.parse(content)
-        return Characters(ranks) if kind == Characters.kind else Tokenizer(ranks, kind)
+        if kind == Characters.kind:
+            return Characters([byte.decode("ascii") for byte in sorted(ranks, key=ranks.get)])
+        return Tokenizer(ranks, kind)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error)[:300]}; expected {EXPECTED}") from None

@@ -48,7 +48,7 @@ def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
     card, said = export(out, tmp_path / "a")
     (last,) = [line for line in metrics(out) if line["type"] == "eval"][-1:]
     assert f"validation loss {last['val_loss']:.4f}" in card
-    assert f"| margin | {last['accuracy']['margin']:.1%} |" in card
+    assert f"margin {last['accuracy']['margin']:.1%} solved" in card
     assert f"commit: {metrics(out)[0]['commit']}" in card and "2602.10314" in card
     config = json.loads(card.split("```json\n")[1].split("```")[0])
     recorded = metrics(out)[0]["config"].items()
@@ -59,7 +59,7 @@ def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
     evaluate(out, "--reveal=3")
     (row,) = json.loads((out / "eval.json").read_text())
     score = f"{row['accuracy']:.1%}"
-    assert f"| top_k, 3 per step, solved | 20 | {score} |" in export(out, tmp_path / "b")[0]
+    assert f"| top_k, 3 per step, solved | 20 | {score} [" in export(out, tmp_path / "b")[0]
 
     for name in ("metrics.jsonl", "eval.json"):
         (out / name).unlink()

@@ -244,7 +244,7 @@ def test_characters_of_rows_are_those_of_the_text(kind):
     """Of documents cut into rows; the library's decoder strips the first space of what it gets."""
     texts = ["the cat sat on the cats", "cats on the cat", "a cat"]
     if kind == "characters":
-        encoding = vocabularies.Characters.of(sorted(set("".join(texts))))
+        encoding = vocabularies.Characters(sorted(set("".join(texts))))
     else:
         tokenizers = pytest.importorskip("tokenizers")
         words = {

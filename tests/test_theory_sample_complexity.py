@@ -4,9 +4,7 @@ import random
 from collections import Counter
 from fractions import Fraction
 
-import estimator
 import example_zm
-import irrational
 import masks
 import numpy as np
 import pytest
@@ -42,13 +40,13 @@ def test_roots_and_exponentials_are_enclosed():
     draw = random.Random(0)
     for _ in range(50):
         x = Fraction(draw.randint(1, 10**6), draw.randint(1, 10**6))
-        low, high = irrational.sqrt_bracket(x)
+        low, high = example_zm.sqrt_bracket(x)
         assert low**2 < x < high**2 or low**2 == x == high**2
         assert 0 <= high - low <= Fraction(1, 2**64)
         exponent = Fraction(draw.randint(1, 2000), 100)
-        assert irrational.below_exp(Fraction(math.exp(-exponent)) * (1 - TENTH**12), exponent)
-        assert not irrational.below_exp(Fraction(math.exp(-exponent)) * (1 + TENTH**12), exponent)
-    assert irrational.sqrt_bracket(Fraction(9, 4)) == (Fraction(3, 2), Fraction(3, 2))
+        assert example_zm.below_exp(Fraction(math.exp(-exponent)) * (1 - TENTH**12), exponent)
+        assert not example_zm.below_exp(Fraction(math.exp(-exponent)) * (1 + TENTH**12), exponent)
+    assert example_zm.sqrt_bracket(Fraction(9, 4)) == (Fraction(3, 2), Fraction(3, 2))
 
 
 def observation_law(model, theta, q):
@@ -73,21 +71,21 @@ def test_the_map_error_is_the_least_error_of_any_estimator(model, q):
     for n in range(3):
         samples = itertools.product(laws[0], repeat=n)
         correct = sum(max(math.prod(law[o] for o in sample) for law in laws) for sample in samples)
-        error = estimator.mixture(q * (1 - q) ** model.d, n, estimator.map_errors(model, n))[0]
+        error = example_zm.mixture(q * (1 - q) ** model.d, n, example_zm.map_errors(model, n))[0]
         assert error == 1 - Fraction(correct) / model.size
 
 
 def test_the_bracket_holds_the_exact_error_and_decides_the_same_count():
     model, a = Model(4, 3, TENTH), Fraction(1, 16)
-    full = estimator.map_errors(model, 200)
+    full = example_zm.map_errors(model, 200)
     for n in (10, 40, 150):
-        (exact, same), (low, high) = (estimator.mixture(a, n, e) for e in (full, full[:15]))
+        (exact, same), (low, high) = (example_zm.mixture(a, n, e) for e in (full, full[:15]))
         assert low <= exact == same <= high
-    needed = estimator.samples_needed(a, full[:30], Fraction(1, 20))
-    assert estimator.mixture(a, needed, full)[0] <= Fraction(1, 20)
-    assert estimator.mixture(a, needed - 1, full)[0] > Fraction(1, 20)
+    needed = example_zm.samples_needed(a, full[:30], Fraction(1, 20))
+    assert example_zm.mixture(a, needed, full)[0] <= Fraction(1, 20)
+    assert example_zm.mixture(a, needed - 1, full)[0] > Fraction(1, 20)
     with pytest.raises(AssertionError, match="undecided"):
-        estimator.samples_needed(a, full[:2], Fraction(1, 20))
+        example_zm.samples_needed(a, full[:2], Fraction(1, 20))
 
 
 def test_the_lookup_model_is_the_conditional_of_the_data():

@@ -15,24 +15,22 @@ import shipped
 import torch
 import torch.nn as nn
 from exact import MASK, ONE
-from minimizer import all_steps
 from shipped import Buffer
 
 TAU = Fraction(9, 10)
 
 
 # -- the law ---------------------------------------------------------------------------------------
-def sharpened(noise, answers, eps, V=2):
-    """p_data: one of the answers, or with probability eps the law `noise` {x0: probability}."""
+def sharpened(noise, eps, answers=(0,)):
+    """p_data of bits: a, a, .. for one of the answers a, or with probability eps the law `noise`.
+
+    noise {x0: probability}
+    """
+    L = len(next(iter(noise)))
     p = {x0: eps * q for x0, q in noise.items()}
-    for x0 in answers:
-        p[x0] += (1 - eps) / len(answers)
-    return exact.Data(p, V)
-
-
-def exact_visits(buffer):
-    """Mean visits per chain, by enumeration."""
-    return sum(all_steps(buffer.joints).values())
+    for a in answers:
+        p[(a,) * L] += (1 - eps) / len(answers)
+    return exact.Data(p, 2)
 
 
 def sure_of_all(buffer):
@@ -50,16 +48,16 @@ def completes(buffer):
     )
 
 
-def mean_visits(L, K, eps, tau=TAU, V=2):
+def mean_visits(L, K, eps, tau=TAU):
     """Mean visits per chain under p_eps with uniform noise, nothing given, whatever the policy.
 
     All that matters of a state is its stage, the number r of its visible tokens, and whether they
     agree with the answer, which has probability agree[r]. If so, each hidden one has the confidence
     agree[r + 1] / agree[r], which rises with r: all exceed tau, and this visit is the last, or
-    none does. If not, each has 1/V and the chain continues as without fast-forward.
+    none does. If not, each has 1/2 and the chain continues as without fast-forward.
     """
     stages = shipped.puma.stages_of(L, K)
-    agree = [1 - eps + eps / V**r for r in range(L + 1)]
+    agree = [1 - eps + eps / 2**r for r in range(L + 1)]
 
     @cache
     def left(n, r, agrees):
@@ -119,7 +117,7 @@ class Point(NamedTuple):
 
 def world(tau):
     data = exact.Data({(a,) * 3: ONE / 2 for a in (0, 1)}, 2)
-    return Buffer(data, "left_to_right", 2, {(0,): ONE}, tau)
+    return Buffer(data, "left_to_right", 2, tau, {(0,): ONE})
 
 
 def train(kind, tau, steps, seed, features=SHARED):
@@ -128,7 +126,7 @@ def train(kind, tau, steps, seed, features=SHARED):
     objective = shipped.losses.Objective(Shared(features), buffer.policy)
     optimizer = torch.optim.SGD(objective.parameters(), lr=LEARNING_RATE)
     stream = buffer.stream((ROWS, steps, seed), kind)
-    for _, _, is_hidden, loss in shipped.training_steps(stream, objective, steps):
+    for _, is_hidden, loss in shipped.training_steps(stream, objective, steps):
         share = (is_hidden.sum(1) == 2).double().mean().item()
         curve.append(Point(*objective.model.margins(), loss.item(), share))
         optimizer.zero_grad()

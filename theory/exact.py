@@ -15,11 +15,11 @@ obeys the rules of the paper ignores x0. Floats occur only in the entropy, which
 import math
 from collections import Counter
 from fractions import Fraction
+from functools import cache
 from itertools import combinations, product
 
 MASK = -1
 ONE = Fraction(1)
-NOTHING = {(): ONE}  # the law of the given positions where none is given
 
 
 class Data:
@@ -84,28 +84,22 @@ def instances(rng, n, V, L):
     return [random_data(rng, V, L, full_support=k % 2 == 0) for k in range(n)]
 
 
-def normalised(ps):
-    return tuple(p / sum(ps) for p in ps)
-
-
-def fully_masked(data):
-    """The start in Proposition 1, at step 0 of the grid: {(x0, z, n): probability}."""
-    return {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
-
-
 def teacher_forced(data, moves, steps, first=None):
-    """[{(x0, z, n): probability}] over the steps 0 .. steps, from the law `first`."""
-    return walk(data, moves, steps, first or fully_masked(data), lambda x0, z, i: [(x0[i], 1)])
+    """[{(x0, z, n): probability}] over the steps 0 .. steps, from the law `first`.
+
+    By default that is the start in Proposition 1: fully masked, at step 0 of the grid.
+    """
+    first = first or {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
+    return walk(data, moves, steps, first, lambda x0, z, i: [(x0[i], 1)])
 
 
-def inference(data, moves, steps, first=None):
+def inference(data, moves, steps, first):
     """[{(z, n): probability}]: each token of S is drawn on its own from the posterior."""
 
     def token(x0, z, i):
         return [(v, p) for v, p in enumerate(data.posterior[z][i]) if p]
 
-    law = marginal(first or fully_masked(data))
-    first = {(None, z, n): p for (z, n), p in law.items()}
+    first = {(None, z, n): p for (z, n), p in marginal(first).items()}
     return list(map(marginal, walk(data, moves, steps, first, token)))
 
 
@@ -147,15 +141,14 @@ def total_variation(p, q):
 
 def random_policy(rng, wait=False):
     """One random index per step; g(i | z, j) is a new random law for every state and step."""
-    table = {}
 
+    @cache
     def moves(z, j, x0=None):
-        if (z, j) not in table:
-            outcomes = [(i,) for i in hidden(z)]
-            table[z, j] = random_law(rng, outcomes + [()] * (wait or not outcomes))
-        return [(g, S, j + 1) for S, g in table[z, j].items()]
+        outcomes = [(i,) for i in hidden(z)]
+        law = random_law(rng, outcomes + [()] * (wait or not outcomes))
+        return [(g, S, j + 1) for S, g in law.items()]
 
-    return moves
+    return lambda z, j, x0=None: moves(z, j)
 
 
 def peeking_moves(data):

@@ -4,12 +4,7 @@ With the weights of a loss for the predictions under such a mask: E[weight 1{the
 """
 
 from fractions import Fraction
-from math import comb, factorial
-
-
-def integral(a, b):
-    """The integral of t^a (1 - t)^b over (0, 1)."""
-    return Fraction(factorial(a) * factorial(b), factorial(a + b + 1))
+from math import comb
 
 
 def fixed(q):
@@ -17,14 +12,9 @@ def fixed(q):
     return lambda hidden, L: q**hidden * (1 - q) ** (L - hidden)
 
 
-def one_on_average(hidden, L):
-    """Each position hidden with probability 1/L."""
-    return fixed(Fraction(1, L))(hidden, L)
-
-
 def uniform_t(hidden, L):
-    """Each position hidden with probability t ~ U(0, 1), the paper's forward process."""
-    return integral(hidden, L - hidden)
+    """Each position hidden with probability t ~ U(0, 1): the integral of t^h (1 - t)^(L - h)."""
+    return Fraction(1, (L + 1) * comb(L, hidden))
 
 
 def uniform_count(hidden, L):
@@ -33,8 +23,8 @@ def uniform_count(hidden, L):
 
 
 def paper_weight(hidden, L):
-    """t ~ U(0, 1) with weight 1/t."""
-    return integral(hidden - 1, L - hidden)
+    """t ~ U(0, 1) with weight 1/t: the integral of t^(h - 1) (1 - t)^(L - h)."""
+    return uniform_t(hidden - 1, L - 1)
 
 
 def shipped_weight(hidden, L):

@@ -6,16 +6,19 @@ with C_i(z, v) the sum over x0 with x0^i = v of P(x0, z) w(z).
 
 from collections import Counter, defaultdict
 from fractions import Fraction
+from itertools import chain
 
 import exact
-from exact import NOTHING, hidden
-from shipped import Buffer
+from exact import hidden
 
 
-def coefficients(joint, weight):
-    """C {(z, i): {v: sum of P(x0, z, n) w(z, n)}} over the hidden positions of reached states."""
+def coefficients(joints, weight):
+    """C {(z, i): {v: sum of P(x0, z, n) w(z, n)}} over the hidden positions of reached states.
+
+    joints: laws {(x0, z, n): probability} that are added up.
+    """
     C = defaultdict(Counter)
-    for (x0, z, n), p in joint.items():
+    for (x0, z, n), p in chain.from_iterable(joint.items() for joint in joints):
         for i in hidden(z):
             C[z, i][x0[i]] += p * weight(z, n)
     return C
@@ -23,12 +26,13 @@ def coefficients(joint, weight):
 
 def shifts(data, C):
     """{(z, i): total variation between the minimizer and the posterior of p_data}."""
-    out = {}
-    for (z, i), c in C.items():
-        minimizer = Counter({v: share / sum(c.values()) for v, share in c.items()})
-        posterior = Counter(dict(enumerate(data.posterior[z][i])))
-        out[z, i] = exact.total_variation(minimizer, posterior)
-    return out
+    posteriors = {(z, i): Counter(dict(enumerate(data.posterior[z][i]))) for z, i in C}
+    return {at: exact.total_variation(minimizer(c), posteriors[at]) for at, c in C.items()}
+
+
+def minimizer(c):
+    """Of one prediction, {v: probability}."""
+    return Counter({v: share / sum(c.values()) for v, share in c.items()})
 
 
 def per_hidden(z, n):
@@ -36,28 +40,13 @@ def per_hidden(z, n):
     return Fraction(1, len(hidden(z)))
 
 
-def all_steps(laws):
-    """The sum of the laws of the steps, without the complete states, which have no loss."""
-    out = Counter()
-    for law in laws:
-        for (x0, z, n), p in law.items():
-            if hidden(z):
-                out[x0, z, n] += p
-    return out
-
-
 def iid_loss(data, weigh):
     """C of i.i.d. masks, weigh(h, L) = E[weight * P(these h positions hidden)]."""
     joint = {(x0, z, 0): p for x0, p in data.p.items() for z in exact.contexts(x0)}
-    return coefficients(joint, lambda z, n: weigh(len(hidden(z)), data.L))
+    return coefficients([joint], lambda z, n: weigh(len(hidden(z)), data.L))
 
 
 def grid_loss(data, moves, steps, weight):
     """C of a chain on the grid t_j = 1 - j / steps, with t uniform on the grid."""
     laws = exact.teacher_forced(data, moves, steps)[:-1]  # at t = 0 there is nothing to predict
-    return coefficients(all_steps(laws), weight)
-
-
-def visits(data, policy, K, tau=None, prompts=NOTHING):
-    """The exact law of the contexts that the shipped buffer hands out."""
-    return all_steps(Buffer(data, policy, K, prompts, tau).joints)
+    return coefficients(laws, weight)

@@ -13,11 +13,6 @@ def main(doc, claims, controls, **sizes):
 
     sizes: {name: default} of the flags that set how much is checked.
     """
-    args = arguments(doc, controls, sizes)
-    sys.exit(run_controls(controls, args) if args.broken else show(claims(args)))
-
-
-def arguments(doc, controls, sizes):
     parser = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -27,7 +22,8 @@ def arguments(doc, controls, sizes):
     )  # fmt: skip
     for name, default in {"seed": 0, **sizes}.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
-    return parser.parse_args()
+    args = parser.parse_args()
+    sys.exit(run_controls(controls, args) if args.broken else show(claims(args)))
 
 
 def size(args):

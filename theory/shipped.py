@@ -1,7 +1,8 @@
-"""The shipped code on an enumerated p_data, and the exact law of the buffer in puma.py.
+"""The shipped code on an enumerated p_data, the exact law of the buffer in puma.py, and the test.
 
 A lookup table stands in for the model: its logits are the logarithms of given posteriors. The
-losses, the policies and the chains are the ones that train.
+losses, the policies and the chains are the ones that train. What they do is counted, and the counts
+are compared with the exact law by a chi-square test.
 """
 
 import sys
@@ -16,7 +17,6 @@ import exact
 import numpy as np
 import torch
 import torch.nn as nn
-from chi_square import chi_square
 from exact import MASK, ONE, hidden
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -26,8 +26,7 @@ import puma
 from engine.queue import ExampleQueue
 
 torch.set_num_threads(1)  # the tensors are small
-
-
+LEVEL = 1e-4  # below this p-value the shipped code contradicts the exact law
 published = partial(puma.ProgressiveUnmasking, second_visit=False)
 
 
@@ -62,10 +61,11 @@ class Buffer:
     data: exact.Data
     policy: str
     K: int
-    prompts: dict
     tau: float | None = None
+    prompts: dict | None = None  # None: nothing is given
 
     def __post_init__(self):
+        self.prompts = self.prompts or {(): ONE}
         self.stages = puma.stages_of(self.data.L, self.K)
         self.choose = exact.choices(self.data)[self.policy]
 
@@ -134,11 +134,11 @@ class Buffer:
             laws.append(after)
         return laws
 
-    def gap(self):
-        """The largest total variation between these contexts and those of inference."""
-        return max(exact.gaps(self.data, self.moves, self.joints))
+    def visits(self):
+        """Mean visits per chain."""
+        return sum(sum(joint.values()) for joint in self.joints)
 
-    def stream(self, size, kind=published):
+    def stream(self, size, kind):
         """The shipped buffer, of one batch. Each example is used once: chains are independent."""
         rows, calls, seed = size
         examples = Sampled(self.first(), rows * (calls + 64), seed)
@@ -146,55 +146,39 @@ class Buffer:
         tau = None if self.tau is None else float(self.tau)
         return kind(queue, MASK, generator.manual_seed(seed), [(0, self.K)], tau, 1)
 
-    def run(self, size, objective_of=losses.Objective):
-        """Run the shipped buffer with the true posteriors for a model.
+    def states(self, size, kind, objective_of=losses.Objective):
+        """Yields [(z, (stage, L_eff))] of the rows of the shipped buffer at each call.
 
-        Returns [{(z, (stage, L_eff)): count}] of first, second, .. contexts, and the number of
-        chains. A chain is counted if it starts after the very first ones, which begin with random
-        reveals, are gone and early enough to end.
+        The true posteriors stand in for a model.
         """
-        rows, calls, seed = size
+        _, calls, seed = size
         torch.manual_seed(seed + 1)  # the random policy draws from the global generator
         objective = objective_of(Lookup(log_table(self.data), self.data.V), self.policy)
-        stream, flat, chains = self.stream(size), Counter(), 0
-        visit, counted = torch.zeros(rows, dtype=torch.long), torch.zeros(rows, dtype=torch.bool)
-        for call, x, is_hidden, _ in training_steps(stream, objective, calls):
-            stage, effective = stream.stage[0, :, 0], (~stream.prompt[0]).sum(1)
-            starts = is_hidden.sum(1) == effective
-            visit = torch.where(starts, 0, visit + 1)
-            counted = torch.where(starts, self.stages <= call < calls - self.stages, counted)
-            chains += int((starts & counted).sum())
-            contexts = torch.cat([torch.stack([visit, stage, effective], 1), x], 1)
-            flat.update(map(tuple, contexts[counted].tolist()))
-        seen = [Counter() for _ in range(1 + max(k for k, *_ in flat))]
-        for (k, stage, effective, *z), count in flat.items():
-            seen[k][tuple(z), (stage, effective)] = count
-        return seen, chains
-
-    def compare_calls(self, size, laws):
-        """The p-value, by Bonferroni, of the rows of the shipped buffer at each call, as laws.
-
-        They are independent; the chains of one row are not.
-        """
-        rows, _, seed = size
-        torch.manual_seed(seed + 1)
-        objective = losses.Objective(Lookup(log_table(self.data), self.data.V), self.policy)
-        stream, tests = self.stream((rows, len(laws), seed), puma.ProgressiveUnmasking), []
-        for call, x, _, _ in training_steps(stream, objective, len(laws)):
+        stream = self.stream(size, kind)
+        for x, _, _ in training_steps(stream, objective, calls):
             n = zip(
                 stream.stage[0, :, 0].tolist(), (~stream.prompt[0]).sum(1).tolist(), strict=True
             )
-            seen = Counter(zip(map(tuple, x.tolist()), n, strict=True))
-            tests.append(chi_square(seen, exact.marginal(laws[call]), rows)[1])
-        return min(1.0, len(tests) * min(tests))
+            yield [*zip(map(tuple, x.tolist()), n, strict=True)]
 
-    def compare(self, size, objective_of=losses.Objective):
-        """(visits, chains, degrees of freedom, p-value by Bonferroni) of such a run."""
-        seen, chains = self.run(size, objective_of)
-        pairs = zip_longest(seen, map(exact.marginal, self.joints), fillvalue={})
-        tests = [chi_square(*pair, chains) for pair in pairs]
-        p = min(1.0, len(tests) * min(p for _, p in tests))
-        return sum(map(Counter.total, seen)), chains, sum(dof for dof, _ in tests), p
+    def run(self, size, objective_of=losses.Objective):
+        """Run the shipped buffer as published.
+
+        Returns [{(z, (stage, L_eff)): count}] of first, second, .. contexts. A chain is counted if
+        it starts after the very first ones, which begin with random reveals, are gone and early
+        enough to end.
+        """
+        rows, calls, _ = size
+        visits = [None] * rows  # of the chain in each row, so far; None if it is not counted
+        seen = [Counter() for _ in range(self.stages)]
+        for call, states in enumerate(self.states(size, published, objective_of)):
+            for row, (z, (stage, effective)) in enumerate(states):
+                if z.count(MASK) == effective:
+                    visits[row] = 0 if self.stages <= call < calls - self.stages else None
+                if visits[row] is not None:
+                    seen[visits[row]][z, (stage, effective)] += 1
+                    visits[row] += 1
+        return [counts for counts in seen if counts]
 
 
 def mixture(weights, laws):
@@ -211,7 +195,7 @@ def chain_lengths(L, K=1):
 
     Neither the data nor the policy matters, so a single sequence is enough.
     """
-    joints = Buffer(exact.Data({(0,) * L: ONE}, 1), "left_to_right", K, exact.NOTHING).joints
+    joints = Buffer(exact.Data({(0,) * L: ONE}, 1), "left_to_right", K).joints
     return lengths([sum(joint.values()) for joint in joints])
 
 
@@ -221,13 +205,47 @@ def lengths(alive):
     return {k: n for k, n in ended.items() if n}
 
 
+# -- the test --------------------------------------------------------------------------------------
+def chi_square(observed, law, n):
+    """(degrees of freedom, p-value) of counts that n draws of `law` should give.
+
+    The probability that `law` lacks is one more outcome: the chain has ended. An observed outcome
+    of probability 0 refutes the law. Of the outcomes expected less than 5 times the rarest merge.
+    """
+    ended = n - sum(observed.values())
+    if any(key not in law for key in observed) or (ended and sum(law.values()) == 1):
+        return 0, 0.0
+    cells = [(float(p) * n, observed.get(key, 0)) for key, p in law.items()]
+    cells = sorted([*cells, (float(1 - sum(law.values())) * n, ended)])
+    while len(cells) > 1 and cells[0][0] < 5:
+        first, second, *rest = cells
+        cells = sorted([(first[0] + second[0], first[1] + second[1]), *rest])
+    statistic = sum((count - expected) ** 2 / expected for expected, count in cells)
+    return len(cells) - 1, survival(statistic, len(cells) - 1)
+
+
+def bonferroni(seen, joints, n):
+    """(degrees of freedom, p-value) of all counts {(z, n): count} against their joint laws."""
+    pairs = zip_longest(seen, joints, fillvalue={})
+    tests = [chi_square(counts, exact.marginal(joint), n) for counts, joint in pairs]
+    return sum(dof for dof, _ in tests), min(1.0, len(tests) * min(p for _, p in tests))
+
+
+def survival(statistic, dof):
+    """P(chi-square with dof degrees of freedom > statistic)."""
+    if dof == 0:
+        return 1.0
+    half = torch.tensor([dof, statistic], dtype=torch.float64) / 2
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
 # -- the shipped code ------------------------------------------------------------------------------
 def training_steps(stream, objective, calls):
-    """Yields (call, x, is_hidden, loss) for each batch, before the stream advances."""
+    """Yields (x, is_hidden, loss) for each batch, before the stream advances."""
     for call in range(calls):
         x, x0, is_hidden, *_ = stream.batch(call)
         loss, score, confidence = objective(x, x0, is_hidden)
-        yield call, x, is_hidden, loss
+        yield x, is_hidden, loss
         stream.advance(score, confidence)
 
 
@@ -250,10 +268,10 @@ class Sampled:
     """n independent draws of (x0, prompt) from a law {(x0, first state, n): probability}."""
 
     def __init__(self, law, n, seed):
-        x0, z = (np.array([key[k] for key in law]) for k in (0, 1))
         p = np.array(list(law.values()), float)
         draw = np.random.default_rng(seed).choice(len(p), n, p=p)
-        self.x0, self.prompt = x0[draw], z[draw] != MASK  # (n, L) each
+        self.x0 = np.array([x0 for x0, _, _ in law])[draw]  # (n, L)
+        self.prompt = np.array([z for _, z, _ in law])[draw] != MASK
 
     def __len__(self):
         return len(self.x0)

@@ -11,11 +11,10 @@ from itertools import pairwise, product
 import collapse
 import minimizer
 import report
-from chi_square import LEVEL
 from collapse import TAU, mean_visits, probability, sharpened, train
-from exact import MASK, NOTHING, ONE, hidden, random_law
+from exact import MASK, ONE, hidden, random_law
 from minimizer import coefficients, per_hidden
-from shipped import Buffer, published, puma
+from shipped import LEVEL, Buffer, bonferroni, published, puma
 
 EPS = [Fraction(k, 100) for k in (50, 40, 30, 25, 20, 19, 10, 1)]
 KS = 1, 2, 3
@@ -24,58 +23,47 @@ POLICIES = "top_k", "left_to_right", "random"
 
 
 # -- the law ---------------------------------------------------------------------------------------
-def noise_laws(rng, n, L):
+def noise_laws(seed, n, L):
     """Laws of sequences with full support; the first is uniform."""
+    rng = random.Random(seed)
     sequences = list(product(range(2), repeat=L))
     uniform = dict.fromkeys(sequences, Fraction(1, 2**L))
     return [uniform, *(random_law(rng, sequences, zeros=False) for _ in range(n - 1))]
 
 
-def length(noise):
-    return len(next(iter(noise)))
-
-
-def one_answer(noise, eps):
-    return sharpened(noise, [(0,) * length(noise)], eps)
-
-
 def buffers(noise, eps, policies=POLICIES):
     """One for each policy and K, with nothing given."""
-    data = one_answer(noise, eps)
-    return [Buffer(data, policy, K, NOTHING, TAU) for policy, K in product(policies, KS)]
+    data = sharpened(noise, eps)
+    return [Buffer(data, policy, K, TAU) for policy, K in product(policies, KS)]
 
 
 def visits_row(L, K, noise=None, tau=TAU):
-    """Uniform noise: visits fall with eps to 1 (`falls`); given the noise, they are enumerated too.
+    """Uniform noise: visits never rise as eps falls, and are 1 just where the start exceeds tau.
+
+    They are those of the formula and, given the noise, of the enumeration.
 
     Proof that they fall: let one uniform number, the same for all eps, make x0 the answer or noise.
     With smaller eps more x0 are the answer, and fewer of its tokens lift all others above tau.
     """
     visits, off = [mean_visits(L, K, eps, tau) for eps in EPS], mean_visits(L, K, ONE, None)
-    holds = falls([off, *visits])
+    holds = all(after <= before for before, after in pairwise([off, *visits]))
+    holds &= [v == 1 for v in visits] == [1 - eps / 2 > TAU for eps in EPS]
     if noise:
         for tau_or_none, expected in ((TAU, visits), (None, [off] * len(EPS))):
-            cases = [Buffer(one_answer(noise, e), "top_k", K, NOTHING, tau_or_none) for e in EPS]
-            holds &= expected == [collapse.exact_visits(buffer) for buffer in cases]
+            cases = [Buffer(sharpened(noise, e), "top_k", K, tau_or_none) for e in EPS]
+            holds &= expected == [buffer.visits() for buffer in cases]
     found = ", ".join(f"{float(v):.2f} ({float(e)})" for v, e in zip(visits, EPS, strict=True))
     how = "enumerated" if noise else "formula"
     return f"visits (eps), L={L}, K={K}, {how}", f"{found}; tau off {float(off):.2f}", holds
 
 
-def falls(visits):
-    """For tau off, then for EPS: never rising, and 1 exactly where the start exceeds tau."""
-    falling = all(after <= before for before, after in pairwise(visits))
-    return falling and [v == 1 for v in visits[1:]] == [1 - eps / 2 > TAU for eps in EPS]
-
-
 def threshold(noise):
     """eps*, at which the lowest confidence at the start equals tau.
 
-    It is 1 - eps (1 - u), with u the probability of the position's token under the noise.
+    It is 1 - eps (1 - u), with 1 - u the probability of another token there under the noise.
     """
-    tokens = range(length(noise))
-    u = min(sum(q for x0, q in noise.items() if x0[i] == 0) for i in tokens)
-    return (1 - TAU) / (1 - u)
+    others = [sum(q * x0[i] for x0, q in noise.items()) for i in range(len(min(noise)))]
+    return (1 - TAU) / max(others)
 
 
 def threshold_row(noises, share=Fraction(99, 100)):
@@ -85,7 +73,7 @@ def threshold_row(noises, share=Fraction(99, 100)):
     """
     below = [b for noise in noises for b in buffers(noise, share * threshold(noise))]
     at = [b for noise in noises for b in buffers(noise, threshold(noise), ("top_k", "random"))]
-    ones = [sum(collapse.exact_visits(buffer) == 1 for buffer in cases) for cases in (below, at)]
+    ones = [sum(buffer.visits() == 1 for buffer in cases) for cases in (below, at)]
     found = f"one visit: {ones[0]} of {len(below)} laws at {share} eps*, {ones[1]} of {len(at)} at "
     found += "eps* = " + ", ".join(f"{float(threshold(noise)):.3f}" for noise in noises)
     return "eps* = (1 - tau) / (1 - u)", found, ones == [len(below), 0]
@@ -96,18 +84,17 @@ def iff_row(noises, criterion=collapse.completes):
 
     It may: `left_to_right`, where only the first token is uncertain.
     """
-    L = length(noises[0])
-    first_unsure = {(a,) + (0,) * (L - 1): ONE / 2 for a in (0, 1)}
-    answers, first_given = [(a,) * L for a in (0, 1)], {(0,): ONE}
+    zeros = min(noises[0])
+    first_unsure = {(a, *zeros[1:]): ONE / 2 for a in (0, 1)}
     cases = [
         buffer
         for noise, percent in product([first_unsure, *noises], (99, 100, 110))
         for buffer in buffers(noise, threshold(noise) * percent / 100)
     ] + [
-        Buffer(sharpened(noise, answers, eps), "top_k", K, first_given, TAU)
+        Buffer(sharpened(noise, eps, answers=(0, 1)), "top_k", K, TAU, {(0,): ONE})
         for noise, eps, K in product(noises, EPS, KS)
     ]
-    ones = [collapse.exact_visits(buffer) == 1 for buffer in cases]
+    ones = [buffer.visits() == 1 for buffer in cases]
     found = f"{sum(ones)} of {len(cases)} laws have one visit"
     holds = ones == [criterion(buffer) for buffer in cases]
     return "one visit iff the first step reveals the rest", found, holds
@@ -116,11 +103,10 @@ def iff_row(noises, criterion=collapse.completes):
 # -- Proposition 2 ---------------------------------------------------------------------------------
 def pinned_row(noise, policy, as_before=False):
     """Only the predictions at the start are pinned; `as_before`: as many as with tau off."""
-    data = one_answer(noise, threshold(noise) / 2)
+    data = sharpened(noise, threshold(noise) / 2)
     total = sum(len(hidden(z)) for z in data.mass)
-    on, off = (
-        coefficients(minimizer.visits(data, policy, 1, tau), per_hidden) for tau in (TAU, None)
-    )
+    buffers = (Buffer(data, policy, 1, tau) for tau in (TAU, None))
+    on, off = (coefficients(buffer.joints, per_hidden) for buffer in buffers)
     shifted = any(shift for C in (on, off) for shift in minimizer.shifts(data, C).values())
     start = (MASK,) * data.L
     wanted = off.keys() if as_before else {(start, i) for i in range(data.L)}
@@ -132,13 +118,19 @@ def pinned_row(noise, policy, as_before=False):
 def second_visits(noise):
     """Buffers of three tokens, from unsure to collapsed."""
     cases = (Fraction(1, 2), "top_k"), (Fraction(3, 10), "random"), (Fraction(1, 20), "top_k")
-    return [Buffer(one_answer(noise, eps), policy, 1, NOTHING, TAU) for eps, policy in cases]
+    return [Buffer(sharpened(noise, eps), policy, 1, TAU) for eps, policy in cases]
 
 
 def running_row(noise, args, second_visit=True):
-    """The shipped buffer, call by call, against its exact law."""
-    size = args.rows, 0, args.seed
-    found = [b.compare_calls(size, b.calls(args.calls, second_visit)) for b in second_visits(noise)]
+    """The shipped buffer, call by call, against its exact law.
+
+    The rows of a call are independent; the chains of one row are not.
+    """
+    found = []
+    for buffer in second_visits(noise):
+        seen = buffer.states((args.rows, args.calls, args.seed), puma.ProgressiveUnmasking)
+        laws = buffer.calls(args.calls, second_visit)
+        found.append(bonferroni(map(Counter, seen), laws, args.rows)[1])
     text = ", ".join(f"p = {p:.2g}" for p in found)
     return "second visit: the running buffer", text, min(found) > LEVEL
 
@@ -147,7 +139,7 @@ def limit_row(noise, K, calls=24):
     """Half of the visits inside, in equal parts to the later stages, as eps falls; else none."""
     found, holds = [], True
     for eps in (threshold(noise) / 2, threshold(noise) / 20, threshold(noise) / 200):
-        buffer = Buffer(one_answer(noise, eps), "top_k", K, NOTHING, TAU)
+        buffer = Buffer(sharpened(noise, eps), "top_k", K, TAU)
         start, *later = stage_shares(buffer.calls(calls)[-2:])  # start and inside take turns
         without, *_ = stage_shares(buffer.calls(calls, second_visit=False)[-1:])
         holds &= abs(start - ONE / 2) <= eps and without >= 1 - eps
@@ -172,8 +164,7 @@ def minimizer_row(noise, leak=False):
         if leak:
             law = Counter({key: p * (1 + key[0][0]) for key, p in buffer.inside().items()})
             buffer.inside = lambda law=law: law
-        joint = minimizer.all_steps(buffer.calls(8))
-        C = coefficients(joint, per_hidden)
+        C = coefficients(buffer.calls(8), per_hidden)
         shifted += sum(shift > 0 for shift in minimizer.shifts(buffer.data, C).values())
         pinned.add(len(C) / sum(len(hidden(z)) for z in buffer.data.mass))
     found = f"{shifted} predictions shifted, {min(pinned):.0%} pinned"
@@ -189,27 +180,16 @@ def collapsed(point):
     return point.share == 1
 
 
-def story(curve):
-    """(what happened, probability of the truth at the later state at its best and at the end)."""
-    later, last = [probability(point.later) for point in curve], curve[-len(curve) // 4 :]
-    share = sum(point.share for point in last) / len(last)
-    found = f"P later {max(later):.3f} at step {later.index(max(later))}, {later[-1]:.3f} at the "
-    found += f"end; loss {curve[-1].loss:.4f}, {share:.0%} at the start"
-    return found, max(later), later[-1]
-
-
-def forgets(curve):
-    """The row: right, then wrong, while the loss of the batches falls."""
-    found, best, end = story(curve)
+def forgets(curve, later):
+    """Right, then wrong, while the loss of the batches falls."""
     loss = curve[first(collapsed, curve) or 0].loss
-    return "right, then wrong", found, best > 0.9 and end < 0.1 and curve[-1].loss < loss
+    return max(later) > 0.9 and later[-1] < 0.1 and curve[-1].loss < loss
 
 
-def remembers(curve):
-    """The row: right from the moment both states are, to the end."""
-    found, _, end = story(curve)
+def remembers(curve, later):
+    """Right from the moment both states are, to the end."""
     right = [min(point.start, point.later) > 0 for point in curve]
-    return "right to the end", found, end > 0.9 and all(right[right.index(True) :])
+    return later[-1] > 0.9 and all(right[right.index(True) :])
 
 
 def slope_row(tau, beta, steps, seed):
@@ -228,6 +208,7 @@ def slope_row(tau, beta, steps, seed):
     return f"collapsed, tau={tau}, beta={beta}: later margin", found, holds
 
 
+CLAIMS = {forgets: "right, then wrong", remembers: "right to the end"}
 RUNS = {  # name: (what it does, stream, tau, features)
     "as published, tau=0.9": (forgets, published, 0.9),
     "second visit": (remembers, puma.ProgressiveUnmasking, 0.9),
@@ -237,19 +218,30 @@ RUNS = {  # name: (what it does, stream, tau, features)
 
 
 def run_row(name, args, does=None):
-    does_by_itself, kind, tau, *features = RUNS[name]
+    usual, kind, tau, *features = RUNS[name]
+    does = does or usual
     curve = train(kind, tau, args.steps, args.seed, *features)
-    claim, found, holds = (does or does_by_itself)(curve)
-    return f"{name}: {claim}", found, holds
+    later = [probability(point.later) for point in curve]  # of the truth, at the later state
+    last = curve[-len(curve) // 4 :]
+    share = sum(point.share for point in last) / len(last)
+    found = f"P later {max(later):.3f} at step {later.index(max(later))}, {later[-1]:.3f} at the "
+    found += f"end; loss {curve[-1].loss:.4f}, {share:.0%} at the start"
+    return f"{name}: {CLAIMS[does]}", found, does(curve, later)
 
 
 # -- the whole -------------------------------------------------------------------------------------
 def noises_of(args):
-    return noise_laws(random.Random(args.seed), args.worlds, args.L)
+    return noise_laws(args.seed, args.worlds, args.L)
+
+
+def short_noises(args):
+    """Of three tokens: a row of the buffer is followed call by call."""
+    return noise_laws(args.seed, 2, 3)
 
 
 def laws(args):
-    noises, (uniform, noise) = noises_of(args), short_noises(args)
+    noises = noises_of(args)
+    uniform, noise = short_noises(args)
     return [
         *(visits_row(args.L, K, noises[0]) for K in KS),
         *(visits_row(args.long, K) for K in LONG_KS),
@@ -260,11 +252,6 @@ def laws(args):
         *(limit_row(uniform, K) for K in (1, 2)),
         *(minimizer_row(law) for law in (uniform, noise)),
     ]
-
-
-def short_noises(args):
-    """Of three tokens: a row of the buffer is followed call by call."""
-    return noise_laws(random.Random(args.seed), 2, 3)
 
 
 def claims(args):

@@ -7,17 +7,16 @@ i.i.d. masks, for teacher-forced chains under any policy and for the buffer of p
 import random
 from collections import Counter
 from fractions import Fraction
-from itertools import product
+from itertools import chain, product
 
 import exact
 import masks
 import minimizer
 import report
 import torch
-from chi_square import LEVEL, chi_square
-from exact import MASK, NOTHING, ONE, hidden, instances, normalised
-from minimizer import all_steps, coefficients, grid_loss, iid_loss, per_hidden, shifts
-from shipped import Buffer, Lookup, log_table, losses, puma
+from exact import MASK, ONE, hidden, instances
+from minimizer import coefficients, grid_loss, iid_loss, per_hidden, shifts
+from shipped import LEVEL, Buffer, Lookup, chi_square, log_table, losses, puma
 
 
 # -- the shipped loss and masks --------------------------------------------------------------------
@@ -52,14 +51,14 @@ def same_loss(data, weigh=masks.paper_weight):
     return "1/t, t ~ U(0, 1) = L x the shipped baseline", f"{len(ours)} predictions", same
 
 
-def stationary(data, joint):
-    """The gradient of the shipped loss, weighted by an exact law of contexts, at the posteriors.
+def stationary(data, joints):
+    """The gradient of the shipped loss, weighted by exact laws of contexts, at the posteriors.
 
     The loss is convex in the logits of each prediction: it is least where the gradient vanishes.
     """
     table = log_table(data).requires_grad_()
     objective, loss = losses.Objective(Lookup(table, data.V)), 0
-    for (x0, z, _), p in joint.items():
+    for (x0, z, _), p in chain.from_iterable(joint.items() for joint in joints):
         x = torch.tensor([z])
         loss += float(p) * objective(x, torch.tensor([x0]), x == MASK)[0]
     (gradient,) = torch.autograd.grad(loss, table)
@@ -84,21 +83,15 @@ def grid_chains(rng, worlds):
     return preserved("chain, random g(i | z, t)", chains)
 
 
-SETTINGS = (1, None, NOTHING), (2, None, NOTHING), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
+SETTINGS = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
 
 
 def buffer(name, worlds):
     """The buffer with several K, tau and given positions, under both weights."""
     weights = per_hidden, lambda z, n: n[1] * per_hidden(z, n)  # and 1/t, t = hidden / L_eff
-    joints = [(d, minimizer.visits(d, name, *setting)) for d, setting in product(worlds, SETTINGS)]
-    pairs = [(d, coefficients(joint, w)) for (d, joint), w in product(joints, weights)]
+    buffers = [Buffer(data, name, *setting) for data, setting in product(worlds, SETTINGS)]
+    pairs = [(b.data, coefficients(b.joints, w)) for b, w in product(buffers, weights)]
     return preserved(f"buffer, {name}", pairs)
-
-
-def peeking(worlds):
-    """Negative control: a policy that reveals by the hidden tokens."""
-    moves = [(d, exact.peeking_moves(d)) for d in worlds]
-    return [(d, grid_loss(d, g, d.L, per_hidden)) for d, g in moves]
 
 
 # -- how much freedom alpha has --------------------------------------------------------------------
@@ -108,7 +101,7 @@ def alpha_loss(data, alpha):
     for x0, p in data.p.items():
         Z = sum(alpha[z] for z in exact.contexts(x0))
         joint |= {(x0, z, 0): p * alpha[z] / Z for z in exact.contexts(x0) if alpha[z]}
-    return coefficients(joint, per_hidden)
+    return coefficients([joint], per_hidden)
 
 
 def random_alpha(rng, data):
@@ -129,9 +122,9 @@ def worked_example():
     """L = 1, p_data = (1/2, 1/2), alpha(m) = alpha(0) = 1, alpha(1) = 0."""
     data = exact.Data({(0,): ONE / 2, (1,): ONE / 2}, 2)
     c = alpha_loss(data, {(MASK,): ONE, (0,): ONE, (1,): Fraction(0)})[(MASK,), 0]
-    least = normalised([c[0], c[1]])
+    least = minimizer.minimizer(c)
     found = f"minimizer {least[0]}, {least[1]}; p_data 1/2, 1/2"
-    return "too strong: L = 1, alpha(1) = 0", found, least == (ONE / 3, 2 * ONE / 3)
+    return "too strong: L = 1, alpha(1) = 0", found, least == {0: ONE / 3, 1: 2 * ONE / 3}
 
 
 def random_alphas(rng, worlds, constant):
@@ -147,14 +140,14 @@ def two_prompts(one, other):
     Outside the proposition unless both laws are one.
     """
     both = exact.Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
-    chains, random_masks = Counter(), Counter()
+    chains, random_masks = [], Counter()
     for data, given in (one, 0), (other, 1):
-        chains += all_steps(Buffer(data, "left_to_right", 1, {(given,): ONE}).joints)
+        chains += Buffer(data, "left_to_right", 1, prompts={(given,): ONE}).joints
         for x0, p in data.p.items():
             for z in exact.contexts(x0):
                 if z[given] != MASK:
                     random_masks[x0, z, 0] += p * masks.uniform_count(len(hidden(z)), data.L - 1)
-    return [(both, coefficients(joint, per_hidden)) for joint in (chains, random_masks)]
+    return [(both, coefficients(joints, per_hidden)) for joints in (chains, [random_masks])]
 
 
 # -- a carry ---------------------------------------------------------------------------------------
@@ -165,10 +158,10 @@ def with_history(data, moves, known=lambda path, x0: path):
     def recording(z, path, x0=None):
         return [(g, S, (*path, z)) for g, S, _ in moves(z, len(path), x0)]
 
-    laws = exact.teacher_forced(data, recording, data.L, first)
-    for (x0, z, path), p in all_steps(laws).items():
-        parts.setdefault(known(path, x0), Counter())[x0, z, 0] += p
-    return [(data, coefficients(joint, per_hidden)) for joint in parts.values()]
+    for law in exact.teacher_forced(data, recording, data.L, first):
+        for (x0, z, path), p in law.items():
+            parts.setdefault(known(path, x0), Counter())[x0, z, 0] += p
+    return [(data, coefficients([joint], per_hidden)) for joint in parts.values()]
 
 
 def carried(rng, worlds, claim="chain, given its history", **known):
@@ -185,7 +178,7 @@ def claims(args):
         shipped_weights(args.L + 1),
         shipped_masks(args.L, 20_000, args.seed),
         same_loss(wide[0]),
-        stationary(long[0], minimizer.visits(long[0], "random", 1)),
+        stationary(long[0], Buffer(long[0], "random", 1).joints),
         preserved("i.i.d. masks", [(d, iid_loss(d, masks.shipped_weight)) for d in wide]),
         grid_chains(rng, narrow),
         *(buffer(name, long) for name in exact.choices(long[0])),
@@ -200,13 +193,21 @@ def worlds_of(args):
     return instances(random.Random(args.seed), args.worlds, 2, args.L)
 
 
+def leak(args):
+    """A policy that reveals by the hidden tokens."""
+    chains = [(d, grid_loss(d, exact.peeking_moves(d), d.L, per_hidden)) for d in worlds_of(args)]
+    return preserved("a policy that peeks at x0", chains)
+
+
 def normalised_per_x0(args):
-    return random_alphas(random.Random(args.seed), worlds_of(args), constant=False)
+    alphas = random_alphas(random.Random(args.seed), worlds_of(args), constant=False)
+    return preserved("any alpha, Z(x0) varies", alphas)
 
 
 def prompts_that_leak(args):
     rng = random.Random(args.seed)
-    return two_prompts(*(exact.random_data(rng, 2, args.L) for _ in range(2)))
+    one, other = (exact.random_data(rng, 2, args.L) for _ in range(2))
+    return preserved("given depends on x0", two_prompts(one, other))
 
 
 def carry_of_another_row(args):
@@ -217,9 +218,7 @@ def carry_of_another_row(args):
 
 def peeking_is_stationary(args):
     data = worlds_of(args)[0]
-    return stationary(
-        data, all_steps(exact.teacher_forced(data, exact.peeking_moves(data), data.L))
-    )
+    return stationary(data, exact.teacher_forced(data, exact.peeking_moves(data), data.L))
 
 
 CONTROLS = {
@@ -227,9 +226,9 @@ CONTROLS = {
     "masks": lambda args: [shipped_masks(args.L, 10_000, args.seed, masks.uniform_t)],
     "unweighted": lambda args: [same_loss(worlds_of(args)[0], masks.uniform_t)],
     "stationary": lambda args: [peeking_is_stationary(args)],
-    "leak": lambda args: [preserved("a policy that peeks at x0", peeking(worlds_of(args)))],
-    "per_x0": lambda args: [preserved("any alpha, Z(x0) varies", normalised_per_x0(args))],
-    "prompts": lambda args: [preserved("given depends on x0", prompts_that_leak(args))],
+    "leak": lambda args: [leak(args)],
+    "per_x0": lambda args: [normalised_per_x0(args)],
+    "prompts": lambda args: [prompts_that_leak(args)],
     "carry": lambda args: [carry_of_another_row(args)],
 }
 

@@ -1,22 +1,18 @@
 """Proposition 3 and Example Z_m (paper, section 3.3 and appendix A), checked exactly.
 
-The example is in example_zm.py, the estimator in estimator.py. Samples needed are counted twice: if
+The example and its estimator are in example_zm.py. Samples needed are counted twice: if
 the prediction of Y informs about theta alone and, in brackets, if every prediction does.
 """
 
 from fractions import Fraction
 from itertools import pairwise, product
 
-import estimator
 import example_zm
 import masks
 import report
-from chi_square import LEVEL, chi_square
-from estimator import least, map_errors, mixture
-from exact import MASK, NOTHING, hidden
-from example_zm import Model
-from irrational import below_exp
-from shipped import Buffer, chain_lengths, lengths
+from exact import MASK, hidden
+from example_zm import Model, below_exp, least, map_errors, mixture
+from shipped import LEVEL, Buffer, chain_lengths, chi_square, lengths
 
 TWO, THREE = (1, 1), (1, 1, 1)  # |H|, as the weights of a uniform latent
 ETAS = Fraction(1, 5), Fraction(1, 20), Fraction(2, 5)
@@ -24,7 +20,7 @@ HALF, TENTH, DELTA = Fraction(1, 2), Fraction(1, 10), Fraction(1, 100)  # DELTA:
 INFORMATIVE = 100  # the MAP error is exact up to this many informative samples, then a bracket
 MASKS = {
     "q = 1/2": masks.fixed(HALF),
-    "q = 1/(d+1)": masks.one_on_average,
+    "q = 1/(d+1)": lambda hidden, L: masks.fixed(Fraction(1, L))(hidden, L),
     "t ~ U(0,1)": masks.uniform_t,
     "uniform count": masks.uniform_count,
 }
@@ -106,29 +102,23 @@ def oracle_row(model, most, power=1):
 
 
 # -- samples needed --------------------------------------------------------------------------------
-def needed_by_masks(model, every):
-    """{law of masks: (a, samples needed)}, if every prediction counts or Y only."""
-    errors, needed = map_errors(model, INFORMATIVE), {}
-    for name, law in MASKS.items():
-        a = masks.informative_probability(model.d, law, every)
-        needed[name] = a, estimator.samples_needed(a, errors, DELTA)
-    return needed
-
-
-def needed_by_chains(model):
-    """Contexts of (the paper's chains of d + 1 steps, the shipped buffer at K = 1, on average)."""
-    chains = chains_needed(model)
-    return (model.d + 1) * chains, mean_length(chain_lengths(model.d + 1)) * chains
-
-
 def needed_row(model, rate=lambda a: a):
-    """Of order 1 / rate(a); a false rate is for a control."""
-    y_only, every = (needed_by_masks(model, every) for every in (False, True))
-    cells = [f"{name}: {y_only[name][1]} ({every[name][1]})" for name in MASKS]
-    oracle, shipped = needed_by_chains(model)
-    found = f"{', '.join(cells)}, oracle: {oracle}, buffer: {float(shipped):.1f}"
-    cases = [*y_only.values(), *every.values()]
-    holds = all(estimator.order_is_one_over_a(model, rate(a), DELTA, n) for a, n in cases)
+    """By masks if Y only (every prediction) counts, of order 1 / rate(a); contexts of chains.
+
+    The chains: the paper's, of d + 1 steps, and the shipped buffer's at K = 1, on average. A false
+    rate is for a control.
+    """
+    errors, holds, found = map_errors(model, INFORMATIVE), True, ""
+    for name, law in MASKS.items():
+        needed = []
+        for every in (False, True):
+            a = masks.informative_probability(model.d, law, every)
+            needed.append(example_zm.samples_needed(a, errors, DELTA))
+            holds &= example_zm.order_is_one_over_a(model, rate(a), DELTA, needed[-1])
+        found += f"{name}: {needed[0]} ({needed[1]}), "
+    chains = chains_needed(model)
+    shipped = float(mean_length(chain_lengths(model.d + 1)) * chains)
+    found += f"oracle: {(model.d + 1) * chains}, buffer: {shipped:.1f}"
     return f"samples to error {DELTA}, d = {model.d}: of order 1/a", found, holds
 
 
@@ -143,10 +133,11 @@ def buffer_row(model, policy, tau, size, law=None):
     Buffer at K = 1, true posteriors, Y leftmost; law {number of contexts of a chain: probability}.
     """
     law = law or chain_lengths(model.d + 1)
-    seen, chains = Buffer(example_zm.data(model), policy, 1, NOTHING, tau).run(size)
+    seen = Buffer(example_zm.data(model), policy, 1, tau).run(size)
     contexts = [(z, n) for counts in seen for (z, _), n in counts.items()]
     informative = sum(n for z, n in contexts if hidden(z) == (0,))
     y_visible = sum(n for z, n in contexts if z[0] != MASK)
+    chains = seen[0].total()
     observed = lengths([counts.total() for counts in seen])
     _, p = chi_square(observed, law, chains)
     mean, exactly = (float(mean_length(counts)) for counts in (observed, law))

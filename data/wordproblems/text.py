@@ -33,7 +33,7 @@ def make_once(count, length):
 
 
 def write_corpus(folder, source, length):
-    encoding = Characters.of(LETTERS)
+    encoding = Characters(LETTERS)
     writer = corpus.Writer(folder, encoding, length, source, SPLITS)
     for split, kind in SPLITS.items():
         count = source["text_of_problems"] if split == "train" else HELD_OUT
