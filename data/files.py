@@ -1,4 +1,4 @@
-"""Read files that may be damaged or of unknown origin: each is checked, and an error is one line.
+"""What data/ reads from disk: text, checksummed JSON and arrays, refused in one line if damaged.
 
 Files that the project keeps have checksums (CRC-32), compared whenever a file is opened: 8 seconds
 for the 10 GB of TinyGSM. A JSON object has its own under "checksum". An array has one in a line of
@@ -74,12 +74,11 @@ def open_array(path):
 
     Raises FileNotFoundError or ValueError that names the file, whatever is in it.
     """
+    path = regular(path)
     try:
-        array = np.load(regular(path), mmap_mode="r")
+        array = np.load(path, mmap_mode="r")
         if array.dtype.kind not in "iuf":
             raise ValueError(f"an array of {array.dtype}, expected numbers")
-    except FileNotFoundError:
-        raise
     except Exception as error:  # numpy's are of many kinds
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path}: not a whole .npy file: {reason}") from None

@@ -33,8 +33,7 @@ load_once = functools.cache(vocabularies.open_kept)  # once per worker
 def read_tokenizer(name, kind=None):
     """The tokenizer of a name (vocabularies.find), Qwen2's ranks if it is ""; prints its size."""
     encoding = vocabularies.find(name, kind)
-    size = f"{encoding.vocab_size:,} ids, end and mask included"
-    print(f"tokenizer: {name or 'of Qwen2'}, {size}")
+    print(f"tokenizer: {name or 'of Qwen2'}, {encoding.vocab_size:,} ids, end and mask included")
     return encoding
 
 
@@ -44,7 +43,8 @@ def encode_all(writer, rows, pair_of, form, workers=None):
     pair_of(folder, row) -> question and code, or a word that says why the row is dropped; folder:
     the writer's, with the files that pair_of reads. Workers import it by name.
     """
-    task = functools.partial(encode_piece, writer.partial, writer.header, pair_of, form)
+    encode = functools.partial(encode_rows, writer.partial, writer.header, pair_of, form)
+    task = functools.partial(encode_piece, encode, writer.header)
     starts = range(0, len(rows), PIECE)
     pieces = (rows.select(range(at, min(at + PIECE, len(rows)))) for at in starts)
     with contextlib.closing(in_order(task, pieces, workers or cores())) as results:
@@ -54,17 +54,12 @@ def encode_all(writer, rows, pair_of, form, workers=None):
                 yield corpus.Encoded(*map(np.asarray, columns)), reasons.to_pylist()
 
 
-def encode_piece(folder, header, pair_of, form, piece):
+def encode_piece(encode, header, piece):
     """A worker's task: the encoded piece, which is in the cache if an earlier run finished it."""
     datasets.disable_progress_bars()
-    return piece.map(
-        functools.partial(encode_rows, folder, header, pair_of, form),
-        batched=True,
-        batch_size=CHUNK,
-        remove_columns=piece.column_names,
-        features=FEATURES,
-        new_fingerprint=Hasher.hash((piece._fingerprint, header)),
-    )
+    how = {"batched": True, "batch_size": CHUNK, "remove_columns": piece.column_names}
+    fingerprint = Hasher.hash((piece._fingerprint, header))
+    return piece.map(encode, features=FEATURES, new_fingerprint=fingerprint, **how)
 
 
 def encode_rows(folder, header, pair_of, form, batch):
@@ -113,7 +108,6 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
     elif kept:
         print(f"the longest row has {longest} tokens, --length is {writer.header['length']}")
     finish(writer, read, first)
-    return kept
 
 
 def finish(writer, read, first):

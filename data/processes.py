@@ -9,18 +9,14 @@ from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from configurator import printable
+from configurator import errors_as_messages
 
 
 def start(main):
     """Run a prepare.py: mistakes of the user and interruptions end it with a one-line message."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
+    with errors_as_messages("interrupted; run the same command again"):
         main()
-    except KeyboardInterrupt:
-        raise SystemExit("prepare.py: interrupted; run the same command again") from None
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"prepare.py: {printable(str(error))}") from None
 
 
 def cores():

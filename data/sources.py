@@ -3,7 +3,6 @@
 Lines of JSON are parsed here, because its reader stops at the first damaged line.
 """
 
-import functools
 import glob
 import itertools
 import zlib
@@ -13,7 +12,7 @@ from pathlib import Path
 from data.files import brief, lines, parse_json, regular
 
 TYPES = {list: "a list of texts", str: "text", int: "a number"}  # of the fields of small sets
-KINDS = ".jsonl, .parquet or .txt"
+KINDS = ".jsonl", ".parquet", ".txt"
 FIRST = 1000  # lines in which the fields of a file are looked for
 
 
@@ -26,9 +25,9 @@ def local(source, fields):
     paths = files(source) if isinstance(source, str) else source
     for path in paths:
         require(fields, fields_of(path), path)
-    sums = [checksum(path) for path in paths]
-    origin = [{"file": path.name, "crc32": crc} for path, crc in zip(paths, sums, strict=True)]
-    return origin, functools.partial(read_files, paths, sums, fields)
+    origin = [{"file": path.name, "crc32": checksum(path)} for path in paths]
+    key = f"{zlib.crc32(repr(origin).encode()):x}"  # other files are other rows in the cache
+    return origin, lambda cache, limit=None: read_files(paths, fields, str(cache / key), limit)
 
 
 def checksum(path):
@@ -46,19 +45,19 @@ def files(source):
     for pattern in map(str.strip, source.split(",")):
         matching = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern))
         if not matching:
-            raise ValueError(f"source {pattern!r}: no such file; expected {KINDS} files")
+            raise ValueError(f"source {pattern!r}: no such file")
         found += map(Path, matching)
-    if {file.suffix for file in found} not in ({".jsonl"}, {".parquet"}, {".txt"}):
+    if {file.suffix for file in found} not in ({kind} for kind in KINDS):
         names = ", ".join(map(str, found))
-        raise ValueError(f"expected {KINDS} files, all of one kind, found {names}")
+        raise ValueError(f"expected .jsonl, .parquet or .txt files, all of one kind, found {names}")
     return [*dict.fromkeys(found)]
 
 
-def read_files(paths, sums, fields, cache, limit=None):
+def read_files(paths, fields, cache, limit):
     """The first rows of files of one kind: a Dataset of the fields, kept in the folder `cache`."""
     from datasets import Dataset, Features, Value
 
-    names, cache = [str(path.resolve()) for path in paths], str(cache / f"{hash(tuple(sums)):x}")
+    names = [str(path.resolve()) for path in paths]
     if paths[0].suffix == ".parquet":
         rows = Dataset.from_parquet([*map(glob.escape, names)], cache_dir=cache)
         return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
@@ -126,24 +125,21 @@ def hub(name, fields, config=None, split="train", revision=""):
 
         revision = huggingface_hub.HfApi().dataset_info(name, revision=revision or None).sha
     options = {"name": config, "split": split, "revision": revision}
-    read = functools.partial(read_hub, name, fields, options)
+
+    def read(cache, limit=None):
+        """Without a limit, all is downloaded to `cache`, where another start finds it."""
+        with by_hand(name):
+            from datasets import Dataset, load_dataset
+
+            if limit is None:
+                rows = load_dataset(name, cache_dir=str(cache), **options)
+            else:
+                some = load_dataset(name, streaming=True, **options).take(limit)
+                rows = Dataset.from_list([*some])
+        require(fields, rows.column_names, name)
+        return rows.select_columns([*fields])
+
     return [{"hub": name, "revision": revision}], read
-
-
-def read_hub(path, fields, options, cache, limit=None):
-    """The first rows of a data set on the hub: a Dataset of the fields.
-
-    Without a limit all of it is downloaded to the hub's own cache, where another start finds it.
-    """
-    with by_hand(path):
-        from datasets import Dataset, load_dataset
-
-        if limit is None:
-            rows = load_dataset(path, cache_dir=str(cache), **options)
-        else:
-            rows = Dataset.from_list([*load_dataset(path, streaming=True, **options).take(limit)])
-    require(fields, rows.column_names, path)
-    return rows.select_columns([*fields])
 
 
 @contextmanager
@@ -164,7 +160,7 @@ def read_small(file, kinds, name, config=None, splits=("test",)):
     that is missing or has another type, and ValueError if there is no row.
     """
     found = []
-    for where, row in numbered(file) if file else small_set(name, config, splits):
+    for where, row in small_rows(file, name, config, splits):
         require(kinds, row, where)
         for field, kind in kinds.items():
             texts = row[field] if kind is list else [row[field]] if kind is str else []
@@ -176,14 +172,12 @@ def read_small(file, kinds, name, config=None, splits=("test",)):
     return found
 
 
-def numbered(file):
-    for number, line in enumerate(lines(file), start=1):
+def small_rows(file, name, config, splits):
+    """The place and the object of each row."""
+    for number, line in enumerate(lines(file) if file else (), start=1):
         if line.strip():
             yield f"{file}, line {number}", parse(line)
-
-
-def small_set(name, config, splits):
-    for split in splits:
+    for split in () if file else splits:
         with by_hand(name, "a file (see --help)"):
             import datasets
 

@@ -152,21 +152,14 @@ def test_an_evaluation_in_which_a_run_was_killed_is_repeated(trained, tmp_path):
         assert sum(line["type"] == "config" for line in lines) == 1 + times
 
 
-@pytest.mark.parametrize(
-    "last, message",
-    [
-        (["--lr=0.05"], "process 1 has lr 0.05, process 0 has 0.001"),
-        (["--out_dir=OWN", "--init_from=continue"], "process 1 has start iteration 0, process"),
-    ],
-)
-def test_a_process_that_differs_is_named(last, message, trained, tmp_path):
-    """As if the command had been typed again on another machine, with a mistake or another disk."""
+def test_a_process_that_differs_is_named(trained, tmp_path):
+    """As if the command had been typed again on another machine, which has another disk."""
     shutil.copytree(trained, tmp_path / "run")
-    last = [flag.replace("OWN", f"{tmp_path}/own") for flag in last]
     flags = training(tmp_path / "run", "--init_from=continue", "--max_iters=22")
+    last = [f"--out_dir={tmp_path}/own"]
     with Script(*flags, processes=2, last=last) as script, pytest.raises(AssertionError) as error:
         script.wait(60)
-    assert message in str(error.value)
+    assert "process 1 has start iteration 0, process" in str(error.value)
 
 
 # -- updates ---------------------------------------------------------------------------------------
@@ -212,10 +205,7 @@ MISTAKES = [
     (dict(dataset="sudokus"), "dataset 'sudokus': expected sudoku, "),
     (dict(method="mdn"), "expected puma, mdm, ar or "),
     (dict(method="mdm", carry=True), "carry: expected False with method='mdm'"),
-    (dict(shard=True, carry=True), "--carry=False"),
     (dict(policy="sure"), "unknown policy 'sure'"),
-    (dict(eval_reveal=0), "expected reveal >= 1"),
-    (dict(k_schedule=[(5, 4)]), "k_schedule [(5, 4)]: expected (iteration, value) pairs"),
     (dict(min_lr=1.0), "min_lr 1.0: expected at most lr 0.001"),
     (dict(chains_from=3000), "chains_from 3000: expected less than max_iters 3000"),
     (dict(shard=True, muon=True), "shard: expected --muon=False"),
@@ -235,10 +225,8 @@ def test_mistakes_are_named(settings, message, monkeypatch):
     "flag, message",
     [
         ("--lrr=1", "did you mean --lr"),
-        ("--dtype=float16", "dtype 'float16': expected bfloat16, float32 or \"\""),
         ("--device=cpuu", "device cpuu: "),
         ("--dim=33", "dim=33 must split into heads=2 of even width"),
-        ("--batch_size=0", "--batch_size=0: expected an int from 1"),
         ("--init_from=resume", "no checkpoint"),
         ("--init_from=best", "expected scratch, resume, continue, FILE.pt or hf:FOLDER"),
         ("--block_schedule=[(0,3)]", "blocks of 3 do not divide rows of 16"),

@@ -3,7 +3,6 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
     python data/dream_coder/prepare.py                                        all from the hub
     python data/dream_coder/prepare.py --source='FOLDER/*.parquet' --humaneval=HumanEval.jsonl \
         --mbpp=mbpp.jsonl --tokenizer=FOLDER                                  from files
-    python data/dream_coder/prepare.py --source=own.jsonl --question=task --answer=code
 
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
 conversation in the model's chat template (corpus.chat). Writes a folder that corpus.py reads, with
@@ -39,8 +38,6 @@ from engine.files import write_json, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub
-question = ""  # field of the instruction in the files; "" = recognised by the fields of SETS
-answer = ""  # field of the program; goes with `question`
 limit = 700_000  # 1..: examples to keep, held-out ones included
 seed = 1  # 0..18446744073709551615: of the mix
 humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
@@ -111,21 +108,17 @@ SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fill
 
 
 def main():
-    if bool(question) != bool(answer):
-        raise ValueError(f"{question=}, {answer=}: expected both or neither")
     encoding = read_tokenizer(tokenizer, "dream")
     problems, tests = benchmarks()
     sets = local_sets() if source else hub_sets()
-    origin = [*itertools.chain(*(origin for origin, _ in sets.values()))]
+    origin = [row for rows, _ in sets.values() for row in rows]
     about = {"rows": origin, "limit": limit, "seed": seed, "val": val}
     about |= {"benchmarks": crc32(repr((problems, tests)).encode())}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
     write_lines(writer.partial / "humaneval.jsonl", problems)
     write_json(writer.partial / "benchmarks.json", tests)
     rows = mixed({name: read(writer.cache) for name, (_, read) in sets.items()})
-    kept = write_rows(writer, encode_all(writer, rows, pair_of, corpus.chat, workers), val, limit)
-    if kept < limit:
-        print(f"there are only {kept:,} examples; {limit:,} were asked for")
+    write_rows(writer, encode_all(writer, rows, pair_of, corpus.chat, workers), val, limit)
 
 
 def pair_of(folder, row):
@@ -134,8 +127,7 @@ def pair_of(folder, row):
     if not filled:
         return "unusable"
     kind = filled[0].rpartition("/")[0]
-    pair_of_set = SETS[kind].pair if kind in SETS else first_two
-    pair = pair_of_set(*(row[name] for name in row if name.rpartition("/")[0] == kind))
+    pair = SETS[kind].pair(*(row[name] for name in row if name.rpartition("/")[0] == kind))
     pair = pair if isinstance(pair, str) else usable(pair)
     if isinstance(pair, str):
         return pair
@@ -167,22 +159,17 @@ def local_sets():
     groups = {}
     for file in sources.files(source):
         groups.setdefault(recognised(file), []).append(file)
-    return {name: sources.local(files, fields) for (name, fields), files in groups.items()}
+    return {name: sources.local(files, SETS[name].fields) for name, files in groups.items()}
 
 
 def recognised(file):
-    """The set that a file belongs to, and the fields to read. Raises ValueError with the known."""
-    if question:
-        return "own", (question, answer)
+    """The set that a file belongs to. Raises ValueError with the known ones."""
     present = sources.fields_of(file)
     for name, each in SETS.items():
         if {*each.fields} <= {*present}:
-            return name, each.fields
+            return name
     known = "; ".join(", ".join(each.fields) for each in SETS.values())
-    raise ValueError(
-        f"{file} has the fields {', '.join(sorted(present))}; known sets: {known}; name yours with "
-        "--question and --answer"
-    )
+    raise ValueError(f"{file} has the fields {', '.join(sorted(present))}; known sets: {known}")
 
 
 def mixed(sets):
@@ -196,7 +183,7 @@ def mixed(sets):
         rows.rename_columns({name: f"{kind}/{i}" for i, name in enumerate(rows.column_names)})
         for kind, rows in sets.items()
     ]
-    weights = np.array([SETS[kind].weight if kind in SETS else 1 for kind in sets])
+    weights = np.array([SETS[kind].weight for kind in sets])
     chances, stop = weights / weights.sum(), "all_exhausted_without_replacement"
     return datasets.interleave_datasets(renamed, chances, seed, stopping_strategy=stop)
 

@@ -45,7 +45,6 @@ workers: int | None = None  # 1..1000: processes; None = one per core
 
 HERE = Path(__file__).resolve().parent
 HUB_NAME = r"[\w.-]+(/[\w.-]+)?"
-FILES = ".jsonl", ".parquet", ".json", ".txt", ".gz", ".csv", ".tsv"  # no names on the hub
 
 
 def main():
@@ -70,11 +69,8 @@ def asked_for():
 
 
 def find_source(fields):
-    """What the header records of the source, and a function that reads its rows.
-
-    A name in the hub's form that is not a file's is looked up on the hub.
-    """
-    is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(FILES)
+    """What the header records of the source, and a function that reads its rows."""
+    is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(sources.KINDS)
     if is_name and not Path(source).exists():
         return sources.hub(source, fields, config or None, split, revision)
     return sources.local(source, fields)

@@ -4,7 +4,7 @@
     python data/tinygsm/prepare.py --source='tinygsm/*.parquet' --gsm8k=test.jsonl --tokenizer=...
     python data/tinygsm/prepare.py --source=train.jsonl --code=answer    GSM8K's own solutions
 
-Writes a folder that corpus.py reads, with test.jsonl (question, answer as it stands after `####`).
+Writes a folder that corpus.py reads, with test.jsonl (question, answer that ends in `#### NUMBER`).
 After an interruption the same command goes on (prepare_rows.py), and ends with the same bytes. A
 row goes to train or val by a hash of its question. Dropped, and counted in header.json, are
 unusable rows, rows that do not fit, and every question that is in GSM8K's test set.
@@ -58,21 +58,14 @@ def main():
 
 
 def read_gsm8k():
-    """GSM8K's test set: objects of question and number as text, and its sha256 as JSON lines."""
+    """The questions and answers of GSM8K's test set, and its sha256 as JSON lines."""
     rows = sources.read_small(gsm8k, {"question": str, "answer": str}, GSM8K, "main")
-    lines = (json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows)
-    checksum = hashlib.sha256("".join(lines).encode()).hexdigest()
+    problems = [{"question": question, "answer": answer} for question, answer in rows]
+    lines = "".join(json.dumps(problem) + "\n" for problem in problems)
+    checksum = hashlib.sha256(lines.encode()).hexdigest()
     if checksum != SHA256:
         print(f"warning: {len(rows)} test questions, but not GSM8K's test set as published")
-    return [{"question": q, "answer": number(a)} for q, a in rows], checksum
-
-
-def number(answer):
-    """The text after `####`. Raises ValueError if there is no `####`."""
-    _, mark, text = answer.rpartition("####")
-    if not mark:
-        raise ValueError(f"a test answer without a number after ####: {answer!r}")
-    return text.strip()
+    return problems, checksum
 
 
 def pair_of(folder, row):
