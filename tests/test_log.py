@@ -22,7 +22,7 @@ def test_contexts_of_a_worked_example():
 
 
 def test_each_line_is_of_the_updates_since_the_one_before(tmp_path):
-    log = Log(tmp_path, {}, 0, 10, {}, taken=100)  # the first chains
+    log = Log(tmp_path, {}, dict, 0, 10, {}, taken=100)  # the first chains
     for iteration, taken in enumerate([100, 104, 105], start=1):
         for _ in range(2):
             loss, hidden = torch.tensor(1.0 * iteration), torch.full((4,), iteration / 4)
@@ -38,7 +38,7 @@ def test_each_line_is_of_the_updates_since_the_one_before(tmp_path):
 def test_a_resumed_run_drops_the_lines_of_updates_that_were_lost(tmp_path):
     rows = [{"type": "config", "config": {}}, *[a_loss(iteration) for iteration in (1, 2, 3)]]
     write_lines(tmp_path / "metrics.jsonl", rows)
-    Log(tmp_path, {}, 2, 10, {"lr": (1, 2)})
+    Log(tmp_path, {}, dict, 2, 10, {"lr": (1, 2)})
     assert metrics(tmp_path)[:-1] == rows[:3] and metrics(tmp_path)[-1]["changes"] == {"lr": [1, 2]}
 
 
@@ -60,7 +60,7 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    log = Log(tmp_path, {}, 0, 3, {})
+    log = Log(tmp_path, {}, dict, 0, 3, {})
     log.write(a_loss(1))
     whole = (tmp_path / "metrics.jsonl").read_text()
     with monkeypatch.context() as patch:
@@ -73,7 +73,7 @@ def test_metrics_wait_for_room(tmp_path, monkeypatch, capsys):
     log.close()
     assert [line.get("iter") for line in metrics(tmp_path)] == [None, 1, 2, 3]
     with pytest.raises(ValueError, match="is the record of another run: move it away"):
-        Log(tmp_path, {"seed": 2}, 2, 3, {})
+        Log(tmp_path, {"seed": 2}, dict, 2, 3, {})
     assert "No space left on device; will retry at the next line" in capsys.readouterr().err
 
 
