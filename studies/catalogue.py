@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 
 class Study(NamedTuple):
-    """The figure shows the runs in the order of `runs`, without those from which others start."""
-
     question: str
     minutes: int  # of three seeds on two cores, beside runs that other studies have made
-    runs: dict  # name -> flags of train.py; {NAME} in them: the checkpoint of that run, same seed
+    runs: dict  # name -> flags of train.py; the figure shows them in this order
     figure: str = "final"  # of studies.plot
     config: str = "config/sudoku_tiny.py"
 
@@ -75,17 +73,5 @@ STUDIES = {
         | carried("random", 1000, "--policy=random --tau=None --carry --window=2")
         | carried("mdm", 2000, "--method=mdm")
         | carried("mdm_twice", 4000, "--method=mdm"),
-    ),
-    "ar": Study(  # not Sudoku: an autoregressive model does not see the clues that come later
-        "Does PUMA gain more from an autoregressive start, for half of the budget? Word problems.",
-        22,
-        {
-            "ar": "--method=ar --max_iters=500",
-            "ar_to_puma": "--max_iters=500 --init_from={ar} --method=puma",
-            "ar_to_mdm": "--max_iters=500 --init_from={ar} --method=mdm",
-        }
-        | PUMA
-        | MDM,
-        config="config/gsm_tiny.py",
     ),
 }

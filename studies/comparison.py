@@ -20,10 +20,7 @@ T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 )  # fmt: skip
-IGNORED = (
-    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
-    "deterministic", "patience", "track",
-)  # fmt: skip
+IGNORED = "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "track"
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
 # The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
@@ -50,41 +47,33 @@ class Group(NamedTuple):
 # -- runs and their groups -------------------------------------------------------------------------
 def load_run(folder):
     """The run in a folder. Raises ValueError if its record is damaged or has no evaluation."""
-    records = read_metrics(Path(folder) / "metrics.jsonl")
-    starts = [row for row in records if row["type"] == "config"]
-    evaluations = [
-        {"iter": row["iter"]} | row["accuracy"] | {"val_loss": row["val_loss"]}
-        for row in records
-        if row["type"] == "eval"
-    ]
-    if not starts or not evaluations:
+    records, curves = read_metrics(Path(folder) / "metrics.jsonl"), {}
+    policies = next((row["accuracy"] for row in records if row["type"] == "eval"), None)
+    if not policies:
         raise ValueError(f"{folder}: metrics.jsonl has no evaluation")
-    config, curves = dict(starts[-1]["config"]), {}
-    if changes := [row["changes"] for row in starts if row.get("changes")]:
+    config = [row["config"] for row in records if row["type"] == "config"][-1]
+    if changes := [row["changes"] for row in records if row.get("changes")]:
         config["changes"] = changes
     if str(start := config.get("init_from")).endswith(".pt"):
         config["init_from"] = start.replace(f"_{config.get('seed')}/", "_SEED/")
-    for row in evaluations + [row for row in records if row["type"] == "train"]:
-        for key in row.keys() - {"type", "iter"}:
-            curves.setdefault(key, {})[row["iter"]] = row[key]
-    return Run(str(folder), config, [*evaluations[0]][1], curves)
-
-
-def curve(run, key):
-    """[(iteration, value)]. Raises ValueError if the run has not recorded it."""
-    points = [(i, value) for i, value in run.curves.get(key, {}).items() if value is not None]
-    if not points:
-        raise ValueError(f"{run.folder}: metrics.jsonl has no {key}")
-    return points
+    for row in records:
+        for key, value in (row | row.get("accuracy", {})).items():
+            if "iter" in row and value is not None:
+                curves.setdefault(key, {})[row["iter"]] = value
+    return Run(str(folder), config, next(iter(policies)), curves)
 
 
 def curves_of(group, key):
-    return {seed: curve(run, key) for seed, run in group.seeds.items()}
+    """{seed: [(iteration, value)]}. Raises ValueError if a run has not recorded it."""
+    for run in group.seeds.values():
+        if key not in run.curves:
+            raise ValueError(f"{run.folder}: metrics.jsonl has no {key}")
+    return {seed: [*run.curves[key].items()] for seed, run in group.seeds.items()}
 
 
 def groups_of(runs):
     """The Groups, in the order of their first runs. Raises ValueError for a seed that is there
-    twice: it would count as two samples and make the intervals too narrow.
+    twice, which would make the intervals too narrow.
     """
     keys = dict.fromkeys(key for run in runs for key in run.config)
     keys = [key for key in keys if differs(key, runs)]
@@ -93,8 +82,7 @@ def groups_of(runs):
         own = {key: run.config.get(key) for key in ("method", *keys) if matters(key, run)}
         first = found.setdefault(str(own), {}).setdefault(run.config.get("seed"), run)
         if first is not run:
-            message = f"{first.folder} and {run.folder}: same configuration and seed"
-            raise ValueError(message)
+            raise ValueError(f"{first.folder}, {run.folder}: same configuration and seed")
     firsts = [next(iter(seeds.values())) for seeds in found.values()]
     words = [labels.in_words(run.config, told(run, keys, firsts)) for run in firsts]
     looks, groups = labels.looks(words), []
@@ -125,10 +113,7 @@ def told(run, keys, firsts):
 
 
 def reference_of(group, groups):
-    """What a group is compared with: random masks with the same settings.
-
-    If there are none, or for random masks, the first group of these; without any, the last group.
-    """
+    """Random masks with the same settings, else the first of random masks, else the last group."""
     masks = [other for other in groups if other.method == "mdm"]
     alike = [other for other in masks if group.method != "mdm" and other.others == group.others]
     return [*alike, *masks, groups[-1]][0]
@@ -154,18 +139,8 @@ def interval(values, within=(-math.inf, math.inf)):
     return middle, max(middle - half, within[0]), min(middle + half, within[1])
 
 
-def band(curves, within):
-    """The iterations that all curves have, and the `interval` at each."""
-    curves = [dict(points) for points in curves]
-    iterations = sorted(set.intersection(*map(set, curves)))
-    return iterations, [interval([points[i] for points in curves], within) for i in iterations]
-
-
 def mean_ratio(pairs):
-    """Geometric mean of reference / other over (other, reference) pairs, and the interval's ends.
-
-    None if a pair has no ratio.
-    """
+    """Mean and interval of reference / other on the logarithms of (other, reference), or None."""
     if not pairs or not all(a and b for a, b in pairs):
         return None
     return tuple(map(math.exp, interval([math.log(b / a) for a, b in pairs])))
@@ -225,29 +200,30 @@ def with_ends(stats, spec):
 
 # -- samplers on the same weights ------------------------------------------------------------------
 def shared_samplers(group):
-    """{values of SAMPLER: the sampler's row of each run} of the samplers that all its runs have.
+    """The rows of eval.json of the samplers that all runs of a group have used: `accuracy` is an
+    interval over the runs, `tokens_per_step` a mean.
 
-    From eval.json; only rows of the weights and problems of a run's latest evaluation.
+    Only rows of the weights and problems of a run's latest evaluation.
     """
-    grids = []
+    grids, shared = [], []
     for rows in (read_json(Path(run.folder, "eval.json")) for run in group.seeds.values()):
         last = [rows[-1].get(key) for key in GRID]
         rows = [row for row in rows if [row.get(key) for key in GRID] == last]
         grids.append({tuple(row[key] for key in SAMPLER): row for row in rows})
-    shared = [sampler for sampler in grids[0] if all(sampler in grid for grid in grids)]
-    return {sampler: [grid[sampler] for grid in grids] for sampler in shared}
-
-
-def sampled_accuracy(rows):
-    return interval([row["accuracy"] for row in rows], SHARE)
+    for sampler in grids[0]:
+        rows = [grid[sampler] for grid in grids if sampler in grid]
+        if len(rows) == len(grids):
+            tokens = mean(row["tokens_per_step"] for row in rows)
+            accuracy = interval([row["accuracy"] for row in rows], SHARE)
+            shared.append(rows[0] | {"accuracy": accuracy, "tokens_per_step": tokens})
+    return shared
 
 
 def sampler_table(groups, grids):
-    """Markdown table of the `shared_samplers` of each group; tokens per step are means."""
+    """Markdown table of the `shared_samplers` of each group."""
     lines = []
     for group, grid in zip(groups, grids, strict=True):
-        for sampler, rows in grid.items():
-            tokens = mean(row["tokens_per_step"] for row in rows)
-            cells = with_ends(sampled_accuracy(rows), ".4f"), f"{tokens:.2f}"
-            lines.append([group.label, *("-" if v is None else str(v) for v in sampler), *cells])
+        for row in grid:
+            cells = with_ends(row["accuracy"], ".4f"), f"{row['tokens_per_step']:.2f}"
+            lines.append([group.label, *(str(row[key]) for key in SAMPLER), *cells])
     return table(["runs", *SAMPLER, "accuracy", "tokens per step"], lines)

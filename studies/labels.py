@@ -1,20 +1,15 @@
 """Names, colours, line styles and titles of runs in figures.
 
 Random masks are orange and PUMA is blue in every figure. Where both methods come with several
-settings, the colour is the method and the line style the setting; other groups have other colours.
-The palette is Okabe and Ito's, and line styles differ as well, so that groups are told apart
-without colour vision.
+settings, the colour is the method and the line style the setting; other groups have other colours
+(Okabe and Ito's) and line styles, so that they are told apart without colour vision.
 """
 
 import itertools
 import math
 
 METHODS = {"puma": "PUMA", "mdm": "random masks", "ar": "next token"}
-LOOKS = {
-    "PUMA": ("#0072b2", "-"),
-    "random masks": ("#d55e00", "--"),
-    "next token": ("#595959", ":"),
-}
+LOOKS = {"PUMA": ("#0072b2", "-"), "random masks": ("#d55e00", "--")}
 OTHERS = "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255"
 STYLES = "-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))
 SPECIAL = {

@@ -4,8 +4,8 @@
     python -m studies.plot --runs="out/clues*" --figure=final --targets="[0.9]"
 
 A figure shows the mean over the seeds of each group of runs, with a 95 % interval of Student's t,
-that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Colours and words are
-those of labels.py. Tables go to the terminal, in markdown; comparison.py says what they compare.
+that of an accuracy cut off at 0 and 1; curves have thin lines for the seeds. Tables (comparison.py)
+go to the terminal, in markdown.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import numpy as np
 from configurator import configure, errors_as_messages
 from engine.files import read_json
 from studies import comparison, labels, records
-from studies.comparison import SHARE, curve
+from studies.comparison import SHARE, curves_of, interval
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
 figure = "curves"  # final, visits; nelbo, policies
@@ -68,15 +68,16 @@ def draw_curves(axes, groups, key, within):
     within: where values, and so their intervals, can lie; many groups are drawn without intervals.
     """
     for group in groups:
-        curves = [curve(run, key) for run in group.seeds.values()]
-        x, stats = comparison.band(curves, within)
-        middle, low, high = zip(*stats, strict=True) if stats else ((), (), ())
-        axes.plot(x, middle, label=group.label, **group.look)
+        curves = [dict(points) for points in curves_of(group, key).values()]
+        shared = sorted(set.intersection(*map(set, curves)))
+        stats = [interval([points[i] for points in curves], within) for i in shared]
+        middle, low, high = np.reshape(stats, (-1, 3)).T
+        axes.plot(shared, middle, label=group.label, **group.look)
         color = group.look["color"]
         for points in curves if len(curves) > 1 else ():
-            axes.plot(*zip(*points, strict=True), color=color, alpha=0.5, linewidth=0.5)
+            axes.plot(*zip(*points.items(), strict=True), color=color, alpha=0.5, linewidth=0.5)
         if len(groups) <= FEW:
-            axes.fill_between(x, low, high, alpha=0.15, linewidth=0, color=color)
+            axes.fill_between(shared, low, high, alpha=0.15, linewidth=0, color=color)
     axes.set(xlabel="updates", xlim=(0, None))
 
 
@@ -107,8 +108,8 @@ def visits(groups, file):
 def final_accuracy(groups, file):
     """The accuracy at the end of each group."""
     metric = print_comparisons(groups)
-    name = f"share solved, {metric} at the end"
-    value_per_group(groups, file, lambda run: curve(run, metric)[-1][1], name, SHARE)
+    values = [[points[-1][1] for points in curves_of(group, metric).values()] for group in groups]
+    value_per_group(groups, file, values, f"share solved, {metric} at the end", SHARE)
 
 
 def print_comparisons(groups):
@@ -118,13 +119,13 @@ def print_comparisons(groups):
     return metric
 
 
-def value_per_group(groups, file, value, name, within=(-math.inf, math.inf)):
-    """One line for each group: value(run) of its seeds as dots, their mean and its interval."""
+def value_per_group(groups, file, values, name, within=(-math.inf, math.inf)):
+    """One line for each group: the values of its seeds as dots, their mean and its interval."""
     with panels(file, groups, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
-        for y, group in enumerate(groups):
-            values, color = [*map(value, group.seeds.values())], group.look["color"]
-            middle, low, high = comparison.interval(values, within)
-            axes.plot(values, [y] * len(values), ".", color=color, alpha=0.5)
+        for y, (group, own) in enumerate(zip(groups, values, strict=True)):
+            middle, low, high = interval(own, within)
+            color = group.look["color"]
+            axes.plot(own, [y] * len(own), ".", color=color, alpha=0.5)
             ends = [[middle - low], [high - middle]]
             axes.errorbar(middle, y, xerr=ends, fmt="o", capsize=3, color=color)
         axes.set_yticks(range(len(groups)), [group.label for group in groups])
@@ -135,11 +136,11 @@ def value_per_group(groups, file, value, name, within=(-math.inf, math.inf)):
 # -- figures of other results ----------------------------------------------------------------------
 def nelbo(groups, file):
     """The bound on the negative log-likelihood of each group, from nelbo.json."""
-
-    def bound(run):
-        return read_json(Path(run.folder, "nelbo.json"))["per_token"]
-
-    value_per_group(groups, file, bound, "NELBO, nats per token")
+    values = [
+        [read_json(Path(run.folder, "nelbo.json"))["per_token"] for run in group.seeds.values()]
+        for group in groups
+    ]
+    value_per_group(groups, file, values, "NELBO, nats per token")
 
 
 def sampler_grid(groups, file):
@@ -147,22 +148,18 @@ def sampler_grid(groups, file):
     names = {"tau": "tau, of confidence", "reveal": "tokens per step", "temperature": "temperature"}
     grids = [comparison.shared_samplers(group) for group in groups]
     print(comparison.sampler_table(groups, grids))
-    with panels(file, groups, ["" for _ in names], size=(4.5, 4)) as all_axes:
-        for (key, name), axes in zip(names.items(), all_axes, strict=True):
+    with panels(file, groups, [""] * 3, size=(4.5, 4)) as all_axes:
+        for axes, key in zip(all_axes, names, strict=True):
             for group, grid in zip(groups, grids, strict=True):
                 draw_ablation(axes, key, grid, group)
-            axes.set(xlabel=name, ylabel="share solved")
+            axes.set(xlabel=names[key], ylabel="share solved")
 
 
 def draw_ablation(axes, key, grid, group):
     """The accuracy of the samplers that vary the key, one line for each policy."""
-    varied = [rows for rows in grid.values() if ablation_of(rows[0]) == key]
-    for policy in dict.fromkeys(rows[0]["policy"] for rows in varied):
-        line = sorted(
-            (rows[0][key], *comparison.sampled_accuracy(rows))
-            for rows in varied
-            if rows[0]["policy"] == policy
-        )
+    varied = [sampler for sampler in grid if ablation_of(sampler) == key]
+    for policy in dict.fromkeys(sampler["policy"] for sampler in varied):
+        line = sorted((each[key], *each["accuracy"]) for each in varied if each["policy"] == policy)
         places, middle, low, high = np.array(line).T
         look = {"label": f"{group.label}, {policy}", "marker": MARKERS.get(policy, "d")}
         axes.errorbar(places, middle, [middle - low, high - middle], capsize=3, **group.look | look)
@@ -170,9 +167,8 @@ def draw_ablation(axes, key, grid, group):
 
 def ablation_of(sampler):
     """Which of the paper's three ablations of the sampler (table 1) it belongs to, or None."""
-    changed = [key for key in ("tau", "tau_entropy", "temperature") if sampler.get(key)]
-    if sampler["reveal"] != 2:
-        changed.append("reveal")
+    changed = [key for key in ("tau", "tau_entropy", "temperature") if sampler[key]]
+    changed += ["reveal"] * (sampler["reveal"] != 2)
     return None if len(changed) > 1 else (changed or ["reveal"])[0]
 
 

@@ -12,7 +12,6 @@ checkpoint.
 """
 
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -42,25 +41,20 @@ RESUME = "--init_from=resume"
 class Run(NamedTuple):
     folder: Path
     flags: list  # of train.py
-    settings: str  # what its training depends on: flags, config files, and those of its start
-    start: "Run | None"  # the run from whose checkpoint it starts
+    settings: str  # what its training depends on: flags and config files
 
 
 # -- what to do ------------------------------------------------------------------------------------
 def plan(runs, file, folder):
-    """The runs of all seeds, each after the one that it starts from."""
+    """The runs of all seeds."""
     files = sorted({Path(file), *Path("config").glob("*.py")})  # they build on each other
     version = f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
-    planned = {}
-    for name, template in runs.items():
-        for seed in seeds:
-            start = re.search(r"{(\w+)}", template)
-            start = planned[f"{start[1]}_{seed}"] if start else None
-            own = re.sub(r"{\w+}", f"{start.folder}/checkpoint.pt" if start else "", template)
+    planned = []
+    for name, own in runs.items():
+        for seed in dict.fromkeys(seeds):
             flags = [file, f"--seed={seed}", *SHARED, *own.split()]
-            settings = " ".join([*flags, version, start.settings if start else ""])
-            planned[f"{name}_{seed}"] = Run(folder / f"{name}_{seed}", flags, settings, start)
-    return list(planned.values())
+            planned.append(Run(folder / f"{name}_{seed}", flags, " ".join([*flags, version])))
+    return planned
 
 
 def training_command(run):
@@ -78,32 +72,26 @@ def training_command(run):
 
 
 def shown_runs(runs):
-    """The folders of the runs from which no other starts; of those in the archive, if there is one.
-
-    Raises ValueError if the archive has none of them.
-    """
-    starts = {run.start.folder for run in runs if run.start}
-    shown = [run.folder for run in runs if run.folder not in starts]
-    if archive:
-        with records.opened(archive) as file:
-            there = {name.split("/")[0] for name in file.namelist()}
-        shown = [Path(archive, folder.name) for folder in shown if folder.name in there]
-        if not shown:
-            raise ValueError(f"{archive} has no run of the study {study} with seeds {seeds}")
+    """The folders of the runs, or of those that the archive has. Raises ValueError for none."""
+    if not archive:
+        return [run.folder for run in runs]
+    with records.opened(archive) as file:
+        there = {name.split("/")[0] for name in file.namelist()}
+    shown = [Path(archive, run.folder.name) for run in runs if run.folder.name in there]
+    if not shown:
+        raise ValueError(f"{archive} has no run of the study {study} with seeds {seeds}")
     return shown
 
 
 # -- doing it --------------------------------------------------------------------------------------
 class Trainings:
-    """The processes of train.py that are running."""
+    """The processes of train.py that this program has started."""
 
     def __init__(self):
-        self.running, self.stopped = set(), False
+        self.started, self.stopped = [], False
 
     def complete(self, run):
         """Train the run to its end. Raises ChildProcessError, or ValueError if it is in use."""
-        if run.start and training_command(run.start):
-            raise ChildProcessError(f"{run.folder}: not trained, because {run.start.folder} failed")
         with Lock(run.folder, "study.lock"):  # before another study writes other settings
             if not (command := training_command(run)):
                 return
@@ -112,53 +100,34 @@ class Trainings:
             if command[-1] != RESUME:
                 (run.folder / "settings.txt").write_text(run.settings)
                 log.unlink(missing_ok=True)
-            if code := self.execute(command, log):
-                raise ChildProcessError(f"{log}: exit code {code}: {last_words(log)}")
+            env = {"OMP_NUM_THREADS": "1"} | os.environ
+            with open(log, "a") as file:
+                pipes = {"stdout": file, "stderr": subprocess.STDOUT}
+                process = subprocess.Popen([sys.executable, *command], env=env, **pipes)
+            self.started.append(process)
+            if self.stopped:  # meanwhile
+                process.terminate()
+            if code := process.wait():
+                raise ChildProcessError(f"{run.folder}: exit code {code}, see {log}")
             complete.touch()
-
-    def execute(self, command, log):
-        """The exit code of `python command` with one thread."""
-        env = {"OMP_NUM_THREADS": "1"} | os.environ
-        with open(log, "a") as file:
-            process = subprocess.Popen(
-                [sys.executable, *command], stdout=file, stderr=subprocess.STDOUT, env=env
-            )
-        self.running.add(process)
-        if self.stopped:  # meanwhile
-            process.terminate()
-        code = process.wait()
-        self.running.remove(process)
-        return code
-
-    def stop(self):
-        self.stopped = True
-        for process in self.running.copy():
-            process.terminate()
-
-
-def last_words(log):
-    """The last line of a log that is not a progress bar."""
-    lines = log.read_text(errors="replace").splitlines()
-    words = [re.sub(r".*\d%\|.*?\]", "", line).strip() for line in lines]
-    return next(filter(None, reversed(words)), "no output")
 
 
 def make_runs(runs):
     """Make all runs, `jobs` at once. Raises SystemExit if one has failed, or after Ctrl-C."""
     trainings, failures = Trainings(), 0
-    pool = ThreadPoolExecutor(jobs)
+    bar, pool = progress_bar(total=len(runs), unit="run"), ThreadPoolExecutor(jobs)
     try:
-        bar = progress_bar(total=len(runs), unit="run")
-        for wave in [r for r in runs if not r.start], [r for r in runs if r.start]:
-            for future in as_completed([pool.submit(trainings.complete, run) for run in wave]):
-                try:
-                    future.result()
-                    bar.update()
-                except (OSError, ValueError) as error:  # the other runs continue
-                    say(str(error))
-                    failures += 1
+        for future in as_completed([pool.submit(trainings.complete, run) for run in runs]):
+            try:
+                future.result()
+                bar.update()
+            except (OSError, ValueError) as error:  # the other runs continue
+                say(str(error))
+                failures += 1
     except KeyboardInterrupt:
-        trainings.stop()
+        trainings.stopped = True
+        for process in trainings.started:
+            process.terminate()
         pool.shutdown(cancel_futures=True)
         raise SystemExit("stopped: the same command resumes from there") from None
     if failures:
@@ -168,8 +137,7 @@ def make_runs(runs):
 # -- command line ----------------------------------------------------------------------------------
 def main():
     if not study:
-        print("--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores,")
-        print("beside the runs that another study of the same configuration has made.\n")
+        print("--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores.\n")
         for name, (question, minutes, runs, _, file) in STUDIES.items():
             print(f"{name}\n    {question}\n    {file}: {3 * len(runs)} runs, {minutes} minutes")
         return
