@@ -14,13 +14,15 @@ from engine.log import read_metrics
 from runs.results import table
 from studies import labels
 
-# 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
-# makes the interval slightly too wide
+# 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; the last one for more than 20
 T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 )  # fmt: skip
-IGNORED = "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "track"
+IGNORED = (
+    "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
+    "deterministic", "patience", "track",
+)  # fmt: skip
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
 # The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
@@ -72,9 +74,7 @@ def curves_of(group, key):
 
 
 def groups_of(runs):
-    """The Groups, in the order of their first runs. Raises ValueError for a seed that is there
-    twice, which would make the intervals too narrow.
-    """
+    """The Groups in the order of their first runs. Raises ValueError if a seed is there twice."""
     keys = dict.fromkeys(key for run in runs for key in run.config)
     keys = [key for key in keys if differs(key, runs)]
     found = {}

@@ -65,8 +65,7 @@ def training_command(run):
         return command
     if (run.folder / "complete").exists():
         return None
-    # A checkpoint older than the settings has other ones: train.py was stopped before it could
-    # archive it.
+    # An older checkpoint has other settings: train.py was stopped before it could archive it.
     resume = checkpoint.exists() and checkpoint.stat().st_mtime >= settings.stat().st_mtime
     return [*command, RESUME] if resume else command
 
