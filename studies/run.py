@@ -138,7 +138,7 @@ def main():
     if not study:
         print("--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores.\n")
         for name, (question, minutes, runs, _, file) in STUDIES.items():
-            print(f"{name}\n    {question}\n    {file}: {3 * len(runs)} runs, {minutes} minutes")
+            print(f"{name}\n    {question}\n    {file}: 3 x {len(runs)} runs, {minutes} minutes")
         return
     with errors_as_messages():
         if study not in STUDIES:
