@@ -1,7 +1,7 @@
-"""Compare runs over seeds: curves, intervals, iterations to an accuracy, ratios, tables.
+"""Compare runs over seeds: groups, intervals, iterations to an accuracy, ratios, tables.
 
-Runs whose configurations differ only in IGNORED keys are the seeds of one group. The tables compare
-each group with a reference: see reference_of.
+Runs whose configurations differ in IGNORED keys alone are the seeds of one group. A group is
+compared with random masks of the same settings. results/README.md says how to read the tables.
 """
 
 import math
@@ -9,149 +9,92 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from configurator import errors_as_messages, printable
 from engine.files import read_json
 from engine.log import read_metrics
 from runs.results import table
+from studies import labels
 
-# 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; beyond 20 that of 20, which
-# makes the interval slightly too wide
+# 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; the last one for more than 20
 T_QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
     2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 )  # fmt: skip
-
-NOTE = """
-Values are means over seeds [95 % interval, Student's t]. Iterations are those of the first
-evaluation that reaches the accuracy, interpolated linearly from the evaluation before it; "<="
-means that a seed's first evaluation is already there, so the crossing lies before it. Ratios are
-reference / other, above 1 in favour of the other: the geometric mean over pairs of runs with the
-same seed, with the interval of Student's t on the logarithms; "-" where a pair has no ratio.
-Points are percentage points of accuracy, the mean of the pairs' differences.
-"""
-
 IGNORED = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
-    "deterministic", "patience", "track", "commit",
+    "deterministic", "patience", "track",
 )  # fmt: skip
-ERRORS = "errors at the end"
-SHARE = 0, 1  # where an accuracy lies
+# Random masks do not use these keys, so one baseline serves all their values.
+PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
 # The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
-# Random masks do not use these keys, so one baseline serves all their values.
-PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
+SHARE = 0, 1  # where an accuracy lies
 
 
 class Run(NamedTuple):
     folder: str
     config: dict
-    evaluations: dict  # iteration -> {policy: accuracy}, and val_loss
-    training: list  # its lines of type train
+    metric: str  # the first policy that it evaluates
+    curves: dict  # {policy, val_loss, or a key of the lines of type train: {iteration: value}}
 
 
-# -- reading ---------------------------------------------------------------------------------------
+class Group(NamedTuple):
+    label: str  # its settings in words, and the number of seeds
+    method: str
+    others: dict  # the settings that it must share with its reference
+    seeds: dict  # seed -> Run
+    look: dict  # its colour and line style in figures
+
+
+# -- runs and their groups -------------------------------------------------------------------------
 def load_run(folder):
-    """The run in a folder. Raises SystemExit if its record is damaged or too short."""
-    with errors_as_messages():
-        records = read_metrics(Path(folder) / "metrics.jsonl")
-    starts = [r for r in records if r["type"] == "config"]
-    evaluations = {
-        r["iter"]: r["accuracy"] | {"val_loss": r["val_loss"]}
-        for r in records
-        if r["type"] == "eval"
-    }
-    if not starts or not evaluations:
-        raise SystemExit(f"{folder}: metrics.jsonl has no {'evaluation' if starts else 'config'}")
-    commits = ", ".join(dict.fromkeys(str(r.get("commit")) for r in starts))
-    config = starts[-1]["config"] | {"commit": commits} | changes_in(records)
+    """The run in a folder. Raises ValueError if its record is damaged or has no evaluation."""
+    records, curves = read_metrics(Path(folder) / "metrics.jsonl"), {}
+    policies = next((row["accuracy"] for row in records if row["type"] == "eval"), None)
+    if not policies:
+        raise ValueError(f"{folder}: metrics.jsonl has no evaluation")
+    config = [row["config"] for row in records if row["type"] == "config"][-1]
+    if changes := [row["changes"] for row in records if row.get("changes")]:
+        config["changes"] = changes
     if str(start := config.get("init_from")).endswith(".pt"):
         config["init_from"] = start.replace(f"_{config.get('seed')}/", "_SEED/")
-    training = [r for r in records if r["type"] == "train"]
-    return Run(str(folder), config, evaluations, training)
-
-
-def changes_in(records):
-    """{"continued": [[iteration, {setting: [before, after]}]]} of a run that changed; else {}."""
-    found, was, iteration = [], {}, 0
     for row in records:
-        iteration = row.get("iter", iteration)
-        if row["type"] == "config":
-            now = row["config"]
-            keys = [key for key in was and now if key not in IGNORED and was.get(key) != now[key]]
-            found += [[iteration, {key: [was.get(key), now[key]] for key in keys}]] * bool(keys)
-            was = now
-    return {"continued": found} if found else {}
+        for key, value in (row | row.get("accuracy", {})).items():
+            if "iter" in row and value is not None:
+                curves.setdefault(key, {})[row["iter"]] = value
+    return Run(str(folder), config, next(iter(policies)), curves)
 
 
-def read_result(run, name, *keys):
-    """The values of these keys in the JSON that a script wrote to the run's folder, or all of it.
-
-    Raises SystemExit if it lacks a key: the records in results/ leave some out.
-    """
-    file = Path(run.folder, name)
-    with errors_as_messages():
-        result = read_json(file)
-    if missing := [key for key in keys if key not in result]:
-        raise SystemExit(f"{file} has no {missing[0]}")
-    return [result[key] for key in keys] if keys else result
+def curves_of(group, key):
+    """{seed: [(iteration, value)]}. Raises ValueError if a run has not recorded it."""
+    for run in group.seeds.values():
+        if key not in run.curves:
+            raise ValueError(f"{run.folder}: metrics.jsonl has no {key}")
+    return {seed: [*run.curves[key].items()] for seed, run in group.seeds.items()}
 
 
-def shared_samplers(runs):
-    """{values of SAMPLER: the sampler's row of each run} of the samplers that all runs have.
-
-    From eval.json; only rows of the weights and problems of a run's latest evaluation.
-    """
-    grids = []
-    for rows in (read_result(run, "eval.json") for run in runs):
-        last = [rows[-1].get(key) for key in GRID]
-        rows = [row for row in rows if [row.get(key) for key in GRID] == last]
-        grids.append({tuple(row[key] for key in SAMPLER): row for row in rows})
-    shared = [sampler for sampler in grids[0] if all(sampler in grid for grid in grids)]
-    return {sampler: [grid[sampler] for grid in grids] for sampler in shared}
-
-
-def default_metric(runs):
-    """The first policy that the first run evaluates."""
-    return next(iter(next(iter(runs[0].evaluations.values()))))
-
-
-def curve(run, metric):
-    """[(iteration, accuracy)], sorted."""
-    points = sorted((i, acc[metric]) for i, acc in run.evaluations.items() if metric in acc)
-    if not points:
-        known = sorted({policy for acc in run.evaluations.values() for policy in acc})
-        raise SystemExit(f"{run.folder}: no accuracy {metric!r}, only {', '.join(known)}")
-    return points
-
-
-def training_curve(run, key):
-    """[(iteration, value)] of a number in the lines of type train."""
-    points = [(line["iter"], line[key]) for line in run.training if line.get(key) is not None]
-    if not points:
-        raise SystemExit(f"{run.folder}: metrics.jsonl has no {key}")
-    return points
-
-
-def group_runs(runs):
-    """{label: runs}. The label states the method and all other keys that matter and differ."""
-    keys, groups = telling(runs), {}
+def groups_of(runs):
+    """The Groups in the order of their first runs. Raises ValueError if a seed is there twice."""
+    keys = dict.fromkeys(key for run in runs for key in run.config)
+    keys = [key for key in keys if differs(key, runs)]
+    found = {}
     for run in runs:
-        parts = [f"{key}={run.config.get(key)}" for key in keys if matters(key, run)]
-        groups.setdefault(", ".join(parts), []).append(run)
-    for members in groups.values():
-        by_seed(members)
+        own = {key: run.config.get(key) for key in ("method", *keys) if matters(key, run)}
+        first = found.setdefault(str(own), {}).setdefault(run.config.get("seed"), run)
+        if first is not run:
+            raise ValueError(f"{first.folder}, {run.folder}: same configuration and seed")
+    firsts = [next(iter(seeds.values())) for seeds in found.values()]
+    words = [labels.in_words(run.config, told(run, keys, firsts)) for run in firsts]
+    looks, groups = labels.looks(words), []
+    for run, word, seeds, look in zip(firsts, words, found.values(), looks, strict=True):
+        label = f"{', '.join(filter(None, word))} ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
+        others = {key: run.config.get(key) for key in keys if key not in ("method", *PUMA_ONLY)}
+        groups.append(Group(label, run.config["method"], others, seeds, look))
     return groups
 
 
-def telling(runs):
-    """The settings that distinguish the groups: the method, and those that matter and differ."""
-    keys = dict.fromkeys(key for run in runs for key in run.config)
-    return [key for key in keys if key == "method" or differs(key, runs)]
-
-
 def matters(key, run):
-    return key not in IGNORED and not (key in PUMA_ONLY and is_baseline(run))
+    return key not in IGNORED and not (key in PUMA_ONLY and run.config["method"] == "mdm")
 
 
 def differs(key, runs):
@@ -159,15 +102,21 @@ def differs(key, runs):
     return any(value != values[0] for value in values)
 
 
-def by_seed(runs):
-    """{seed: run}. A seed twice would count as two samples and make the intervals too narrow."""
-    seeds = {}
-    for run in runs:
-        first = seeds.setdefault(run.config.get("seed"), run)
-        if first is not run:
-            message = f"{first.folder} and {run.folder}: same configuration and seed"
-            raise SystemExit(printable(message))
-    return seeds
+def told(run, keys, firsts):
+    """The keys to name: where more than half of the groups have a value, it goes without saying."""
+    said = []
+    for key in keys:
+        values = [other.config.get(key) for other in firsts if matters(key, other)]
+        if matters(key, run) and values.count(run.config.get(key)) <= len(values) / 2:
+            said.append(key)
+    return said
+
+
+def reference_of(group, groups):
+    """Random masks with the same settings, else the first of random masks, else the last group."""
+    masks = [other for other in groups if other.method == "mdm"]
+    alike = [other for other in masks if group.method != "mdm" and other.others == group.others]
+    return [*alike, *masks, groups[-1]][0]
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -190,93 +139,50 @@ def interval(values, within=(-math.inf, math.inf)):
     return middle, max(middle - half, within[0]), min(middle + half, within[1])
 
 
-def band(curves, within):
-    """The iterations that all curves have, and the `interval` at each."""
-    curves = [dict(points) for points in curves]
-    iterations = sorted(set.intersection(*map(set, curves)))
-    return iterations, [interval([points[i] for points in curves], within) for i in iterations]
-
-
-def sampled_accuracy(rows):
-    """Mean over runs and the ends of its interval; for a single run, that over its examples."""
-    if len(rows) == 1:
-        return rows[0]["accuracy"], *rows[0]["interval"]
-    return interval([row["accuracy"] for row in rows], SHARE)
-
-
 def mean_ratio(pairs):
-    """Geometric mean of reference / other over (other, reference) pairs, and the interval's ends.
-
-    None if a pair has no ratio.
-    """
+    """Mean and interval of reference / other on the logarithms of (other, reference), or None."""
     if not pairs or not all(a and b for a, b in pairs):
         return None
     return tuple(map(math.exp, interval([math.log(b / a) for a, b in pairs])))
 
 
-def ratios_of(pairs, targets):
-    """mean_ratio of the iterations to each target and of the final errors of pairs of curves."""
-    reached = [[[resolved_iterations(p, t) for p in pair] for pair in pairs] for t in targets]
-    errors = [[1 - points[-1][1] for points in pair] for pair in pairs]
-    return [mean_ratio(numbers) for numbers in (*reached, errors)]
-
-
-def is_baseline(run):
-    return run.config["method"] == "mdm"
-
-
 # -- tables ----------------------------------------------------------------------------------------
-def target_headings(targets):
-    return [f"iterations to {target:g}" for target in targets]
-
-
 def comparisons(groups, metric, targets):
-    """Markdown tables with a row for each group: what it reached, and the reference over it."""
-    curves = {label: curves_by_seed(runs, metric) for label, runs in groups.items()}
-    reached, compared = [], {}  # compared: {reference: rows}
-    for label, seeds in curves.items():
-        group = list(seeds.values())
-        accuracy = with_ends(*interval([points[-1][1] for points in group], SHARE), ".4f")
-        cells = [accuracy, end_cell(group), *(reach_cell(group, t) for t in targets)]
-        reached.append([with_seed_count(label, seeds), *cells])
-        if label != (reference := reference_of(label, groups)):
-            pairs = seed_pairs(seeds, curves[reference])
-            cells = *map(ratio_cell, ratios_of(pairs, targets)), difference_cell(pairs)
-            rows = compared.setdefault(reference, [])
-            rows.append([f"{label}, pairs: {len(pairs)}", *cells])
-    heads = target_headings(targets)
+    """Markdown tables with a row for each group: what it reached, and its reference over it."""
+    heads = [f"iterations to {target:g}" for target in targets]
+    reached, compared = [], []
+    for group in groups:
+        ours, reference = curves_of(group, metric), reference_of(group, groups)
+        ends = sorted({points[-1][0] for points in ours.values()})
+        accuracy = with_ends(interval([points[-1][1] for points in ours.values()], SHARE), ".4f")
+        cells = [reach_cell([*ours.values()], target) for target in targets]
+        reached.append([group.label, accuracy, ", ".join(map(str, ends)), *cells])
+        if reference is not group:
+            theirs = curves_of(reference, metric)
+            pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+            cells = comparison_cells(pairs, targets)
+            compared.append([group.label, reference.label, str(len(pairs)), *cells])
     tables = [table([f"{metric} accuracy", "at the end", "at iter", *heads], reached)]
-    for reference, rows in compared.items():
-        more = [f"{reference} over", *heads, ERRORS, f"points at the end, less {reference}"]
-        tables.append(table(more, rows))
+    more = [*heads, "errors at the end", "points at the end"]
+    tables.append(table(["reference over group", "reference", "pairs", *more], compared))
     return tables
 
 
-def reference_of(label, groups):
-    """The label of the group that a group is compared with: random masks with the same settings.
-
-    If there are none, or for random masks, the first group of these; without any, the last group.
-    """
-    first = {name: runs[0] for name, runs in groups.items()}
-    told = [key for key in telling(first.values()) if key not in ("method", *PUMA_ONLY)]
-    baselines = [name for name, run in first.items() if is_baseline(run)]
-    own = {key: first[label].config.get(key) for key in told}
-    for name in () if label in baselines else baselines:
-        if own == {key: first[name].config.get(key) for key in told}:
-            return name
-    return [*baselines, [*groups][-1]][0]
+def reach_cell(curves, target):
+    reached = [iterations_to(points, target) for points in curves]
+    if missing := reached.count(None):
+        return f"not reached by {missing} of {len(curves)}"
+    bound = "<= " if any(points[0][1] >= target for points in curves) else ""
+    return bound + with_ends(interval(reached), ".0f")
 
 
-def curves_by_seed(runs, metric):
-    return {seed: curve(run, metric) for seed, run in by_seed(runs).items()}
-
-
-def seed_pairs(ours, theirs):
-    return [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
-
-
-def with_seed_count(label, members):
-    return f"{label} ({len(members)} seed{'s' * (len(members) > 1)})"
+def comparison_cells(pairs, targets):
+    """Ratios of the iterations to each target and of the final errors; the difference in points."""
+    numbers = [[[resolved_iterations(p, t) for p in pair] for pair in pairs] for t in targets]
+    numbers.append([[1 - points[-1][1] for points in pair] for pair in pairs])
+    gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]
+    points = interval(gained) if gained else None
+    return [*(with_ends(mean_ratio(each), ".2f") for each in numbers), with_ends(points, "+.1f")]
 
 
 def resolved_iterations(points, target):
@@ -284,51 +190,40 @@ def resolved_iterations(points, target):
     return None if points[0][1] >= target else iterations_to(points, target)
 
 
-def reach_cell(group, target):
-    reached = [iterations_to(points, target) for points in group]
-    missing = reached.count(None)
-    if missing == len(group):
-        return "not reached"
-    if missing:
-        return f"not reached by {missing} of {len(group)} seeds"
-    bound = "<= " if any(points[0][1] >= target for points in group) else ""
-    return bound + with_ends(*interval(reached), ".0f")
+def with_ends(stats, spec):
+    """An `interval` as text, "-" for None."""
+    if stats is None:
+        return "-"
+    middle, low, high = stats
+    return f"{middle:{spec}}" + ("" if math.isnan(low) else f" [{low:{spec}}, {high:{spec}}]")
 
 
-def end_cell(group):
-    ends = [points[-1][0] for points in group]
-    return " to ".join(map(str, sorted({min(ends), max(ends)})))
+# -- samplers on the same weights ------------------------------------------------------------------
+def shared_samplers(group):
+    """The rows of eval.json of the samplers that all runs of a group have used: `accuracy` is an
+    interval over the runs, `tokens_per_step` a mean.
+
+    Only rows of the weights and problems of a run's latest evaluation.
+    """
+    grids, shared = [], []
+    for rows in (read_json(Path(run.folder, "eval.json")) for run in group.seeds.values()):
+        last = [rows[-1].get(key) for key in GRID]
+        rows = [row for row in rows if [row.get(key) for key in GRID] == last]
+        grids.append({tuple(row[key] for key in SAMPLER): row for row in rows})
+    for sampler in grids[0]:
+        rows = [grid[sampler] for grid in grids if sampler in grid]
+        if len(rows) == len(grids):
+            tokens = mean(row["tokens_per_step"] for row in rows)
+            accuracy = interval([row["accuracy"] for row in rows], SHARE)
+            shared.append(rows[0] | {"accuracy": accuracy, "tokens_per_step": tokens})
+    return shared
 
 
-def difference_cell(pairs):
-    """Points of accuracy by which a curve ends above the reference, mean over the pairs."""
-    gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]
-    return with_ends(*interval(gained), "+.1f") if gained else "-"
-
-
-def ratio_cell(ratio):
-    return with_ends(*ratio, ".2f") if ratio else "-"
-
-
-def sampler_table(groups):
-    """Markdown table of {name of a group: its `shared_samplers`}; costs are means over runs."""
+def sampler_table(groups, grids):
+    """Markdown table of the `shared_samplers` of each group."""
     lines = []
-    samplers = dict.fromkeys(sampler for group in groups.values() for sampler in group)
-    for sampler in sorted(samplers, key=lambda values: [(v is not None, v) for v in values]):
-        settings = ["-" if value is None else str(value) for value in sampler]
-        for name, group in groups.items():
-            if sampler in group:
-                lines.append([*settings, name, *sampler_cells(group[sampler])])
-    return table([*SAMPLER, "runs", "accuracy", "tokens per step", "forward passes"], lines)
-
-
-def sampler_cells(rows):
-    tokens = mean(row["tokens_per_step"] for row in rows)
-    passes = [row["forward_passes"] for row in rows]  # null: the evaluation was interrupted
-    cost = "-" if None in passes else f"{mean(passes):.0f}"
-    return [with_ends(*sampled_accuracy(rows), ".4f"), f"{tokens:.2f}", cost]
-
-
-def with_ends(middle, low, high, spec):
-    ends = "" if math.isnan(low) else f" [{low:{spec}}, {high:{spec}}]"
-    return f"{middle:{spec}}{ends}"
+    for group, grid in zip(groups, grids, strict=True):
+        for row in grid:
+            cells = with_ends(row["accuracy"], ".4f"), f"{row['tokens_per_step']:.2f}"
+            lines.append([group.label, *(str(row[key]) for key in SAMPLER), *cells])
+    return table(["runs", *SAMPLER, "accuracy", "tokens per step"], lines)

@@ -10,8 +10,8 @@ the same name. The same files always make the same bytes.
 """
 
 import contextlib
+import fnmatch
 import glob
-import shutil
 import tempfile
 import zipfile
 import zlib
@@ -22,7 +22,6 @@ from engine.files import atomic_path
 
 runs = ""  # comma-separated folders of runs, or patterns of folders
 out = ""  # the archive
-LARGEST = 1 << 28  # bytes that an archive may unpack to
 BEGINNING = 1980, 1, 1, 0, 0, 0  # a zip archive knows no earlier time
 
 
@@ -35,13 +34,15 @@ def folders(patterns):
     """
     with tempfile.TemporaryDirectory() as temporary:
         matching = []
-        for pattern in patterns.split(","):
+        for number, pattern in enumerate(patterns.split(",")):
             archive, ending, inside = pattern.partition(".zip")
             place = pattern
             if ending:  # messages about a run name the archive
-                folder = Path(temporary, str(len(matching)), Path(archive).name + ending)
-                unpack(archive + ending, folder)
+                folder = Path(temporary, str(number), Path(archive).name + ending)
                 place = f"{folder}/{inside.strip('/') or '*'}"
+                with opened(archive + ending) as file:
+                    names = fnmatch.filter(file.namelist(), f"{inside.strip('/') or '*'}/*")
+                    file.extractall(folder, names)
             files = sorted(glob.glob(f"{place}/metrics.jsonl"))
             if not files:
                 raise SystemExit(f"no run matches {pattern!r}: no such folder has a metrics.jsonl")
@@ -53,58 +54,35 @@ def folders(patterns):
 def opened(archive):
     """The archive as a ZipFile. Raises SystemExit if it is none, or damaged."""
     try:
-        if not Path(archive).is_file():  # a pipe may have no end
-            raise ValueError("no such file")
         with zipfile.ZipFile(archive) as file:
-            if sum(entry.file_size + 4096 for entry in file.infolist()) > LARGEST:
-                raise ValueError(f"more than {LARGEST >> 20} MB in an archive of records")
             yield file
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error) as error:
         raise SystemExit(f"{archive}: {error}") from None
-
-
-def unpack(archive, folder):
-    with opened(archive) as file:
-        file.extractall(folder)  # never outside the folder, whatever the names in the archive
 
 
 def main():
     if not runs or not out.endswith(".zip"):
         raise SystemExit('expected --runs="out/puma_*,out/mdm_*" --out=FILE.zip')
-    with tempfile.TemporaryDirectory() as temporary:
-        if Path(out).exists():
-            unpack(out, temporary)
-        with folders(runs) as added:
-            copy_records(added, Path(temporary))
-        write(Path(out), temporary)
-
-
-def copy_records(added, place):
-    """Copy the records of runs to a folder, in place of those of the same name.
-
-    Raises SystemExit for two added runs of one name.
-    """
-    sources = {}
-    for folder in map(Path.resolve, added):
-        if (other := sources.setdefault(folder.name, folder)) != folder:
-            raise SystemExit(f"{other} and {folder} have the same name: archive one of them")
-    for name, folder in sources.items():
-        shutil.rmtree(place / name, ignore_errors=True)
-        (place / name).mkdir()
-        for file in [folder / "metrics.jsonl", *folder.glob("*[!r].json")]:  # not header, tokenizer
-            shutil.copy(file, place / name)
-
-
-def write(archive, folder):
-    """An archive of the folders of runs in a folder."""
-    with atomic_path(archive) as partial, zipfile.ZipFile(partial, "w") as file:
-        paths = sorted(Path(folder).glob("*/*"))
-        for path in paths:
-            entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), BEGINNING)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            file.writestr(entry, path.read_bytes(), compresslevel=9)
-    kept = len({path.parent for path in paths})
-    print(f"{archive}: {kept} runs, {archive.stat().st_size / 1e3:.0f} kB")
+    kept = {}  # run -> {file: bytes}
+    sources = {}  # run -> its folder
+    if Path(out).exists():
+        with opened(out) as file:
+            for entry in file.namelist():
+                folder, name = entry.split("/")
+                kept.setdefault(folder, {})[name] = file.read(entry)
+    with folders(runs) as added:
+        for folder in map(Path.resolve, added):
+            if (other := sources.setdefault(folder.name, folder)) != folder:
+                raise SystemExit(f"{other} and {folder} have the same name: archive one of them")
+            files = [folder / "metrics.jsonl", *folder.glob("*[!r].json")]  # not header, tokenizer
+            kept[folder.name] = {file.name: file.read_bytes() for file in files}
+    with atomic_path(out) as partial, zipfile.ZipFile(partial, "w") as file:
+        for folder, name in sorted((run, name) for run, files in kept.items() for name in files):
+            entry = zipfile.ZipInfo(f"{folder}/{name}", BEGINNING)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            file.writestr(entry, kept[folder][name], compresslevel=9)
+    print(f"{out}: {len(kept)} runs, {Path(out).stat().st_size / 1e3:.0f} kB")
 
 
 if __name__ == "__main__":

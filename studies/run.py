@@ -1,23 +1,21 @@
-"""Carry out a study of catalogue.py, from scratch or from where it was stopped, to its figures.
+"""Carry out a study of catalogue.py, from scratch or from where it was stopped, to its figure.
 
     python -m studies.run                                      all studies and the time each takes
     python -m studies.run --study=tau --seeds="[1,2]" --jobs=4
     python -m studies.run --study=tau --dry_run                print the commands
-    python -m studies.run --study=tau --archive=results/sudoku_tiny.zip     only the figures
+    python -m studies.run --study=tau --archive=results/sudoku_tiny.zip     only the figure
 
-Runs go to out/runs/<config>/<run>_<seed>, figures with their tables to out/runs/<config>/figures.
+Runs go to out/runs/<config>/<run>_<seed>, the figure and its table to out/runs/<config>/figures.
 A complete run is skipped, a stopped one resumes, and one with other settings or changed config
 files starts again (train.py archives the old one). Ctrl-C and SIGTERM stop all runs, each with a
 checkpoint.
 """
 
 import os
-import re
 import shlex
 import signal
 import subprocess
 import sys
-import textwrap
 import zlib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -34,7 +32,7 @@ jobs = 2  # 1..: runs at once, each on one core
 config = ""  # a configuration in place of the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
-archive = ""  # of finished runs (records.py): only draw the study's figures, of these seeds
+archive = ""  # of finished runs (records.py): only draw the study's figure, of these seeds
 # Flags of all runs, which may override them: the method is studied as it was published.
 SHARED = '--eval_policies=["top_k"]', "--second_visit=False"
 RESUME = "--init_from=resume"
@@ -43,38 +41,20 @@ RESUME = "--init_from=resume"
 class Run(NamedTuple):
     folder: Path
     flags: list  # of train.py
-    settings: str  # what its training depends on: flags, config files, and those of its start
-    start: Path | None  # the folder of the run from whose checkpoint it starts
-
-
-class Failure(Exception):
-    """A command has failed; the other runs continue."""
-
-
-class Stopped(Exception):
-    """Stopped by a signal."""
+    settings: str  # what its training depends on: flags and config files
 
 
 # -- what to do ------------------------------------------------------------------------------------
 def plan(runs, file, folder):
-    """The runs of all seeds, each after the one that it starts from."""
-    planned, configs = {}, version(file)
-    for name, template in runs.items():
-        for seed in seeds:
-            out = folder / f"{name}_{seed}"
-            starts = [folder / f"{start}_{seed}" for start in re.findall(r"{(\w+)}", template)]
-            flags = [file, f"--seed={seed}", *SHARED]
-            for flag in template.split():
-                flags.append(re.sub(r"{(\w+)}", rf"{folder}/\1_{seed}/checkpoint.pt", flag))
-            settings = " ".join([*flags, configs, *(planned[start].settings for start in starts)])
-            planned[out] = Run(out, flags, settings, starts[0] if starts else None)
-    return list(planned.values())
-
-
-def version(file):
-    """Of the configurations, which build on each other."""
-    files = sorted({Path(file), *Path("config").glob("*.py")})
-    return f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
+    """The runs of all seeds."""
+    files = sorted({Path(file), *Path("config").glob("*.py")})  # they build on each other
+    version = f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
+    planned = []
+    for name, own in runs.items():
+        for seed in dict.fromkeys(seeds):
+            flags = [file, f"--seed={seed}", *SHARED, *own.split()]
+            planned.append(Run(folder / f"{name}_{seed}", flags, " ".join([*flags, version])))
+    return planned
 
 
 def training_command(run):
@@ -85,202 +65,103 @@ def training_command(run):
         return command
     if (run.folder / "complete").exists():
         return None
-    # A checkpoint older than the settings has other ones: train.py was stopped before it could
-    # archive it.
+    # An older checkpoint has other settings: train.py was stopped before it could archive it.
     resume = checkpoint.exists() and checkpoint.stat().st_mtime >= settings.stat().st_mtime
     return [*command, RESUME] if resume else command
 
 
-def script_commands(scripts, run):
-    """The commands of the scripts that follow its training."""
-    return [[*script.split(), f"--out_dir={run.folder}"] for script in scripts]
-
-
 def shown_runs(runs):
-    """The folders of the runs, except those from which others start."""
-    starts = {run.start for run in runs}
-    return [run.folder for run in runs if run.folder not in starts]
-
-
-def archived_runs(runs):
-    """The same in the archive, of those that it has. Raises ValueError if there are none."""
+    """The folders of the runs, or of those that the archive has. Raises ValueError for none."""
+    if not archive:
+        return [run.folder for run in runs]
     with records.opened(archive) as file:
         there = {name.split("/")[0] for name in file.namelist()}
-    names = [shown.name for shown in shown_runs(runs)]
-    if not there & {*names}:
+    shown = [Path(archive, run.folder.name) for run in runs if run.folder.name in there]
+    if not shown:
         raise ValueError(f"{archive} has no run of the study {study} with seeds {seeds}")
-    return [f"{archive}/{name}" for name in names if name in there]
-
-
-def figure_commands(figures, folders, folder):
-    """{a figure's file, without suffix: its command}, for the runs in those folders."""
-    shown = ",".join(map(str, folders))
-    files = {folder / "figures" / name: flags for name, flags in figures.items()}
-    return {
-        file: ["-m", "studies.plot", f"--runs={shown}", *flags.split(), f"--out={file}.png"]
-        for file, flags in files.items()
-    }
+    return shown
 
 
 # -- doing it --------------------------------------------------------------------------------------
-class Processes:
-    """Commands in progress, which `stop` ends."""
+class Trainings:
+    """The processes of train.py that this program has started."""
 
     def __init__(self):
-        self.running, self.stopped = set(), False
+        self.started, self.stopped = [], False
 
-    def execute(self, command, output, errors=subprocess.STDOUT):
-        """The exit code of `python command` with one thread; output: the file it prints to."""
-        env = {"OMP_NUM_THREADS": "1"} | os.environ
-        pipes = {"stdout": output, "stderr": errors}
-        process = subprocess.Popen([sys.executable, *command], env=env, **pipes)
-        self.running.add(process)
-        if self.stopped:  # meanwhile
-            process.terminate()
-        code = process.wait()
-        self.running.remove(process)
-        if code and self.stopped:
-            raise Stopped
-        return code
-
-    def stop(self, number, frame):
-        self.stopped = True
-        for process in self.running.copy():
-            process.terminate()
-
-
-def make_run(run, scripts, processes, start):
-    """Train the run if it is not complete, then execute the scripts on it.
-
-    start: the future of the run that it starts from, or None. Raises Failure or Stopped.
-    """
-    failed = start and start.exception()  # waits for it
-    if processes.stopped:
-        raise Stopped
-    if failed:
-        raise Failure(f"{run.folder}: not trained, because {run.start} has failed")
-    with Lock(run.folder, "study.lock"):  # before another study writes other settings
-        execute(run, scripts, processes)
+    def complete(self, run):
+        """Train the run to its end. Raises ChildProcessError, or ValueError if it is in use."""
+        with Lock(run.folder, "study.lock"):  # before another study writes other settings
+            if not (command := training_command(run)):
+                return
+            log, complete = run.folder / "log.txt", run.folder / "complete"
+            complete.unlink(missing_ok=True)
+            if command[-1] != RESUME:
+                (run.folder / "settings.txt").write_text(run.settings)
+                log.unlink(missing_ok=True)
+            env = {"OMP_NUM_THREADS": "1"} | os.environ
+            with open(log, "a") as file:
+                pipes = {"stdout": file, "stderr": subprocess.STDOUT}
+                process = subprocess.Popen([sys.executable, *command], env=env, **pipes)
+            self.started.append(process)
+            if self.stopped:  # meanwhile
+                process.terminate()
+            if code := process.wait():
+                raise ChildProcessError(f"{run.folder}: exit code {code}, see {log}")
+            complete.touch()
 
 
-def execute(run, scripts, processes):
-    complete, log = run.folder / "complete", run.folder / "log.txt"
-    training = training_command(run)
-    if training:
-        complete.unlink(missing_ok=True)
-        if training[-1] != RESUME:
-            (run.folder / "settings.txt").write_text(run.settings)
-            log.unlink(missing_ok=True)
-    for command in filter(None, [training, *script_commands(scripts, run)]):
-        with open(log, "a") as file:
-            code = processes.execute(command, file)
-        if code:
-            raise Failure(f"{log}: exit code {code}: {last_words(log)}")
-        if version(run.flags[0]) not in run.settings:
-            raise Failure(f"{run.folder}: a configuration has changed: start the study again")
-        complete.touch()  # the training is the first of them
-
-
-def last_words(log):
-    """The last line of a log that is not a progress bar."""
-    lines = log.read_text(errors="replace").splitlines()
-    words = [re.sub(r".*\d%\|.*?\]", "", line).strip() for line in lines]
-    return next(filter(None, reversed(words)), "no output")
-
-
-def make_runs(runs, scripts, processes):
-    """Make all runs, `jobs` at once, and report those that fail.
-
-    Raises Stopped, or SystemExit if one has failed.
-    """
-    failures, futures = 0, {}
-    with ThreadPoolExecutor(jobs) as pool, progress_bar(total=len(runs), unit="run") as bar:
-        for run in runs:  # they begin in this order: a run never waits for one that has not begun
-            start = futures.get(run.start)
-            futures[run.folder] = pool.submit(make_run, run, scripts, processes, start)
-        for future in as_completed(futures.values()):
+def make_runs(runs):
+    """Make all runs, `jobs` at once. Raises SystemExit if one has failed, or after Ctrl-C."""
+    trainings, failures = Trainings(), 0
+    bar, pool = progress_bar(total=len(runs), unit="run"), ThreadPoolExecutor(jobs)
+    try:
+        for future in as_completed([pool.submit(trainings.complete, run) for run in runs]):
             try:
                 future.result()
                 bar.update()
-            except Stopped:
-                pass
-            except (Failure, OSError, ValueError) as error:
+            except (OSError, ValueError) as error:  # the other runs continue
                 say(str(error))
                 failures += 1
-    if processes.stopped:
-        raise Stopped
+    except KeyboardInterrupt:
+        trainings.stopped = True
+        for process in trainings.started:
+            process.terminate()
+        pool.shutdown(cancel_futures=True)
+        raise SystemExit("stopped: the same command resumes from there") from None
     if failures:
         raise SystemExit(f"{failures} of {len(runs)} runs failed, so there is no figure")
 
 
-def draw(commands, processes):
-    """Draw the figures; their tables go to the terminal and beside them."""
-    for file, command in commands.items():
-        table = Path(f"{file}.md")
-        table.parent.mkdir(parents=True, exist_ok=True)
-        with open(table, "w") as output:
-            code = processes.execute(command, output, errors=None)
-        print(table.read_text(), end="")
-        if not table.stat().st_size:
-            table.unlink()
-        if code:
-            raise SystemExit(f"{file}.png: not drawn")
-
-
 # -- command line ----------------------------------------------------------------------------------
-def listing():
-    """All studies, as text."""
-    fill = textwrap.TextWrapper(96, initial_indent="    ", subsequent_indent="    ").fill
-    lines = ["--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores,"]
-    lines += ["beside the runs that another study of the same configuration has made.", ""]
-    for name, chosen in STUDIES.items():
-        count = f"{3 * len(chosen.runs)} runs, {chosen.minutes} minutes"
-        lines += [name, fill(chosen.question), fill(f"{chosen.config}: {count}")]
-    return "\n".join(lines)
-
-
-def print_commands(runs, scripts, figures):
-    commands = []
-    for run in runs:
-        commands += [training_command(run), *script_commands(scripts, run)]
-    print("export OMP_NUM_THREADS=1")
-    for command in filter(None, [*commands, *figures.values()]):
-        print(shlex.join(["python", *command]))
-
-
-def check():
-    """Raise ValueError for settings that do not make a study."""
-    if study not in STUDIES:
-        raise ValueError(f"study {study!r}: expected {', '.join(STUDIES)}")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds {seeds}: expected different integers")
-    if config and not Path(config).is_file():
-        raise ValueError(f"no config file {config!r}")
-
-
 def main():
     if not study:
-        print(listing())
+        print("--study=NAME carries one of these out. Times are of seeds 1, 2, 3 on two cores.\n")
+        for name, (question, minutes, runs, _, file) in STUDIES.items():
+            print(f"{name}\n    {question}\n    {file}: 3 x {len(runs)} runs, {minutes} minutes")
         return
     with errors_as_messages():
-        check()
-        chosen = STUDIES[study]
-        file = config or chosen.config
+        if study not in STUDIES:
+            raise ValueError(f"study {study!r}: expected {', '.join(STUDIES)}")
+        file = config or STUDIES[study].config
         folder = Path(out_dir, Path(file).stem)
-        runs = plan(chosen.runs, file, folder)
-        folders = archived_runs(runs) if archive else shown_runs(runs)
-    runs, figures = [] if archive else runs, figure_commands(chosen.figures, folders, folder)
+        runs = plan(STUDIES[study].runs, file, folder)
+        shown = ",".join(map(str, shown_runs(runs)))
+    figure = folder / "figures" / f"{study}.png"
+    flags = f"--figure={STUDIES[study].figure}", f"--runs={shown}", f"--out={figure}"
+    draw, runs = ["-m", "studies.plot", *flags], [] if archive else runs
     if dry_run:
-        print_commands(runs, chosen.scripts, figures)
+        print("export OMP_NUM_THREADS=1")
+        for command in [*filter(None, map(training_command, runs)), draw]:
+            print(shlex.join(["python", *command]))
         return
-    processes = Processes()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, processes.stop)
-    try:
-        make_runs(runs, chosen.scripts, processes)
-        draw(figures, processes)
-    except Stopped:
-        raise SystemExit("stopped: the same command resumes from there") from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    make_runs(runs)
+    done = subprocess.run([sys.executable, *draw], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(f"{figure}: not drawn")
+    figure.with_suffix(".md").write_text(done.stdout)
+    print(done.stdout, end="")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import contextlib
 import json
 import math
 import re
-import zipfile
 
 import numpy as np
 import pytest
@@ -12,46 +11,74 @@ from conftest import metrics, run_script
 from toys import write_lines
 
 from studies import comparison, labels, plot, records
+from studies.comparison import groups_of, load_run
+
+PUMA, MDM = "PUMA (2 seeds)", "random masks (2 seeds)"
+ONE, OTHER = "PUMA (1 seed)", "random masks (1 seed)"
 
 
 @pytest.fixture
-def write(tmp_path):
-    """Writes out/NAME/metrics.jsonl with an evaluation per (iteration, accuracy); the folder."""
+def make(tmp_path):
+    """Writes out/NAME/metrics.jsonl with an evaluation per (iteration, accuracy); the run."""
 
-    def metrics(name, points, **config):
-        folder = tmp_path / name
-        folder.mkdir()
+    def make(name, points=((0, 0.0),), **config):
+        (tmp_path / name).mkdir()
         config = {"method": "puma", "seed": 1, "out_dir": name, "lr": 0.1} | config
-        records = [{"type": "config", "config": config, "versions": {}, "commit": "c"}]
+        rows = [{"type": "config", "config": config, "versions": {}, "commit": "c"}]
         for i, accuracy in points:
-            records.append({"type": "train", "iter": i, "loss": 1.0, "seconds": i / 8})
+            rows.append({"type": "train", "iter": i, "visits": 2.5, "hidden": 0.5})
             scores = {"top_k": accuracy, "margin": accuracy / 2}
-            records.append({"type": "eval", "iter": i, "accuracy": scores, "val_loss": 1.0})
-        return write_lines(folder / "metrics.jsonl", records).parent
+            rows.append({"type": "eval", "iter": i, "accuracy": scores, "val_loss": 1.0})
+        write_lines(tmp_path / name / "metrics.jsonl", rows)
+        return load_run(tmp_path / name)
 
-    return metrics
+    return make
 
 
 @pytest.fixture
-def four(write):
+def four(make):
     """PUMA reaches 0.5 at 100 and 200, MDM at 200 and 800: ratios 2 and 4."""
     return [
-        comparison.load_run(write("puma-1", [(0, 0.0), (160, 0.8)], seed=1)),
-        comparison.load_run(write("puma-2", [(0, 0.0), (320, 0.8)], seed=2)),
-        comparison.load_run(write("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1)),
-        comparison.load_run(write("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2)),
+        make("puma-1", [(0, 0.0), (160, 0.8)], seed=1),
+        make("puma-2", [(0, 0.0), (320, 0.8)], seed=2),
+        make("mdm-1", [(0, 0.0), (320, 0.8)], method="mdm", seed=1),
+        make("mdm-2", [(0, 0.0), (960, 0.6)], method="mdm", seed=2),
     ]
 
 
-def cells(table):
-    """{first cell: other cells} of a markdown table."""
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-    return {first: rest for first, *rest in rows}
+@pytest.fixture
+def draw(tmp_path, monkeypatch):
+    """Draws a figure of runs; its axes."""
+    kept, panels = [], plot.panels
+
+    @contextlib.contextmanager
+    def keep(*args, **settings):
+        with panels(*args, **settings) as found:
+            yield found
+        kept[:] = found
+
+    def draw(figure, runs):
+        plot.FIGURES[figure](groups_of(runs), tmp_path / "figure.png")
+        assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+        return [*kept]
+
+    monkeypatch.setattr(plot, "panels", keep)
+    return draw
 
 
-def tables(runs, targets=plot.targets, metric="top_k"):
-    """The rows of both tables: what was reached, and ratios."""
-    return map(cells, comparison.comparisons(comparison.group_runs(runs), metric, targets))
+def lines(axes):
+    return [list(zip(*line.get_data(), strict=True)) for line in axes.get_lines()]
+
+
+def tables(runs, targets):
+    """{first cell: other cells} of both tables: what was reached, and ratios."""
+    for table in comparison.comparisons(groups_of(runs), "top_k", targets):
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+        yield {first: rest for first, *rest in rows}
+
+
+def labelled(runs):
+    return [group.label for group in groups_of(runs)]
 
 
 def test_iterations_to_interpolates_between_evaluations():
@@ -81,265 +108,175 @@ def test_interval():
     assert comparison.interval([0.0, 2.0] * 20)[2] == pytest.approx(1 + half)
 
 
-def test_groups_differ_in_more_than_seed_and_folder(write, four):
-    other = comparison.load_run(write("lr", [(0, 0.0)], lr=0.2, method="mdm"))
-    groups = comparison.group_runs([*four, other])
-    assert {label: len(runs) for label, runs in groups.items()} == {
-        "method=puma, lr=0.1": 2,
-        "method=mdm, lr=0.1": 2,
-        "method=mdm, lr=0.2": 1,
-    }
-    assert list(comparison.group_runs(four[:2])) == ["method=puma"]
+def test_groups_differ_in_more_than_seed_and_folder(make, four):
+    other = make("lr", lr=0.2, method="mdm")
+    assert labelled([*four, other]) == [PUMA, MDM, "random masks, lr = 0.2 (1 seed)"]
+    with pytest.raises(ValueError, match="same configuration and seed"):
+        labelled([*four, four[0]._replace(folder="another")])
 
 
-def test_the_reference_is_mdm_wherever_it_stands_else_the_last(four):
-    assert comparison.reference_of("method=puma", comparison.group_runs(four)) == "method=mdm"
-    assert comparison.reference_of("method=puma", comparison.group_runs(four[::-1])) == "method=mdm"
-    assert comparison.reference_of("a", {"a": four[:1], "b": four[1:2]}) == "b"
-
-
-PUMA, MDM = "method=puma (2 seeds)", "method=mdm (2 seeds)"
+def test_the_reference_is_mdm_wherever_it_stands_else_the_last(make, four):
+    orders = four, [*four[2:], *four[:2]], [*four[:2], make("slow", lr=2)]
+    for runs, place in zip(orders, (1, 0, 1), strict=True):
+        groups = groups_of(runs)
+        assert all(comparison.reference_of(group, groups) is groups[place] for group in groups)
 
 
 def test_tables_have_crossings_and_ratios_by_seed(four):
     reached, ratios = tables([four[1], four[0], *four[2:]], [0.5])  # the seeds in another order
     assert reached["top_k accuracy"] == ["at the end", "at iter", "iterations to 0.5"]
-    assert reached[PUMA][2] == f"150 [{150 - 12.706 * 50:.0f}, {150 + 12.706 * 50:.0f}]"
+    assert reached[PUMA][1:] == ["160, 320", f"150 [{150 - 635.3:.0f}, {150 + 635.3:.0f}]"]
     assert reached[MDM][2].startswith("500 [")
     wide = 12.706 * math.log(2) / 2
     low, high = (math.exp(math.log(8) / 2 + sign * wide) for sign in (-1, 1))
-    points = "points at the end, less method=mdm"
-    assert ratios["method=mdm over"] == ["iterations to 0.5", "errors at the end", points]
-    assert ratios["method=puma, pairs: 2"][0] == f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"
-    assert list(ratios) == ["method=mdm over", "---", "method=puma, pairs: 2"]
+    assert ratios[PUMA][:3] == [MDM, "2", f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"]
+    assert list(ratios) == ["reference over group", "---", PUMA]
 
 
-def test_what_is_not_reached_is_said(four):
+def test_what_is_not_reached_or_reached_from_the_start_has_no_ratio(make, four):
     reached, ratios = tables(four, [0.7, 0.9])
-    assert reached[MDM][2:] == ["not reached by 1 of 2 seeds", "not reached"]
-    assert reached[PUMA][3] == "not reached"
-    assert ratios["method=puma, pairs: 2"][:2] == ["-", "-"]
+    assert reached[MDM][2:] == ["not reached by 1 of 2", "not reached by 2 of 2"]
+    assert ratios[PUMA][2:4] == ["-", "-"]
+    reached, ratios = tables([make("late", [(300, 0.6), (600, 0.9)]), four[2]], [0.5])
+    assert (reached[ONE][2], reached[OTHER][2], ratios[ONE][2]) == ("<= 300", "200", "-")
 
 
-def test_a_crossing_before_the_first_evaluation_is_a_bound_without_ratio(write, four):
-    late = comparison.load_run(write("late", [(300, 0.6), (600, 0.9)]))
-    reached, ratios = tables([late, four[2]], [0.5])
-    assert reached["method=puma (1 seed)"][2] == "<= 300"
-    assert reached["method=mdm (1 seed)"][2] == "200"
-    assert ratios["method=puma, pairs: 1"][0] == "-"
-
-
-def test_no_ratio_without_shared_seeds_or_with_zero_error(write, four):
-    perfect = comparison.load_run(write("perfect", [(0, 0.0), (100, 1.0)], seed=2))
-    reached, ratios = tables([perfect, four[2]], [0.5])
-    assert [row[2] for row in reached.values()][2:] == ["50", "200"]
-    assert ratios["method=puma, pairs: 0"] == ["-", "-", "-"]
+def test_no_ratio_without_shared_seeds_or_with_zero_error(make, four):
+    perfect = make("perfect", [(0, 0.0), (100, 1.0)], seed=2)
+    _, ratios = tables([perfect, four[2]], [0.5])
+    assert ratios[ONE][1:] == ["0", "-", "-", "-"]
     _, ratios = tables([perfect, four[3]], [0.5])
-    assert ratios["method=puma, pairs: 1"][1] == "-"
+    assert ratios[ONE][1] == "1" and ratios[ONE][3] == "-"
 
 
-def test_keys_of_chains_do_not_tell_baselines_apart(write):
-    keys = {"tau": 0.9}, {"tau": None}
-    runs = [
-        comparison.load_run(write(f"{m}-{n}", [(0, 0.0)], method=m, seed=n, **key))
-        for m in ("mdm", "puma") for n, key in enumerate(keys)
-    ]  # fmt: skip
-    groups = comparison.group_runs(runs)
-    assert {label: len(members) for label, members in groups.items()} == {
-        "method=mdm": 2, "method=puma, tau=0.9": 1, "method=puma, tau=None": 1
-    }  # fmt: skip
-    assert list(comparison.group_runs(runs[:3])) == ["method=mdm", "method=puma"]
+def test_keys_of_chains_do_not_tell_baselines_apart(make):
+    runs = [make(f"mdm-{tau}", method="mdm", seed=n, tau=tau) for n, tau in enumerate([0.9, None])]
+    runs += [make(f"puma-{tau}", tau=tau) for tau in (0.9, None)]
+    pumas = "PUMA, tau = 0.9 (1 seed)", "PUMA, no fast-forward (1 seed)"
+    assert labelled(runs) == [MDM, *pumas]
 
 
-def test_the_band_has_the_iterations_that_all_seeds_have():
-    x, stats = comparison.band([[(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]], (-9, 9))
-    assert x == [1, 2] and stats[0] == (0, 0, 0)
-    assert stats[1] == pytest.approx((0.6, 0.6 - 1.2706, 0.6 + 1.2706))
-
-
-def test_visits_are_drawn_where_a_run_says_them(write, tmp_path, axes):
-    folder = write("run", [(100, 0.1), (200, 0.2)])
-    with pytest.raises(SystemExit, match=r"metrics\.jsonl has no visits"):
-        plot.visits(load([folder]), tmp_path / "a.png", "top_k")
-    axes.clear()
-    file = folder / "metrics.jsonl"
-    text = file.read_text().replace('"loss": 1.0', '"loss": 1.0, "visits": 2.5, "hidden": 0.5')
-    file.write_text(text)
-    plot.visits(load([folder]), tmp_path / "a.png", "top_k")
-    drawn = [[(100, 2.5), (200, 2.5)], [(100, 0.5), (200, 0.5)], [(100, 1.0), (200, 1.0)]]
-    assert [lines(each) for each in axes] == [[curve] for curve in drawn]
-
-
-def load(folders):
-    return [comparison.load_run(folder) for folder in folders]
-
-
-def test_groups_are_compared_with_random_masks_of_the_same_settings(write):
+def test_groups_are_compared_with_random_masks_of_the_same_settings(make):
     """Iterations to 0.5: 100 against 150 with 12 clues, 100 against 50 with minimal puzzles."""
-    folders = []
+    runs = []
     for method, clues, half in (("puma", 12, 100), ("mdm", 12, 150), ("puma", None, 100)):
         points = [(0, 0.0), (half, 0.5), (2 * half, 0.8)]
-        folders.append(write(f"{method}{clues}", points, method=method, clues=clues))
-    folders.append(write("mdm", [(0, 0.0), (100, 1.0)], method="mdm", clues=None))
-    _, many, few = tables(load(folders), [0.5, 0.9])
-    assert next(iter(many)) == "method=mdm, clues=12 over"
-    assert many["method=puma, clues=12, pairs: 1"] == ["1.50", "-", "1.00", "+0.0"]
-    assert few["method=puma, clues=None, pairs: 1"][::2] == ["0.50", "-"]
+        runs.append(make(f"{method}{clues}", points, method=method, clues=clues))
+    runs.append(make("mdm", [(0, 0.0), (100, 1.0)], method="mdm", clues=None))
+    _, found = tables(runs, [0.5])
+    masks = "random masks, 12 clues (1 seed)"
+    assert found["PUMA, 12 clues (1 seed)"] == [masks, "1", "1.50", "1.00", "+0.0"]
+    assert found["PUMA, minimal puzzles (1 seed)"][2] == "0.50"
 
 
-def test_what_only_puma_has_is_compared_with_one_baseline(write):
-    folders = [write(f"puma{b}", [(0, 0.0), (b, 1.0)], buffer=b) for b in (100, 400)]
-    folders.append(write("mdm", [(0, 0.0), (200, 1.0)], method="mdm", buffer=100))
-    _, found = tables(load(folders), [0.5])
-    assert [row[0] for row in list(found.values())[2:]] == ["2.00", "0.50"]
-    with pytest.raises(SystemExit, match="same configuration and seed"):
-        tables(load([*folders, folders[0]]), [0.5])
+def test_runs_that_changed_or_started_differently_are_arms_of_their_own(make, tmp_path):
+    starts = [("a", 1, "x"), ("b", 2, "x"), ("c", 1, "y"), ("d", 2, "y")]
+    runs = [make(own, seed=n, init_from=f"{of}_{n}/checkpoint.pt") for own, n, of in starts]
+    rows = metrics(tmp_path / "d")
+    write_lines(tmp_path / "d/metrics.jsonl", [*rows, rows[0] | {"changes": {"lr": [2, 0.1]}}])
+    groups = groups_of([*runs[:3], load_run(tmp_path / "d")])
+    assert [len(group.seeds) for group in groups] == [2, 1, 1] and "x_SEED" in groups[0].label
 
 
-def test_runs_that_went_on_or_started_differently_are_arms_of_their_own(write):
-    def start(path, **more):
-        return write(path, [(0, 0.0)], seed=1, init_from=f"out/{path}_1/checkpoint.pt", **more)
-
-    runs = [start("a"), write("b", [(0, 0.5)], seed=2, init_from="out/a_2/checkpoint.pt")]
-    runs += [start("c"), write("d", [(0, 0.5)], seed=2, init_from="out/c_2/checkpoint.pt")]
-    lines = metrics(runs[3])
-    lines.append(lines[0] | {"config": lines[0]["config"] | {"lr": 2}, "commit": "new"})
-    lines += [{"type": "train", "iter": 9}, lines[2] | {"iter": 9}]
-    lines += [
-        lines[3],
-        lines[3] | {"config": lines[3]["config"] | {"tau": 0.5}},
-    ]  # resumed, changed
-    write_lines(runs[3] / "metrics.jsonl", lines)
-    groups = comparison.group_runs(load(runs))
-    assert [len(members) for members in groups.values()] == [2, 1, 1]
-    _, _, changed = groups
-    assert "continued=[[0, {'lr': [0.1, 2]}], [9, {'tau': [None, 0.5]}]]" in changed
-    assert "a_SEED" in min(groups)
-    assert load(runs)[3].config["commit"] == "c, new"
+# -- figures ---------------------------------------------------------------------------------------
+def test_the_mean_has_the_iterations_that_all_seeds_have(make, draw):
+    ends = [(1, 0.0), (2, 0.5), (3, 0.9)], [(1, 0.0), (2, 0.7)]
+    (axes,) = draw("curves", [make(f"{n}", points, seed=n) for n, points in enumerate(ends)])
+    assert np.allclose(lines(axes)[0], [(1, 0), (2, 0.6)])
+    assert lines(axes)[1:] == [*map(list, ends)]
 
 
-@pytest.fixture
-def axes(monkeypatch):
-    """The axes of the figures that are drawn."""
-    kept, panels = [], plot.panels
-
-    @contextlib.contextmanager
-    def keep(*args, **settings):
-        with panels(*args, **settings) as found:
-            yield found
-        kept.extend(found)
-
-    monkeypatch.setattr(plot, "panels", keep)
-    return kept
+def test_visits_are_drawn_where_a_run_says_them(make, draw):
+    run = make("run", [(100, 0.1), (200, 0.2)])
+    drawn = [[(100, value), (200, value)] for value in (2.5, 0.5, 1.0)]
+    assert [lines(axes) for axes in draw("visits", [run])] == [[curve] for curve in drawn]
+    del run.curves["visits"]
+    with pytest.raises(ValueError, match=r"metrics\.jsonl has no visits"):
+        draw("visits", [run])
 
 
-def lines(axes):
-    return [list(zip(*line.get_data(), strict=True)) for line in axes.get_lines()]
+def test_intervals_of_accuracies_stay_within_0_and_1(make, draw):
+    """With two seeds at 0.8 and 0.6 the interval would reach from -0.57 to 1.97."""
+    runs = [make(f"{n}", [(0, 0.5), (9, end)], seed=n) for n, end in enumerate([0.8, 0.6])]
+    (axes,) = draw("curves", runs)
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert heights.min() == 0 and heights.max() == 1
+    (axes,) = draw("final", runs)
+    (bar,) = axes.collections
+    assert np.allclose(bar.get_segments()[0][:, 0], [0, 1])
+    reached, _ = tables(runs, [0.5])
+    assert reached[PUMA][0] == "0.7000 [0.0000, 1.0000]"
 
 
-def draw(name, tmp_path, folders, file, *contents):
-    """A figure of runs from result files with these contents."""
-    for folder, content in zip(folders, contents, strict=True):
-        (folder / file).write_text(json.dumps(content))
-    plot.FIGURES[name](load(folders), tmp_path / "figure.png", "top_k")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_method_looks_the_same_in_every_figure(four, write):
+def test_a_method_looks_the_same_in_every_figure(four, make):
     """Whatever else is drawn, and in whatever order; no two groups look alike."""
-    puma, mdm, slow = four[0], four[2], [write(f"lr-{lr}", [(0, 0.0)], lr=lr) for lr in range(12)]
-    for runs in [puma, mdm], [mdm, puma], [*load(slow), mdm]:
-        drawn = [(members[0], look) for members, look in plot.drawn(runs)]
-        ways = [(look["color"], look["linestyle"]) for _, look in drawn]
+    puma, mdm, slow = four[0], four[2], [make(f"lr-{lr}", lr=lr) for lr in range(12)]
+    for runs in [puma, mdm], [mdm, puma], [*slow, mdm]:
+        groups = groups_of(runs)
+        ways = [tuple(group.look.values()) for group in groups]
         assert len({*map(str, ways)}) == len(runs)
-        for (run, _), way in zip(drawn, ways, strict=True):
-            if run in (puma, mdm):
-                assert way == labels.LOOKS[run.config["method"]]
+        for group, way in zip(groups, ways, strict=True):
+            if group.seeds[1] in (puma, mdm):
+                assert way == labels.LOOKS[labels.METHODS[group.method]]
 
 
-def test_where_both_methods_have_several_settings_the_colour_is_the_method(write):
+def test_where_both_methods_have_several_settings_the_colour_is_the_method(make):
     settings = [(method, papl) for method in ("puma", "mdm") for papl in (0, 1, 3)]
-    runs = [write(f"{m}-{papl}", [(0, 0.0)], method=m, papl=papl) for m, papl in settings]
-    drawn = [look for _, look in plot.drawn(load(runs))]
-    assert [look["color"] for look in drawn] == [labels.LOOKS[m][0] for m, _ in settings]
-    styles = [str(look["linestyle"]) for look in drawn]
+    groups = groups_of([make(f"{m}-{papl}", method=m, papl=papl) for m, papl in settings])
+    colors = [labels.LOOKS[labels.METHODS[method]][0] for method, _ in settings]
+    assert [group.look["color"] for group in groups] == colors
+    styles = [str(group.look["linestyle"]) for group in groups]
     assert styles[:3] == styles[3:] and len({*styles}) == 3
 
 
-def test_groups_are_named_in_words(write):
+def test_groups_and_tasks_are_named_in_words(make):
     one = {"k_schedule": [[0, 9]], "tau": 0.9, "box": [3, 3], "clues": None, "dataset": "sudoku"}
     other = one | {"k_schedule": [[0, 9], [80, 4]], "tau": None, "method": "puma_reverse"}
-    settings = one, other, one | {"method": "mdm"}
-    runs = load([write(f"{n}", [(0, 0.0)], **each) for n, each in enumerate(settings)])
-    assert [look["label"] for _, look in plot.drawn(runs)] == [
-        "PUMA, K = 9, tau = 0.9 (1 seed)",
-        "PUMA, reverse, K = 9 to 4 by update 80, no fast-forward (1 seed)",
-        "random masks (1 seed)",
-    ]
-    assert labels.title(runs) == "9x9 Sudoku, minimal puzzles"
-    runs[0].config["clues"] = 30
-    assert labels.title(runs) == "9x9 Sudoku"
-    runs[0].config["dataset"] = "addition"
-    assert labels.title(runs) == ""
-    sums = load([write("sums", [(0, 0.0)], dataset="addition", digits=10)])
-    assert labels.title(sums) == "10-digit addition"
+    runs = [make("a", **one), make("b", **other), make("c", **one | {"method": "mdm"})]
+    reverse = "PUMA, reverse, K = 9 to 4 by update 80, no fast-forward (1 seed)"
+    assert labelled(runs) == ["PUMA, K = 9, tau = 0.9 (1 seed)", reverse, OTHER]
+    configs = [run.config for run in runs]
+    assert labels.title(configs) == "9x9 Sudoku, minimal puzzles"
+    configs[0]["clues"] = 30
+    assert labels.title(configs) == "9x9 Sudoku"
+    configs[0]["dataset"] = "addition"
+    assert labels.title(configs) == ""
+    assert labels.title([{"dataset": "addition", "digits": 10}]) == "10-digit addition"
 
 
-def test_intervals_of_accuracies_stay_within_0_and_1(write, axes, tmp_path):
-    """With two seeds at 0.8 and 0.6 the interval would reach from -0.57 to 1.97."""
-    ends = {1: 0.8, 2: 0.6}
-    runs = load([write(f"{seed}", [(0, 0.5), (9, end)], seed=seed) for seed, end in ends.items()])
-    plot.learning_curves(runs, tmp_path / "a.png", "top_k")
-    heights = axes[0].collections[0].get_paths()[0].vertices[:, 1]
-    assert heights.min() == 0 and heights.max() == 1
-    plot.final_accuracy(runs, tmp_path / "b.png", "top_k")
-    (bar,) = axes[1].collections
-    assert np.allclose(bar.get_segments()[0][:, 0], [0, 1])
-    table, *_ = comparison.comparisons(comparison.group_runs(runs), "top_k", [0.5])
-    assert "0.7000 [0.0000, 1.0000]" in table
+def test_the_figure_of_likelihoods(make, draw, tmp_path):
+    runs = [make(f"{seed}", seed=seed) for seed in (1, 2)]
+    for run, value in zip(runs, (0.1, 0.3), strict=True):
+        (tmp_path / run.folder / "nelbo.json").write_text(json.dumps({"per_token": value}))
+    (axes,) = draw("nelbo", runs)
+    assert lines(axes)[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
 
 
-def test_figures_of_result_files(tmp_path, write, axes):
-    folders = [write(f"puma-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
-    found = [
-        {"iterations": [0, 9], "d_abs": {"chain": [d, 0], "sampler": [2 * d, 0]}} for d in (1, 2)
-    ]
-    draw("distance", tmp_path, folders, "trajectories.json", *found)
-    assert lines(axes[0]) == [[(0, 1.5), (9, 0)], [(0, 1), (9, 0)], [(0, 2), (9, 0)]]
-    assert lines(axes[1])[0] == [(0, 3), (9, 0)]
-    axes.clear()
-    draw("nelbo", tmp_path, folders, "nelbo.json", {"per_token": 0.1}, {"per_token": 0.3})
-    assert lines(axes[0])[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
-
-
-def test_figure_and_table_of_a_grid_of_samplers(tmp_path, write, axes, capsys):
+def test_figure_and_table_of_a_grid_of_samplers(make, draw, tmp_path, capsys):
     """Two seeds, the second 0.2 above; rows of older weights do not count."""
     plain = {"policy": "top_k", "reveal": 2, "tau": None, "tau_entropy": None, "temperature": 0.0}
-    plain |= {"weights": 7, "tokens_per_step": 2.0, "forward_passes": 18, "interval": [0.0, 0.95]}
+    plain |= {"weights": 7, "tokens_per_step": 2.0}
     varied = {}, {"reveal": 10}, {"tau": 0.9}, {"temperature": 0.5}, {"tau": 0.8, "reveal": 5}
-    old = plain | {"accuracy": 1.0, "policy": "margin", "weights": 6}
-    one, two = (
-        [old, *(plain | row | {"accuracy": n / 10 + more} for n, row in enumerate(varied))]
-        for more in (0.1, 0.3)
-    )
-    folders = [write(f"run-{seed}", [(0, 0.0)], seed=seed) for seed in (1, 2)]
-    draw("policies", tmp_path, folders, "eval.json", one, two)
-    points = [point for (line, *_) in map(lines, axes) for point in line]
+    runs = [make(f"{seed}", seed=seed) for seed in (1, 2)]
+    for run, more in zip(runs, (0.1, 0.3), strict=True):
+        rows = [plain | row | {"accuracy": n / 10 + more} for n, row in enumerate(varied)]
+        rows = [plain | {"accuracy": 1.0, "policy": "margin", "weights": 6}, *rows]
+        (tmp_path / run.folder / "eval.json").write_text(json.dumps(rows))
+    points = [point for (line, *_) in map(lines, draw("policies", runs)) for point in line]
     assert np.allclose(points, [(0.9, 0.4), (2, 0.2), (10, 0.3), (0.5, 0.5)])
     table = capsys.readouterr().out.splitlines()
     mean = "0.2000 [0.0000, 1.0000]"  # 12.706 * 0.1 on either side, cut off
-    assert f"| top_k | 2 | - | - | 0.0 | method=puma (2 seeds) | {mean} | 2.00 | 18 |" in table
-    assert [line.split(" | ")[1] for line in table[2:]] == ["2", "2", "2", "5", "10"]
-    assert comparison.sampled_accuracy([one[1]]) == (0.1, 0.0, 0.95)
+    assert table[2] == f"| {PUMA} | top_k | 2 | None | None | 0.0 | {mean} | 2.00 |"
+    assert [line.split(" | ")[2] for line in table[2:]] == ["2", "10", "2", "2", "5"]
 
 
 # -- archives --------------------------------------------------------------------------------------
-def test_an_archive_stands_for_its_runs(write, tmp_path):
+def test_an_archive_stands_for_its_runs(make, tmp_path):
     """Figure and table are the same bytes, and so is an archive that is made again."""
     for seed in (1, 2):
         for method, end in (("puma", 0.9), ("mdm", 0.8)):
             points = [(10, 0.1 * seed), (20, end)]
-            folder = write(f"{method}_{seed}", points, seed=seed, method=method)
+            folder = tmp_path / make(f"{method}_{seed}", points, seed=seed, method=method).folder
             (folder / "nelbo.json").write_text("{}")
             (folder / "checkpoint.pt").write_text("weights stay out")
     archive = tmp_path / "all.zip"
@@ -352,69 +289,56 @@ def test_an_archive_stands_for_its_runs(write, tmp_path):
     runs, files = ("mdm_1", "mdm_2", "puma_1", "puma_2"), ("metrics.jsonl", "nelbo.json")
     with records.opened(archive) as opened:
         assert opened.namelist() == [f"{run}/{file}" for run in runs for file in files]
-    for of_folders, of_archive in ("/*", ""), ("/mdm_*", "/mdm_*"):
-        said = []
-        for place in f"{tmp_path}{of_folders}", f"{archive}{of_archive}":
-            picture = tmp_path / f"{len(said)}.png"
-            flags = f"--runs={place}", f"--out={picture}", "--targets=[0.25]"
-            said.append((run_script("studies/plot.py", *flags), picture.read_bytes()))
-        assert said[0] == said[1] and "| iterations to 0.25 |" in said[0][0]
-        assert said[0][1].startswith(b"\x89PNG")
+    said, picture = [], tmp_path / "figure.png"
+    for place in f"{tmp_path}/mdm_*", f"{archive}/mdm_*":
+        flags = f"--runs={place}", f"--out={picture}", "--targets=[0.25]"
+        said.append((run_script("studies/plot.py", *flags), picture.read_bytes()))
+    assert said[0] == said[1] and "| iterations to 0.25 |" in said[0][0]
 
 
-def test_an_archive_takes_no_two_runs_of_one_name(write, tmp_path, refused):
-    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
-    for name in ("a/puma_1", "b/puma_1"):
-        write(name, [])
+def test_the_numbers_of_the_main_readme_come_from_the_archive(tmp_path):
+    """The row "Does it train faster?", and its page."""
+    flags = "--runs=results/sudoku_mini.zip", f"--out={tmp_path}/figure.png"
+    said = run_script("studies/plot.py", *flags)
+    for cell in "762 [706, 818]", "1044 [562, 1525]", "1.35 [0.85, 2.15]", "4.71 [0.39, 56.40]":
+        assert f"| {cell} |" in said
+
+
+def test_an_archive_takes_no_two_runs_of_one_name(make, tmp_path, refused):
+    for name in "a", "b":
+        (tmp_path / name).mkdir()
+        make(f"{name}/puma_1")
     pack = "studies/records.py", f"--out={tmp_path}/all.zip"
     said = refused(run_script, *pack, f"--runs={tmp_path}/a/*,{tmp_path}/b/*")
     assert f"{tmp_path}/a/puma_1 and {tmp_path}/b/puma_1 have the same name" in said
     run_script(*pack, f"--runs={tmp_path}/a/*,{tmp_path}/a/puma_1")  # one run, named twice
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (None, "all.zip: no such file"),
-        (b"PK\3\4", "all.zip: File is not a zip file"),
-        (b"PK\5\6" + bytes(18), "no run matches '.*all.zip'"),  # empty
-        (b"bomb", "all.zip: more than 1 MB in an archive of records"),
-    ],
-)
-def test_what_is_no_archive_of_runs_is_refused(content, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "LARGEST", 1 << 20)
-    if content == b"bomb":
-        with zipfile.ZipFile(tmp_path / "all.zip", "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("a/metrics.jsonl", bytes(2 << 20))
-    elif content:
+def test_what_is_no_archive_of_runs_is_refused(tmp_path):
+    empty = b"PK\5\6" + bytes(18)
+    for content, message in (b"PK\3\4", "is not a zip file"), (empty, "no run matches '.*all.zip'"):
         (tmp_path / "all.zip").write_bytes(content)
-    with pytest.raises(SystemExit, match=message), records.folders(f"{tmp_path}/all.zip"):
-        pass
+        with pytest.raises(SystemExit, match=message), records.folders(f"{tmp_path}/all.zip"):
+            pass
 
 
 # -- mistakes --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ([], "no runs: give folders"),
+        ([], "no run matches ''"),
         (["--figure=curve"], "'curve': expected curves, final, visits, nelbo"),
-        (["--figure=distance"], "trajectories.json has no d_abs"),
-        (["--metric=x"], "puma-1: no accuracy 'x', only margin, top_k"),
+        (["--figure=nelbo"], "nelbo.json: no such file"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, refused):
-    if "--figure=distance" in flags:
-        (tmp_path / "puma-1/trajectories.json").write_text('{"iterations": [0]}')
     flags = [f"--runs={tmp_path}/puma-1"] * bool(flags) + flags
     assert re.search(message, refused(run_script, "studies/plot.py", *flags))
 
 
-def test_runs_without_a_record_are_named(write, tmp_path):
-    with pytest.raises(SystemExit, match=r"none: metrics\.jsonl has no config"):
-        comparison.load_run(tmp_path / "none")
-    folder = write("untested", [])
-    with pytest.raises(SystemExit, match=r"untested: metrics\.jsonl has no evaluation"):
-        comparison.load_run(folder)
-    (folder / "metrics.jsonl").write_text("{\n")
-    with pytest.raises(SystemExit, match=r"metrics\.jsonl, line 1: not a JSON object"):
-        comparison.load_run(folder)
+def test_runs_without_a_record_are_named(make, tmp_path):
+    with pytest.raises(ValueError, match=r"untested: metrics\.jsonl has no evaluation"):
+        make("untested", [])
+    (tmp_path / "untested/metrics.jsonl").write_text("{\n")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: not a JSON object"):
+        load_run(tmp_path / "untested")

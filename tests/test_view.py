@@ -1,6 +1,7 @@
 """The page and the picture: their data against slow loops, and the page in a real browser."""
 
 import base64
+import itertools
 import json
 import re
 import time
@@ -12,12 +13,14 @@ import pytest
 import torch
 from browser import CHROMIUM, browser
 from conftest import run_script, train
-from toys import MASK, Arrays, L, make_model, make_problems
+from toys import MASK, Arrays, L, Table, make_model, make_problems
 
+import policies
 import tasks
 from runs.saved import open_run
+from runs.watch import probabilities
 from sample import Sampler, generate
-from studies.view import held_out, panel
+from studies.view import chain, held_out, panel
 from studies.view import page as page_of
 from sudoku import load
 
@@ -44,6 +47,33 @@ def page(runs, tmp_path_factory):
 def data_of(page):
     packed = re.search(r'type="text/plain">(.*?)</script>', page.read_text())[1]
     return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+def test_chain_reveals_in_the_order_of_the_policy():
+    hidden = torch.ones(2, 8, dtype=torch.bool)
+    hidden[1, :6] = False
+    x0 = torch.zeros(2, 8, dtype=torch.long)
+    table = Table(torch.arange(8.0)[:, None] * 0.5 * torch.eye(5)[0])  # the surer the later
+    found = chain(table, x0, hidden, policies.top_k, 2, None)
+    assert found.tolist() == [[4, 4, 3, 3, 2, 2, 1, 1], [0, 0, 0, 0, 0, 0, 2, 1]]  # 4 stages
+    sure = torch.tensor(2.5).exp() / (torch.tensor(2.5).exp() + 3)  # of place 5
+    found = chain(table, x0, hidden, policies.top_k, 2, sure.item() - 1e-4)
+    # Three at once; one to reach stage 2's share; two; and what is left at the last stage.
+    assert found[0].tolist() == [4, 4, 3, 3, 2, 1, 1, 1]
+    assert found[1].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+
+
+def test_chain_hands_states_on():
+    """At each step the surest are revealed, by the probabilities of --watch, which carry states."""
+    model, (x, hidden) = make_model(carry=True), make_problems()
+    model.model.carry_norm.weight.data.fill_(1)
+    x0 = torch.where(hidden, torch.arange(L) % MASK, x)
+    at = chain(model, x0, hidden, policies.top_k, 2, None)
+    for row, steps in zip(x0, at, strict=True):
+        for step, p in enumerate(itertools.chain(*probabilities(model, row, steps)), 1):
+            sure = p.amax(-1)
+            now, later = sure[steps == step], sure[steps > step]
+            assert not len(later) or now.min() >= later.max()
 
 
 @torch.no_grad()
