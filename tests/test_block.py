@@ -1,4 +1,5 @@
 import functools
+import math
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ import torch
 from toys import MASK, Arrays, L, make_chains, make_model, make_problems, make_queue, run
 
 import policies
-from block import BlockMasking, BlockUnmasking, Cache
+import puma
+from block import BlockMasking, BlockUnmasking
 from engine import machine
 from engine.queue import ExampleQueue
 from losses import ChunkedObjective, Objective
@@ -119,19 +121,6 @@ def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threa
 
 
 # -- sampling --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("shifted", [False, True])
-@pytest.mark.parametrize("size", SIZES)
-def test_the_sampler_sees_the_states_of_training(size, shifted):
-    model = make_model(shifted=shifted)
-    x0, x, _ = noisy()
-    trained, cache = model(x, x0, size), Cache(model, L, size)
-    for start in range(0, L, size):
-        inside = slice(start, start + size)
-        cache.states(x0[:, inside])  # another state of the same block leaves no trace
-        torch.testing.assert_close(cache.states(x[:, inside]), trained[:, inside])
-        cache.keep(x0[:, inside])
-
-
 @pytest.mark.parametrize("carry", [False, True])
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("count, tau", [(1, None), (2, None), (1, 0.6)])
@@ -227,25 +216,18 @@ def test_every_block_has_something_hidden_and_finishes_before_its_example_goes(
 def test_blocks_step_as_rows_do():
     """Without tau and in step, each block is the chain of puma.py on rows of its length."""
     stream = make_blocks(6, k=2, B=16)
-    before = [stream.hidden[0].clone(), stream.stage[0].clone(), stream.age[0].clone()]
+    rows, stage = stream.hidden[0].clone().view(64, 6), stream.stage[0].clone().flatten()
+    is_last = stream.age[0] == stream.stages - 1
     stream.batch(0)
-    score = torch.rand(16, 24)
     twin = torch.Generator()
     twin.set_state(stream.generator.get_state())
-    r = torch.rand(64, generator=twin).view(16, 4)
+    score, six = torch.rand(16, 24), torch.full((64,), 6)
+    expected, *_ = puma.step(
+        rows, stage, six, score.view(64, 6), torch.zeros(64, 6), puma.uniform(64, twin), 3, math.inf
+    )
     stream.advance(score, torch.zeros(16, 24))
-    for row in range(16):
-        for b in range(4):
-            inside = slice(6 * b, 6 * b + 6)
-            hidden = before[0][row, inside].clone()
-            if before[2][row] == stream.stages - 1:
-                hidden[:] = True  # a new example
-            else:
-                share = float(before[1][row, b] + 1 + r[row, b]) / 3
-                count = max(1, min(round(share * 6), 5) - int((~hidden).sum()))
-                places = hidden.nonzero()[:, 0].tolist()
-                hidden[sorted(places, key=lambda i: -score[row, inside][i].item())[:count]] = False
-            assert stream.hidden[0, row, inside].equal(hidden)
+    expected = expected.view(16, 24) | is_last.view(16, 1)  # a new example
+    assert stream.hidden[0].equal(expected) and 0 < is_last.sum() < 16
 
 
 def test_a_switch_of_the_size_keeps_the_examples_and_spreads_the_stages():

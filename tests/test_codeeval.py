@@ -33,14 +33,8 @@ PROBLEMS = [  # in HumanEval's form; prompts of three lengths
     for i in range(5)
 ]
 TASKS = [
-    {
-        "task_id": i,
-        "text": f"Add {i}.",
-        "code": f"def add{i}(x):\r\n  return x + {i}",
-        "test_list": [f"assert add{i}({x}) == {x + i}" for x in range(3)],
-        "test_setup_code": "",
-        "challenge_test_list": [],
-    }
+    {"task_id": i, "text": f"Add {i}.", "code": f"def add{i}(x):\r\n  return x + {i}"}
+    | {"test_list": [f"assert add{i}({x}) == {x + i}" for x in range(3)], "test_setup_code": ""}
     for i in (2, 3, 4, 11, 12, 511)
 ]
 
@@ -51,14 +45,11 @@ def file(tmp_path):
     return lambda rows: write_lines(tmp_path / "rows.jsonl", rows)
 
 
-EACH_TOKENIZER = pytest.mark.parametrize("run", ["plain", "dream"], indirect=True)
-
-
 @pytest.fixture(scope="module")
-def run(request, tmp_path_factory):
+def run(tmp_path_factory):
     """The folder of a run whose model is random."""
     out = tmp_path_factory.mktemp("run")
-    encoding = Tokenizer(first_ranks(300), getattr(request, "param", "plain"))
+    encoding = Tokenizer(first_ranks(300), "dream")
     corpus.Writer(out / "data", encoding, 40, "none").finish()
     args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
     args |= dict(dim=16, layers=1, heads=2, mlp=16)
@@ -166,14 +157,12 @@ def test_kinds_and_the_modules_that_programs_use(file):
         "    return x\n": "correct", used: "correct", "    return 5\n": "assertion_failed",
         "    assert False, 'no'\n": "assertion_failed", "    return y\n": "exception",
         "    exit(0)\n": "exception", "    raise AssertionErrorOfMine\n": "exception",
-        "    import os; os._exit(0)\n": "killed", "    while True: pass\n": "timeout",
-        "    return (\n": "syntax_error", "": "assertion_failed",
+        "    while True: pass\n": "timeout", "": "assertion_failed",
     }  # fmt: skip
     found = codeeval.outcomes_of([problem] * len(completions), [*completions], 1.0)
     assert [kind for kind, _ in found] == [*completions.values()]
 
 
-@EACH_TOKENIZER
 def test_answers_of_a_model(evaluate, answer_with, file, tmp_path):
     """Right but for one problem; what follows the function is cut off. Two samples each."""
     path, wrong = file(PROBLEMS), "Own/3"
@@ -212,11 +201,9 @@ def test_only_prompts_of_equal_length_share_a_batch(file):
 
 
 def test_files_of_another_form_are_named(file):
-    long_list = {"test_list": [1]}
     for read, rows, message in (
         (humaneval.read, [PROBLEMS[0], [1]], "line 2 has no field 'task_id', but none"),
-        (humaneval.read, [PROBLEMS[0], PROBLEMS[1] | {"test": None}], "line 2: test is .*expected"),
-        (mbpp.read, [TASKS[0], TASKS[1] | long_list], "line 2: test_list is .*expected"),
+        (mbpp.read, [TASKS[0], TASKS[1] | {"test_list": [1]}], "line 2: test_list is .*expected"),
         (mbpp.read, [*TASKS[:2], *TASKS[3:]], "no task 4, which the prompt shows"),
         (mbpp.read, TASKS[:3], "none of the tasks 11 to 510, to test on"),
     ):

@@ -145,25 +145,14 @@ def test_other_weights_are_measured_anew(run):
     assert len(printed.splitlines()) == 4  # those of the old weights are not in the table
 
 
-def test_nelbo(run):
-    printed = evaluate(run, "--nelbo", "--masks=3", "--examples=30")
-    result = json.loads((run / "nelbo.json").read_text())
-    assert f"{result['per_token']:.5g} +- " in printed and result["examples"] == 30
-    assert result["per_token"] == result["per_token_without_padding"]  # a grid has none
-    assert 0 < result["per_token_error"] < 0.1 * result["per_token"]
-    assert 0.8 < result["per_token"] < 1.7  # log 4 = 1.39 where nothing is learned
-
-
 @pytest.mark.parametrize(
     "flag, message",
     [
         ("--policy=['best']", "unknown policy 'best'"),
-        ("--reveal=[0]", "--reveal=[0]: expected an int"),
         ("--tau=[]", "an empty grid"),
         ("--out_dir=nowhere", "no checkpoint nowhere: train first, or name another run's"),
         ("--reference", "no reference solutions"),
         ("--problems=transfer", "Sudoku has no named sets, use --file"),
-        ("--file=nowhere.txt", "nowhere.txt"),
     ],
 )
 def test_mistakes_are_named(flag, message, run, refused):

@@ -12,15 +12,10 @@ from sample import Sampler, draw, generate, nucleus
 ANSWER = torch.tensor([2, 0, 3, 1, 1, 0])
 
 
-def sure_of(answer, rank):
-    """A table that is sure of the answer, the more the smaller its position's rank."""
-    sure = 5.0 / (1 + rank)  # (L,)
-    return Table(torch.nn.functional.one_hot(answer, 5) * sure[:, None])
-
-
 @pytest.fixture
 def table():
-    return sure_of(ANSWER, torch.tensor([3.0, 0, 5, 1, 4, 2]))
+    """A model that holds the answer for the likeliest."""
+    return Table(2.0 * torch.nn.functional.one_hot(ANSWER, 5))
 
 
 SLOW = {  # by their definitions, of one position's probabilities
@@ -182,14 +177,12 @@ def test_confidence_is_the_untempered_probability_of_the_sampled_token(table, to
     assert seen["confidence"].max() < 1
 
 
-CONTROLS = "\x1b[2J\x1b]0;title\a\r\b\0\x7f\x9b31m\u202e\ud800"
-
-
 def test_control_characters_are_shown_escaped():
     kept = "a\tb\nc \u00e9 \u4e2d \U0001f600 \u2591 \\ '\""
     assert tasks.printable(kept) == kept
     escaped = r"\x1b[2J\x1b]0;title\x07\r\x08\x00\x7f\x9b31m\u202e\ud800"
-    assert tasks.printable(CONTROLS) == escaped
+    controls = "\x1b[2J\x1b]0;title\a\r\b\0\x7f\x9b31m\u202e\ud800"
+    assert tasks.printable(controls) == escaped
     for number in [*range(32), *range(127, 160)]:
         assert (tasks.printable(chr(number)) == chr(number)) == (chr(number) in "\n\t")
 
@@ -221,9 +214,7 @@ def test_command_line(trained):
     assert grid[0] + grid[4] + grid[15] == "133" and "0" not in grid
     assert verdict == "solved" or verdict == "wrong"
     printed = sample(trained, "--policy=semi_ar_4", "--tau=0.9", "--temperature=0.5")
-    assert (
-        "tokens per step" in printed and "(semi_ar_4, confidence above 0.9, else 2 per" in printed
-    )
+    assert "forward passes (semi_ar_4, confidence above 0.9, else 2 per" in printed
 
 
 def test_a_mistake_is_named(trained, refused):

@@ -105,11 +105,18 @@ def test_a_question_without_room_counts_as_a_failure(task):
     assert [each["kind"] for each in records] == ["too_long", "no_function"]
 
 
+def test_padding_costs_little_once_it_is_learned(run):
+    evaluate(run, "--nelbo", "--examples=4", "--masks=2")
+    bound = json.loads((run / "nelbo.json").read_text())
+    assert bound["per_token"] < bound["per_token_without_padding"]
+    assert bound["per_example"] > 100 * bound["per_token"]
+
+
 def test_evaluation_writes_a_record_per_question(run):
     printed = evaluate(run, "--examples=5", "--reveal=40", "--problems=transfer")
     (result,) = json.loads((run / "eval.json").read_text())
     records = [each for each in read_lines(run / "eval.jsonl") if each["id"] == result["id"]]
-    assert len(records) == 5 and "solved, of 5" in printed
+    assert len(records) == 5 and "solved, of 5" in printed and "top_k, 40 per step" in printed
     assert {"question", "answer", "program", "kind", "value", "detail"} <= records[0].keys()
     assert result["set"] == "transfer" and sum(result["kinds"].values()) == 5
     assert records[0]["kind"] in ("no_function", "syntax_error", "exception", "wrong_number")
@@ -124,38 +131,14 @@ def test_padding_is_what_follows_the_end(task):
     assert content.tolist() == (lengths - task.validation.prompts[:100] + 1).tolist()
 
 
-def test_accuracy_and_nelbo_of_a_text_run(run):
-    flags = ["--examples=4", "--masks=2", "--reveal=40"]
-    printed = evaluate(run, *flags)
-    row = json.loads((run / "eval.json").read_text())[-1]
-    assert row["examples"] == 4 and "0.0% [0.0%," in printed and "top_k, 40 per step" in printed
-    evaluate(run, "--nelbo", *flags)
-    bound = json.loads((run / "nelbo.json").read_text())
-    assert bound["per_token"] < bound["per_token_without_padding"]  # padding is learned first
-    assert bound["per_example"] > 100 * bound["per_token"]
-
-
 def test_control_characters_do_not_reach_the_terminal(folder, run, tmp_path):
     evil = "raise ValueError('\x1b[2J\\x9b')"
     row = {"question": "Q", "answer": 1, "code": evil}
     (tmp_path / "evil.jsonl").write_text(json.dumps(row))
     printed = evaluate(run, f"--file={tmp_path}/evil.jsonl", "--reference")
     assert r"# ValueError: \x1b[2J\x9b" in printed
-    printed = run_script("sample.py", f"--out_dir={run}", "--prompt=\x1b[2J")
-    assert "\x1b" not in printed and r"\x1b[2J" in printed
-
-
-def test_reference_programs(folder, run):
-    printed = evaluate(run, f"--file={folder / 'test.jsonl'}", "--reference", "--examples=100")
-    assert printed.startswith("100.0% [96.3%, 100.0%] solved, of 100")
-    printed = evaluate(run, "--reference", "--examples=5")
-    assert "solved, of 5" in printed and "5 correct" in printed
-
-
-def test_a_question_of_ones_own(run):
-    ask = "--prompt=Tom has 3 pens. How many pens does he have?"
-    printed = run_script("sample.py", f"--out_dir={run}", "--device=cpu", ask, "--reveal=99")
-    assert printed.startswith(ask.partition("=")[2]) and "# no function" in printed
+    printed = run_script("sample.py", f"--out_dir={run}", "--prompt=\x1b[2J", "--reveal=99")
+    assert printed.startswith(r"\x1b[2J") and "\x1b" not in printed and "# no function" in printed
 
 
 def test_mistakes_are_named(run):

@@ -43,16 +43,6 @@ def end_after(out, iteration, send, *command, processes=1):
 
 
 # -- the record ------------------------------------------------------------------------------------
-def test_record_and_report(trained):
-    lines = metrics(trained)
-    assert lines[0]["config"]["method"] == "puma" and lines[0]["config"]["box"] == [2, 2]
-    assert lines[0]["versions"]["torch"] == torch.__version__
-    assert [line["iter"] for line in lines if line["type"] == "train"] == list(range(1, 21))
-    evals = [line for line in lines if line["type"] == "eval"]
-    assert [line["iter"] for line in evals] == [10, 20]
-    assert set(evals[0]["accuracy"]) == {"top_k", "margin", "entropy"}
-
-
 def test_the_rate_warms_up_and_then_follows_a_cosine(trained):
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1e-3)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=15, eta_min=1e-4)
@@ -205,7 +195,6 @@ MISTAKES = [
     (dict(dataset="sudokus"), "dataset 'sudokus': expected sudoku, "),
     (dict(method="mdn"), "expected puma, mdm, ar or "),
     (dict(method="mdm", carry=True), "carry: expected False with method='mdm'"),
-    (dict(policy="sure"), "unknown policy 'sure'"),
     (dict(min_lr=1.0), "min_lr 1.0: expected at most lr 0.001"),
     (dict(chains_from=3000), "chains_from 3000: expected less than max_iters 3000"),
     (dict(shard=True, muon=True), "shard: expected --muon=False"),
