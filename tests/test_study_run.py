@@ -137,6 +137,7 @@ def test_runs_are_told_apart_by_configuration(execute):
     Path("else where/mine/figures").mkdir(parents=True)
     calls, _ = execute(config="config/mine.py", seeds=[4, 4], out_dir="else where")
     assert [call[1] for call in trainings(calls)] == ["--seed=4"] * 2
+    assert calls[-1][2] == "--runs=else where/mine/puma_4,else where/mine/mdm_4"
     assert {call[0] for call in trainings(calls)} == {"config/mine.py"}
     outs = {call[-1] for call in trainings(calls)}
     assert outs == {f"--out_dir=else where/mine/{name}_4" for name in ("puma", "mdm")}

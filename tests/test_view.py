@@ -7,6 +7,7 @@ import re
 import time
 import xml.etree.ElementTree as ElementTree
 import zlib
+from operator import ne
 from types import SimpleNamespace
 
 import pytest
@@ -61,6 +62,9 @@ def test_chain_reveals_in_the_order_of_the_policy():
     # Three at once; one to reach stage 2's share; two; and what is left at the last stage.
     assert found[0].tolist() == [4, 4, 3, 3, 2, 1, 1, 1]
     assert found[1].tolist() == [0, 0, 0, 0, 0, 0, 1, 1]
+    sure = torch.tensor(2.0).exp() / (torch.tensor(2.0).exp() + 3)  # half at once: it skips a stage
+    found = chain(table, x0, hidden, policies.top_k, 2, sure.item() - 1e-4)
+    assert found[0].tolist() == [3, 3, 2, 2, 1, 1, 1, 1]
 
 
 def test_chain_hands_states_on():
@@ -136,6 +140,10 @@ def test_the_picture_moves_without_scripts(runs, page, tmp_path):
     panels = data_of(page)["runs"][0]["panels"][-1][1][:2] * 2
     pairs = [zip(p["at"], p["tokens"], strict=True) for p in panels]
     assert shown == [(f"a{at}", f"{token + 1}") for row in pairs for at, token in row if at]
+    truths = data_of(page)["truth"][:2] * 2
+    wrong = [sum(map(ne, p["tokens"], row)) for p, row in zip(panels, truths, strict=True)]
+    results = [f"{n} wrong in" if n else "solved in" for n in wrong]
+    assert re.findall(r"(\d+ wrong in|solved in)", text) == results and any(wrong)
     for at in {at for p in panels for at in p["at"]} - {0}:
         assert f"@keyframes a{at}{{" in text and f"@keyframes n{at}{{" in text
 
