@@ -65,7 +65,8 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
     of the script's own values that returns one; lists: each field may be a list; kept: a function
     of these values that returns those of a saved run, which only flags override.
     """
-    file, spec = Path(settings["__file__"]), settings.get("__spec__")
+    file = Path(settings["__file__"])
+    spec = settings.get("__spec__")
     script = f"python -m {spec.name}" if spec else f"python {file.name}"
     argv = sys.argv[1:] if argv is None else argv
     own = read_keys(file.read_text(encoding="utf-8"))

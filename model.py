@@ -266,7 +266,9 @@ def sees(L, block, query, key):
 
     Tokens of the same half and block see each other; all see the clean tokens of earlier blocks.
     """
-    same_half, own, other = query // L == key // L, query % L // block, key % L // block
+    same_half = query // L == key // L
+    own = query % L // block
+    other = key % L // block
     return (same_half & (own == other)) | ((key >= L) & (other < own))
 
 

@@ -81,7 +81,8 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
     """
     sampler.check()
     check_model(model, block)
-    x, hidden = x.masked_fill(hidden, model.mask_token), hidden.clone()
+    x = x.masked_fill(hidden, model.mask_token)
+    hidden = hidden.clone()
     block = 1 if model.causal else block
     order = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
     total = hidden.sum().item()
@@ -105,10 +106,13 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
     A waiting row takes the place of a finished one immediately. When none waits, finished rows stay
     until a quarter of the places is idle: the model then sees few shapes.
     """
-    revealed_at, age = torch.zeros_like(x), torch.zeros_like(x[:, 0])
+    revealed_at = torch.zeros_like(x)
+    age = torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
     rows = queue[:batch_size]  # (B,), the rows in progress
-    taken, passes, width = len(rows), 0, getattr(model, "carries", 0)
+    taken = len(rows)
+    passes = 0
+    width = getattr(model, "carries", 0)
     carry = torch.zeros(taken, x.shape[1], width, device=x.device)  # of `rows` (carry.py)
     while True:
         now = hidden[rows]  # (B, L)
@@ -155,7 +159,8 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
     passes, revealed_at = 0, torch.zeros_like(x)
     work = hidden.any(1).nonzero()[:, 0]
     for rows in work.split(batch_size) if len(work) else ():
-        cache, age = Cache(model, x.shape[1], size), torch.zeros_like(x[rows, :1])
+        cache = Cache(model, x.shape[1], size)
+        age = torch.zeros_like(x[rows, :1])
         counts = hidden[rows].sum(0).tolist()  # per column
         starts = [column // size * size for column, count in enumerate(counts) if count]
         given, last = starts[0], starts[-1]  # first and last block to fill in
@@ -163,7 +168,9 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
             cache.keep(x[rows, :given])
         for start in range(given, last + 1, size):
             block = slice(start, start + size)
-            tokens, now, at = x[rows, block], hidden[rows, block], revealed_at[rows, block]
+            tokens = x[rows, block]
+            now = hidden[rows, block]
+            at = revealed_at[rows, block]
             left, carry = sum(counts[block]), None
             while left:
                 h = cache.states(tokens, carry)

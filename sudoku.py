@@ -202,7 +202,8 @@ class Puzzles(Problems):
         return np.where(puzzles > 0, puzzles - 1, side(self.box)), puzzles == 0
 
     def judge(self, tokens, indices):
-        puzzles, grids = self.puzzles[indices], np.asarray(tokens).astype(np.int64) + 1
+        puzzles = self.puzzles[indices]
+        grids = np.asarray(tokens).astype(np.int64) + 1
         correct = solves(grids, puzzles, self.box)
         return [
             {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}

@@ -225,7 +225,8 @@ def keep_record(run, done, stopping):
     """Write the lines and files that are due: first, as a run may be killed while it evaluates."""
     last, block = stopping or done == max_iters, block_at(done - 1)
     saves = last or evaluates_at(done) or done % checkpoint_interval == 0
-    logs, keeps = done % log_interval == 0, keep_every and done % keep_every == 0
+    logs = done % log_interval == 0
+    keeps = keep_every and done % keep_every == 0
     if logs or keeps or saves:
         run.saver.stop_if_not_finite(run.log.fault(done), done, run.model, run.averaged)
     if logs:
@@ -330,7 +331,8 @@ def make_streams(queue, mask_token, generator, buffer):
     data = dict(queue=queue, mask_token=mask_token, generator=generator)
     chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer)
     chains |= {"second_visit": second_visit and method == "puma"}  # variants are as published
-    masks, kind = RandomMasking, variants.get(method) or ProgressiveUnmasking
+    masks = RandomMasking
+    kind = variants.get(method) or ProgressiveUnmasking
     if block_schedule:
         from block import BlockMasking as masks
         from block import BlockUnmasking as kind

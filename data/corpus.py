@@ -95,7 +95,8 @@ def chat(tokenizer, question, answer, most):
 
     Text that looks like a special token is encoded as text.
     """
-    start, end = tokenizer.special[IM_START], tokenizer.special[IM_END]
+    start = tokenizer.special[IM_START]
+    end = tokenizer.special[IM_END]
     prompt = []
     for turn in "system\nYou are a helpful assistant.", "user\n" + question.strip()[:most]:
         prompt += [start, *tokenizer.encode(turn), end, *tokenizer.encode("\n")]
@@ -144,7 +145,8 @@ class Examples:
         self.header = read_header(folder)
         if split not in self.header["splits"]:
             raise ValueError(f"{folder} has the splits {[*self.header['splits']]}, not {split!r}")
-        self.length, self.end = self.header["length"], self.header["tokenizer"]["end"]
+        self.length = self.header["length"]
+        self.end = self.header["tokenizer"]["end"]
         columns = self.header["splits"][split]["columns"]
         self.checksum = zlib.crc32(repr([columns, self.length, self.end]).encode())
         self.tokens, self.starts, self.prompts = (
@@ -200,7 +202,8 @@ def read_header(folder):
 
 def kept_file(folder, name):
     """The path of another file of a corpus. Raises FileNotFoundError, ValueError if it changed."""
-    checksum, path = read_header(folder)["files"].get(name), Path(folder) / name
+    checksum = read_header(folder)["files"].get(name)
+    path = Path(folder) / name
     if checksum is None:
         raise FileNotFoundError(f"{folder} was prepared without {name}")
     if not path.is_file() or zlib.crc32(path.read_bytes()) != checksum:
@@ -216,7 +219,8 @@ def needed(folder):
 
 def load_tokenizer(folder):
     """The tokenizer that a corpus was encoded with. Raises ValueError if its file has changed."""
-    path, kind = needed(folder)[1], read_header(folder)["tokenizer"]["kind"]
+    path = needed(folder)[1]
+    kind = read_header(folder)["tokenizer"]["kind"]
     return vocabularies.open_kept(kept_file(folder, path.name), kind)
 
 

@@ -88,7 +88,8 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
     rest = dict.fromkeys(("train", "val"), np.empty(0, np.uint32))
     read, kept, longest, first = 0, 0, 0, {}  # first {reason: the first row dropped for it}
     for encoded, reasons in chunks:
-        room, in_val = np.arange(len(encoded.keys)) < most - kept, encoded.keys < val * 2.0**64
+        room = np.arange(len(encoded.keys)) < most - kept
+        in_val = encoded.keys < val * 2.0**64
         for split, rows in (("train", room & ~in_val), ("val", room & in_val)):
             part = encoded.select(rows)
             if packed:

@@ -48,10 +48,13 @@ class Vocabulary:
     def __init__(self, n, special, content):
         offsets, count = SPECIAL[special]
         self.special = {token: n + offset for token, offset in offsets.items()}
-        self.end, self.mask, self.vocab_size = n, self.special[MASK], n + count
+        self.end = n
+        self.mask = self.special[MASK]
+        self.vocab_size = n + count
         self.start = [self.special[BEGIN]] if BEGIN in self.special else []
         self.ends = {self.end, self.special.get(IM_END, self.end)}
-        self.content, self.checksum = content, hashlib.sha256(content).hexdigest()
+        self.content = content
+        self.checksum = hashlib.sha256(content).hexdigest()
         self.names = {i: f"<|{i}|>" for i in range(n, n + count)}
         self.names |= {i: token for token, i in self.special.items()}
 

@@ -50,7 +50,8 @@ def left_over(queues, size, seed):
         rank 0 (3)  x   x   x   |       reached = 6: from there on, nothing was taken
         rank 1 (1)    x   -   - |       left over: places 3 and 5
     """
-    world, taken = len(queues), np.array([queue["taken"] for queue in queues])
+    world = len(queues)
+    taken = np.array([queue["taken"] for queue in queues])
     ahead, base = queues[0]["ahead"].numpy(), queues[0]["base"]
     reached = taken.max() * world
     place = np.arange(max(reached, len(ahead)))

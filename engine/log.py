@@ -37,7 +37,8 @@ class Log:
     """
 
     def __init__(self, folder, config, identity, start, total, changes, taken=0, tracker=None):
-        self.path, self.tracker = folder and Path(folder, "metrics.jsonl"), tracker
+        self.path = folder and Path(folder, "metrics.jsonl")
+        self.tracker = tracker
         self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
         how = {"show": folder is not None, "unit": "it", "smoothing": 0.05}
@@ -76,7 +77,8 @@ class Log:
         import torch  # not at the top: plotting does without it
 
         losses, norms, hidden = zip(*self.updates, strict=True)
-        hidden, seconds = torch.cat(hidden), time.perf_counter() - self.since
+        hidden = torch.cat(hidden)
+        seconds = time.perf_counter() - self.since
         self.seconds += seconds
         rate = world * len(hidden) / seconds
         used, self.taken = int(taken) - self.taken, int(taken)
@@ -116,7 +118,9 @@ class Log:
                 file.truncate()  # what a failed attempt has left
                 file.write("".join(self.waiting).encode())
                 file.flush()
-                self.written, self.waiting, self.failed = file.tell(), [], False
+                self.written = file.tell()
+                self.waiting = []
+                self.failed = False
         except OSError as error:
             if not self.failed:
                 say(f"cannot write {self.path}: {error.strerror}; will retry at the next line")

@@ -26,7 +26,9 @@ class Saver:
     """
 
     def __init__(self, folder, about, shared, own, rank, copies=()):
-        self.folder, self.path, self.about = folder, folder / "checkpoint.pt", about
+        self.folder = folder
+        self.path = folder / "checkpoint.pt"
+        self.about = about
         self.shared, self.own, self.rank, self.copies = shared, own, rank, copies
         self.saved, self.unsaved = 0, False
 

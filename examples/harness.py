@@ -36,7 +36,9 @@ class Puma(LM):
 
     def __init__(self, out_dir, masks=32, length=0, seed=1, batch_size=16, device="", **sampler):
         super().__init__()
-        self.sampler, self.masks, self.seed = Sampler(**sampler), masks, seed
+        self.sampler = Sampler(**sampler)
+        self.masks = masks
+        self.seed = seed
         self.sampler.check()
         self.batch_size = int(batch_size)
         absent = device.startswith("cuda") and not torch.cuda.is_available()  # its flag's default
@@ -78,7 +80,8 @@ class Puma(LM):
 
     def text(self, ids, how):
         """The text of an answer's ids, up to an end token or one of the texts in `until`."""
-        text, stops = answer_text(self.encoding, ids), how.get("until") or []
+        text = answer_text(self.encoding, ids)
+        stops = how.get("until") or []
         for stop in filter(None, [stops] if isinstance(stops, str) else stops):
             text = text.partition(stop)[0]
         return text
@@ -87,7 +90,8 @@ class Puma(LM):
         """(bound in nats, whether the sampler would write the continuation) of each request."""
         results = []
         for request in progress_bar(requests, unit="request", show=not disable_tqdm):
-            context, answer = self.ids(request.args[0]), self.encoding.encode(request.args[1])
+            context = self.ids(request.args[0])
+            answer = self.encoding.encode(request.args[1])
             answer = answer[: self.length]
             context = context[max(0, len(context) + len(answer) - self.length) :]
             written = self.fill_in([context], len(context) + len(answer))[0]
@@ -110,7 +114,8 @@ class Puma(LM):
             raise ValueError("a likelihood bound needs a bidirectional model without blocks")
         if not answer:
             return 0.0
-        generator, size = torch.Generator().manual_seed(self.seed), self.batch_size
+        generator = torch.Generator().manual_seed(self.seed)
+        size = self.batch_size
         x0 = torch.tensor([context + answer]).expand(self.masks, -1)
         given = torch.arange(x0.shape[1]) < len(context)
         count = likelihood.stratified(torch.tensor([len(answer)]), self.masks, generator)[0]

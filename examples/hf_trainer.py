@@ -52,7 +52,8 @@ class Checkpoints(hf.TrainerCallback):
         return f"{args.output_dir}/checkpoint-{state.global_step}/chains_{args.process_index}.pt"
 
     def on_save(self, args, state, control, **_):
-        queue, chance = self.chains.queue.state_dict(), self.chains.generator.get_state()
+        queue = self.chains.queue.state_dict()
+        chance = self.chains.generator.get_state()
         torch.save([self.chains.state_dict(), queue, chance], self.file(args, state))
 
     def on_train_begin(self, args, state, control, **_):
@@ -71,7 +72,9 @@ def main(out_dir="out/hf_trainer", steps=200, model=None):
         out_dir, max_steps=steps, learning_rate=2e-3, warmup_steps=20, logging_steps=50,
         save_steps=100, per_device_train_batch_size=1, report_to="none",
     )  # fmt: skip
-    where, rank, world = args.device, args.process_index, args.world_size
+    where = args.device
+    rank = args.process_index
+    world = args.world_size
     queue = ExampleQueue(Copying(20_000, seed=0), 64, where, args.seed, rank, world)
     chance = torch.Generator(where).manual_seed(rank)
     trainer = PumaTrainer(model, args, ProgressiveUnmasking(queue, MASK, chance, k_schedule=4))

@@ -25,7 +25,9 @@ class Rows:
     """A queue of the recipe's examples (L,), one by one, in its order, from that epoch on."""
 
     def __init__(self, loader, length, epoch):
-        self.loader, self.length, self.rows = loader, length, loader.batch_size
+        self.loader = loader
+        self.length = length
+        self.rows = loader.batch_size
         loader.collate_fn.pad_seq_len_divisible = length  # all rows as the collator pads long ones
         self.left, self.taken = [], 0
         self.begin(epoch, found=True)
@@ -77,7 +79,8 @@ class ChainLoader(StatefulDataLoader):
             yield {"input_ids": self.chains.x0[0]}  # for the recipe to count; see forward_backward
 
     def state_dict(self):
-        chance, queue = self.chains.generator.get_state(), self.chains.queue.state_dict()
+        chance = self.chains.generator.get_state()
+        queue = self.chains.queue.state_dict()
         return {"chains": self.chains.state_dict(), "queue": queue, "chance": chance}
 
     def load_state_dict(self, state):
@@ -105,7 +108,8 @@ class PumaStrategy(MDLMStrategy):
     """Batches are those of the chains, filled in at the last moment; validation is `mdlm`'s."""
 
     def create_loss_fn(self, dllm_cfg):
-        self.settings, self.loss = dllm_cfg.get("puma"), RevealingLoss()
+        self.settings = dllm_cfg.get("puma")
+        self.loss = RevealingLoss()
         return self.loss
 
     def setup_extra(self, recipe):
@@ -115,7 +119,8 @@ class PumaStrategy(MDLMStrategy):
             loader.load_state_dict(saved)
         if not (length := recipe.cfg.get("dataset.seq_length")):
             raise ValueError("dllm.mode=puma needs dataset.seq_length: rows are padded to it")
-        chance, epoch = torch.Generator(device), recipe.step_scheduler.epoch
+        chance = torch.Generator(device)
+        epoch = recipe.step_scheduler.epoch
         settings = {"k_schedule": max(1, length // 8)}  # 8 stages
         settings |= self.settings.to_dict() if self.settings else {}
         self.chains = self.loss.chains = ProgressiveUnmasking(

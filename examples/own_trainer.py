@@ -31,7 +31,8 @@ class Copying:
 
     def __init__(self, n, seed):
         half = np.random.default_rng(seed).integers(WORDS, size=(n, HALF))
-        self.x0, self.prompt = np.tile(half, 2), np.tile(np.arange(LENGTH) < HALF, (n, 1))
+        self.x0 = np.tile(half, 2)
+        self.prompt = np.tile(np.arange(LENGTH) < HALF, (n, 1))
 
     def __len__(self):
         return len(self.x0)
@@ -43,7 +44,8 @@ class Copying:
 class Net(nn.Module):  # any function from tokens to logits that looks both ways
     def __init__(self, dim=64):
         super().__init__()
-        self.token, self.place = nn.Embedding(WORDS + 1, dim), nn.Embedding(LENGTH, dim)
+        self.token = nn.Embedding(WORDS + 1, dim)
+        self.place = nn.Embedding(LENGTH, dim)
         layer = nn.TransformerEncoderLayer(dim, 4, 2 * dim, 0.0, batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, 2, nn.LayerNorm(dim), enable_nested_tensor=False)
         self.head = nn.Linear(dim, WORDS + 1)
@@ -62,7 +64,8 @@ def share_solved(model, device="cpu"):
 def main(steps=200):
     torch.manual_seed(0)
     model = Logits(Net(), MASK)
-    objective, optimizer = Objective(model), torch.optim.AdamW(model.parameters(), lr=2e-3)
+    objective = Objective(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     queue = ExampleQueue(Copying(20_000, seed=0), rows=64)  # batches of 64; all once per epoch
     chains = ProgressiveUnmasking(queue, MASK, torch.Generator().manual_seed(0), k_schedule=4)
     for step in range(steps):

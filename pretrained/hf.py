@@ -99,8 +99,10 @@ def read_config(folder):
     if not path.is_file():
         raise FileNotFoundError(f"{folder} has no config.json: expected a Hugging Face folder")
     config = files.read_json(path)
-    kind, windows = config.get("model_type"), set(config.get("layer_types") or [])
-    head, heads = config.get("head_dim"), config.get("num_attention_heads")
+    kind = config.get("model_type")
+    windows = set(config.get("layer_types") or [])
+    head = config.get("head_dim")
+    heads = config.get("num_attention_heads")
     rope = rope_of(config)
     for wrong, what in (
         (kind not in ("qwen2", "Dream"), f"model_type {kind!r}, expected qwen2 or Dream"),

@@ -91,7 +91,9 @@ def chain_nll(model, x0, prompt, sampler):
     """-log P(x0 | prompt), (B,) float64: the order is the sampler's at temperature 0, tokens are
     drawn at temperature 1.
     """
-    hidden, nats, carry = ~prompt, torch.zeros(len(x0), dtype=torch.float64), {}
+    hidden = ~prompt
+    nats = torch.zeros(len(x0), dtype=torch.float64)
+    carry = {}
     while hidden.any():
         x = x0.masked_fill(hidden, model.mask_token)
         h = model(x, **carry)
@@ -104,7 +106,8 @@ def chain_nll(model, x0, prompt, sampler):
 
 def chains(model, examples, N, config, batch_size, rank, world):
     """chain_nll of the first N examples under the run's sampler, (N,), on every process."""
-    device, nats = model.lm_head.weight.device, torch.zeros(N, dtype=torch.float64)
+    device = model.lm_head.weight.device
+    nats = torch.zeros(N, dtype=torch.float64)
     for rows in torch.arange(rank, N, world).split(batch_size):
         x0, prompt = (torch.as_tensor(part).to(device) for part in examples[rows.numpy()])
         nats[rows] = chain_nll(model, x0.long(), prompt, sampler(config))
@@ -134,7 +137,8 @@ def measure(saved, out_dir, conditions, place, problems, examples, masks, chain,
     if saved.model.causal or 0 < saved.block < task.length:
         raise ValueError("--nelbo needs a bidirectional model without blocks")
     data = task.examples(problems) if problems else task.validation
-    begin, n = time.perf_counter(), min(examples or len(data), len(data))
+    begin = time.perf_counter()
+    n = min(examples or len(data), len(data))
     nats, tokens = nelbo(
         saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world
     )

@@ -21,7 +21,8 @@ def of_run(saved, name, file, most, form):
     samples, new_tokens, length, seconds = form
     if new_tokens >= length:
         raise ValueError(f"new_tokens {new_tokens}: expected less than length {length}")
-    chosen, encoding = codeeval.read(name, file)[:most], codeeval.encoding_of(saved)
+    chosen = codeeval.read(name, file)[:most]
+    encoding = codeeval.encoding_of(saved)
     return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
 
 

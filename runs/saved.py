@@ -62,7 +62,8 @@ def load(path):
     path = Path(path)
     folder = path if path.is_dir() else path.parent
     if (folder / EXPORTED).is_file() and not (folder / "checkpoint.pt").exists():
-        state, shards = files.read_json(folder / EXPORTED), hf.shard_paths(folder)
+        state = files.read_json(folder / EXPORTED)
+        shards = hf.shard_paths(folder)
         state["ema"] = {name: each for shard in shards for name, each in hf.tensors_in(shard)}
         state["ema"].setdefault("lm_head.weight", state["ema"].get("model.embed_tokens.weight"))
     else:

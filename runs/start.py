@@ -160,7 +160,8 @@ def from_run(path, model_args):
         raise ValueError(f"{path} has another architecture: {which}")
     weights = state.get("ema", state.get("model"))
     if theirs["causal"]:
-        embedding, mask = weights["model.embed_tokens.weight"], theirs["mask_token"]
+        embedding = weights["model.embed_tokens.weight"]
+        mask = theirs["mask_token"]
         others = torch.arange(len(embedding)) != mask
         embedding[mask] = embedding[others].mean(0)
     return weights, model_args | {"shifted": theirs["shifted"]}

@@ -36,8 +36,10 @@ def probabilities(model, tokens, revealed_at, block=0):
 
     The first of these steps sees only the prompt; after the last one all tokens are revealed.
     """
-    last, sizes = int(revealed_at.max()), model.vocab_size * len(tokens)
-    place, carry = torch.arange(len(tokens), device=tokens.device) // (block or len(tokens)), None
+    last = int(revealed_at.max())
+    sizes = model.vocab_size * len(tokens)
+    place = torch.arange(len(tokens), device=tokens.device) // (block or len(tokens))
+    carry = None
     parts = chunks(last, sizes, tokens.device)
     for part in [slice(n, n + 1) for n in range(last)] if model.carries else parts if last else ():
         step = torch.arange(last, device=tokens.device)[part, None]
@@ -72,7 +74,9 @@ class Screen:
     """Frames of one problem, x and hidden (L,), each printed over the last one."""
 
     def __init__(self, task, test, x, hidden):
-        self.test, self.truth, self.height = test, truth(task, x, hidden), 0
+        self.test = test
+        self.truth = truth(task, x, hidden)
+        self.height = 0
         self.given, self.x = ~hidden.cpu().numpy(), x.cpu().numpy()
         self.terminal = sys.stdout.isatty()
         self.colours = self.terminal and not os.environ.get("NO_COLOR")

@@ -165,7 +165,8 @@ CONDITIONS = (  # (call, argument, the bits checked, their permitted values, the
 
 def system_call_filter():
     """A program for the kernel: (operation, jump if true, jump if false, operand) each."""
-    machine, by_argument = MACHINES[os.uname().machine], numbers(BY_ARGUMENT)
+    machine = MACHINES[os.uname().machine]
+    by_argument = numbers(BY_ARGUMENT)
     load_number, load_machine = (LOAD, 0, 0, 0), (LOAD, 0, 0, 4)
     yield from [load_machine, (EQUAL, 1, 0, machine), (ANSWER, 0, 0, KILL)]
     yield from [load_number, (AT_LEAST, 0, 1, UNKNOWN), error(38)]  # ENOSYS

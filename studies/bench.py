@@ -113,7 +113,8 @@ def measure(part, cpu):
 
 def references(part):
     """{name: its cost}, of studies/conventional.py in float32 and in bfloat16."""
-    found, command = {}, [sys.executable, "-m", "studies.conventional", f"--part={part}"]
+    found = {}
+    command = [sys.executable, "-m", "studies.conventional", f"--part={part}"]
     for name, flag in REFERENCES.items():
         printed = subprocess.run([*command, flag], stdout=subprocess.PIPE, check=True).stdout
         found[name] = json.loads(printed)
@@ -140,7 +141,9 @@ class Trainer:
     """Training steps as in train.py, but without averaged weights; both methods train one model."""
 
     def __init__(self, s, cpu):
-        self.s, self.casts, model = s, machine.autocast(cpu), s.model()
+        self.s = s
+        self.casts = machine.autocast(cpu)
+        model = s.model()
         self.objective = objective_for(model)(model)
         if machine.compiles(cpu, None, iterations=10**6):
             self.objective.compile()

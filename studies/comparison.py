@@ -49,7 +49,8 @@ class Group(NamedTuple):
 # -- runs and their groups -------------------------------------------------------------------------
 def load_run(folder):
     """The run in a folder. Raises ValueError if its record is damaged or has no evaluation."""
-    records, curves = read_metrics(Path(folder) / "metrics.jsonl"), {}
+    records = read_metrics(Path(folder) / "metrics.jsonl")
+    curves = {}
     policies = next((row["accuracy"] for row in records if row["type"] == "eval"), None)
     if not policies:
         raise ValueError(f"{folder}: metrics.jsonl has no evaluation")
@@ -135,7 +136,8 @@ def interval(values, within=(-math.inf, math.inf)):
     if len(values) == 1:
         return values[0], math.nan, math.nan
     t = T_QUANTILES[min(len(values) - 1, len(T_QUANTILES)) - 1]
-    middle, half = mean(values), t * stdev(values) / math.sqrt(len(values))
+    middle = mean(values)
+    half = t * stdev(values) / math.sqrt(len(values))
     return middle, max(middle - half, within[0]), min(middle + half, within[1])
 
 
@@ -152,7 +154,8 @@ def comparisons(groups, metric, targets):
     heads = [f"iterations to {target:g}" for target in targets]
     reached, compared = [], []
     for group in groups:
-        ours, reference = curves_of(group, metric), reference_of(group, groups)
+        ours = curves_of(group, metric)
+        reference = reference_of(group, groups)
         ends = sorted({points[-1][0] for points in ours.values()})
         accuracy = with_ends(interval([points[-1][1] for points in ours.values()], SHARE), ".4f")
         cells = [reach_cell([*ours.values()], target) for target in targets]

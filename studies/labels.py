@@ -39,7 +39,9 @@ def looks(groups):
     arms = [arm for arm, _ in groups]
     both = min(map(arms.count, ("PUMA", "random masks"))) > 1  # each with the same settings
     own = {arm: groups.index((arm, "")) if (arm, "") in groups else arms.index(arm) for arm in arms}
-    others, styles, found = itertools.count(), {arm: itertools.count() for arm in arms}, []
+    others = itertools.count()
+    styles = {arm: itertools.count() for arm in arms}
+    found = []
     for place, arm in enumerate(arms):
         color, style = LOOKS.get(arm, (OTHERS[0], "-"))
         if both:

@@ -60,7 +60,8 @@ def reached(folder):
     """Commit, updates and seconds of the first evaluation that reaches the target, or None."""
     for row in read_metrics(folder / "metrics.jsonl"):
         if row["type"] == "config":
-            commit, own = row["commit"], row["config"]["data"]["validation"]
+            commit = row["commit"]
+            own = row["config"]["data"]["validation"]
             if own != PUZZLES:
                 raise ValueError(f"{folder} solves other puzzles, {own}: expected {PUZZLES}")
         elif row["type"] == "train":

@@ -59,7 +59,8 @@ def plan(runs, file, folder):
 
 def training_command(run):
     """The command that completes the run, None if it is complete."""
-    settings, checkpoint = run.folder / "settings.txt", run.folder / "checkpoint.pt"
+    settings = run.folder / "settings.txt"
+    checkpoint = run.folder / "checkpoint.pt"
     command = ["train.py", *run.flags, f"--out_dir={run.folder}"]
     if not settings.is_file() or settings.read_text() != run.settings:
         return command
@@ -114,7 +115,8 @@ class Trainings:
 def make_runs(runs):
     """Make all runs, `jobs` at once. Raises SystemExit if one has failed, or after Ctrl-C."""
     trainings, failures = Trainings(), 0
-    bar, pool = progress_bar(total=len(runs), unit="run"), ThreadPoolExecutor(jobs)
+    bar = progress_bar(total=len(runs), unit="run")
+    pool = ThreadPoolExecutor(jobs)
     try:
         for future in as_completed([pool.submit(trainings.complete, run) for run in runs]):
             try:
@@ -149,7 +151,8 @@ def main():
         shown = ",".join(map(str, shown_runs(runs)))
     figure = folder / "figures" / f"{study}.png"
     flags = f"--figure={STUDIES[study].figure}", f"--runs={shown}", f"--out={figure}"
-    draw, runs = ["-m", "studies.plot", *flags], [] if archive else runs
+    draw = ["-m", "studies.plot", *flags]
+    runs = [] if archive else runs
     if dry_run:
         print("export OMP_NUM_THREADS=1")
         for command in [*filter(None, map(training_command, runs)), draw]:

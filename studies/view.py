@@ -126,7 +126,8 @@ def chain(model, x0, hidden, policy, K, tau):
     """
     tau, effective = policies.check_tau(tau), hidden.sum(1)
     stages = puma.stages_of(x0.shape[1], K)
-    revealed_at, stage = torch.zeros_like(x0), torch.zeros_like(effective)
+    revealed_at = torch.zeros_like(x0)
+    stage = torch.zeros_like(effective)
     r, carry = torch.zeros(len(x0), device=x0.device), None
     for number in range(1, stages + 1):
         revealed_at[hidden] = number  # what stays hidden gets the next number in the next step
@@ -196,7 +197,8 @@ def page(data):
 # -- the picture -----------------------------------------------------------------------------------
 def picture(data):
     """An animated SVG of the samplers: a row for each run, every digit appears at its step."""
-    n, columns = data["box"][0] * data["box"][1], len(data["examples"])
+    n = data["box"][0] * data["box"][1]
+    columns = len(data["examples"])
     last = max(max(p["at"]) for run in data["runs"] for p in run["panels"][-1][1])
     parts, y = [], 44
     for run in data["runs"]:
@@ -249,7 +251,8 @@ def puzzle(panel, truth, sure, data):
     lines = [f"M0 {i * CELL}h{n * CELL}" for i in range(0, n + 1, rows)]
     lines += [f"M{i * CELL} 0v{n * CELL}" for i in range(0, n + 1, columns)]
     yield f'<path class="x" d="{"".join(lines)}"/>'
-    result, last = f"{wrong} wrong" if wrong else "solved", max(panel["at"])
+    result = f"{wrong} wrong" if wrong else "solved"
+    last = max(panel["at"])
     yield f'<text class="l a{last}" x="0" y="{n * CELL + 20}">{result} in {last} steps</text>'
 
 

@@ -88,7 +88,8 @@ def candidates(index, attempt, chain, digits):
     """
     random = noise(index, attempt, 3 * digits + 1)
     first, second, pair = (random[:, i * digits : (i + 1) * digits] for i in range(3))
-    first, second = (first % np.uint64(10)).astype(int), (second % np.uint64(10)).astype(int)
+    first = (first % np.uint64(10)).astype(int)
+    second = (second % np.uint64(10)).astype(int)
     start = (random[:, -1] % np.maximum(digits - chain + 1, 1).astype(np.uint64)).astype(int)
     place = np.arange(digits) - start[:, None]  # in the chain
     second = np.where((place > 0) & (place < chain[:, None]), 9 - first, second)
@@ -104,7 +105,9 @@ def draw(index, chain, digits, test, count=2):
 
     Each is the first of its candidates that fits.
     """
-    numbers, missing, attempt = np.zeros((len(index), count, digits), int), np.arange(len(index)), 0
+    numbers = np.zeros((len(index), count, digits), int)
+    missing = np.arange(len(index))
+    attempt = 0
     while len(missing):
         found = candidates(index[missing], attempt, chain[missing], digits)[:, :count]
         fits = (chain[missing] < 0) | (longest_chain(found) == chain[missing])
@@ -199,9 +202,11 @@ class Exercises(Problems):
         return records
 
     def pieces(self, tokens, seen=None):
-        shown, pieces = np.where(seen is None or seen, tokens, MASK), []
+        shown = np.where(seen is None or seen, tokens, MASK)
+        pieces = []
         for part in parts_of(self.numbers[:1], self.operation):
-            start, size = sum(i is not None for i, _ in pieces), part.shape[1]
+            start = sum(i is not None for i, _ in pieces)
+            size = part.shape[1]
             if pieces:
                 last = start + size == len(shown)
                 pieces.append((None, " = " if last else f" {SIGNS[self.operation]} "))

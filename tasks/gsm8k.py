@@ -48,7 +48,9 @@ def read_problems(path):
 
 
 def read_problem(row):
-    question, answer, code = row["question"], row["answer"], row.get("code")
+    question = row["question"]
+    answer = row["answer"]
+    code = row.get("code")
     if isinstance(answer, str):
         answer = answer.rpartition("####")[2].strip()
     if number(answer) is None or abs(number(answer)) > 1e300 or not is_text(question):

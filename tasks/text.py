@@ -129,10 +129,14 @@ class Text(Task):
     validation = functools.cached_property(lambda self: self.split("val"))
 
     def __init__(self, folder, most=None):
-        self.folder, self.most, self.header = folder, most, corpus.read_header(folder)
-        self.files, self.encoding = corpus.needed(folder), corpus.load_tokenizer(folder)
+        self.folder = folder
+        self.most = most
+        self.header = corpus.read_header(folder)
+        self.files = corpus.needed(folder)
+        self.encoding = corpus.load_tokenizer(folder)
         self.length = self.header["length"]
-        self.vocab_size, self.mask = self.encoding.vocab_size, self.encoding.mask
+        self.vocab_size = self.encoding.vocab_size
+        self.mask = self.encoding.mask
 
     def split(self, name):
         if len(examples := corpus.Examples(self.folder, name)):

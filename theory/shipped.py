@@ -142,7 +142,8 @@ class Buffer:
         """The shipped buffer, of one batch. Each example is used once: chains are independent."""
         rows, calls, seed = size
         examples = Sampled(self.first(), rows * (calls + 64), seed)
-        queue, generator = ExampleQueue(examples, rows, seed=seed), torch.Generator()
+        queue = ExampleQueue(examples, rows, seed=seed)
+        generator = torch.Generator()
         tau = None if self.tau is None else float(self.tau)
         return kind(queue, MASK, generator.manual_seed(seed), [(0, self.K)], tau, 1)
 

@@ -45,7 +45,8 @@ def visits_row(L, K, noise=None, tau=TAU):
     Proof that they fall: let one uniform number, the same for all eps, make x0 the answer or noise.
     With smaller eps more x0 are the answer, and fewer of its tokens lift all others above tau.
     """
-    visits, off = [mean_visits(L, K, eps, tau) for eps in EPS], mean_visits(L, K, ONE, None)
+    visits = [mean_visits(L, K, eps, tau) for eps in EPS]
+    off = mean_visits(L, K, ONE, None)
     holds = all(after <= before for before, after in pairwise([off, *visits]))
     holds &= [v == 1 for v in visits] == [1 - eps / 2 > TAU for eps in EPS]
     if noise:

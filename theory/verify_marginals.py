@@ -145,7 +145,8 @@ def buffers(rng):
 
     Confidences have denominators below 1000, so none equals tau and rounding decides nothing.
     """
-    six, five = exact.random_data(rng, 2, 6), exact.random_data(rng, 2, 5)
+    six = exact.random_data(rng, 2, 6)
+    five = exact.random_data(rng, 2, 5)
     sparse = exact.random_data(rng, 2, 5, full_support=False)
     given, mixed = {(0, 2, 5): ONE}, {(): ONE / 2, (1, 3): ONE / 2}
     copies = exact.Data({(a,) * 5: ONE / 2 for a in (0, 1)}, 2)
@@ -164,7 +165,8 @@ def buffers(rng):
 def buffer_row(claim, buffer, size, objective_of=shipped.losses.Objective):
     """Counts of the shipped buffer against the exact law, and that against inference."""
     seen = buffer.run(size, objective_of)
-    visits, chains = sum(counts.total() for counts in seen), seen[0].total()
+    visits = sum(counts.total() for counts in seen)
+    chains = seen[0].total()
     dof, p = shipped.bonferroni(seen, buffer.joints, chains)
     gap = max(exact.gaps(buffer.data, buffer.moves, buffer.joints))
     most = most_at_once(buffer)

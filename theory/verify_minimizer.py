@@ -46,7 +46,8 @@ def shipped_masks(L, n, seed, law=masks.uniform_count):
 
 def same_loss(data, weigh=masks.paper_weight):
     """1/t with t ~ U(0, 1) is L times the shipped baseline, prediction for prediction."""
-    paper, ours = iid_loss(data, weigh), iid_loss(data, masks.shipped_weight)
+    paper = iid_loss(data, weigh)
+    ours = iid_loss(data, masks.shipped_weight)
     same = all(paper[key][v] == data.L * c for key in ours for v, c in ours[key].items())
     return "1/t, t ~ U(0, 1) = L x the shipped baseline", f"{len(ours)} predictions", same
 
@@ -153,7 +154,8 @@ def two_prompts(one, other):
 # -- a carry ---------------------------------------------------------------------------------------
 def with_history(data, moves, known=lambda path, x0: path):
     """(data, C) for each value of what a carry may tell: known(path of states before, x0)."""
-    parts, first = {}, {(x0, (MASK,) * data.L, ()): p for x0, p in data.p.items()}
+    parts = {}
+    first = {(x0, (MASK,) * data.L, ()): p for x0, p in data.p.items()}
 
     def recording(z, path, x0=None):
         return [(g, S, (*path, z)) for g, S, _ in moves(z, len(path), x0)]

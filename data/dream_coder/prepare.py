@@ -184,7 +184,8 @@ def mixed(sets):
         for kind, rows in sets.items()
     ]
     weights = np.array([SETS[kind].weight for kind in sets])
-    chances, stop = weights / weights.sum(), "all_exhausted_without_replacement"
+    chances = weights / weights.sum()
+    stop = "all_exhausted_without_replacement"
     return datasets.interleave_datasets(renamed, chances, seed, stopping_strategy=stop)
 
 
