@@ -43,7 +43,9 @@ def main():
 
 def step_times(s):
     """Seconds of each counted step."""
-    model, queue, times = s.model(), ExampleQueue(s.examples(), s.rows), []
+    model = s.model()
+    queue = ExampleQueue(s.examples(), s.rows)
+    times = []
     chains = ProgressiveUnmasking(queue, s.vocab - 1, torch.Generator(), s.K, tau=None, buffer=1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.01)
     for _ in range(STEPS):
@@ -69,7 +71,8 @@ def mean_loss(log_probs, x0, hidden):
 
 def sample_times(s):
     """Seconds of each batch."""
-    model, times = s.model().eval(), []
+    model = s.model().eval()
+    times = []
     for _ in range(BATCHES):
         x0, prompt = s.examples()[: s.rows]
         start = time.perf_counter()
