@@ -12,7 +12,7 @@ from pathlib import Path
 from data.files import brief, lines, parse_json, regular
 
 TYPES = {list: "a list of texts", str: "text", int: "a number"}  # of the fields of small sets
-KINDS = ".jsonl", ".parquet", ".txt"
+KINDS = ".jsonl, .parquet or .txt"
 FIRST = 1000  # lines in which the fields of a file are looked for
 
 
@@ -45,11 +45,11 @@ def files(source):
     for pattern in map(str.strip, source.split(",")):
         matching = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern))
         if not matching:
-            raise ValueError(f"source {pattern!r}: no such file")
+            raise ValueError(f"source {pattern!r}: no such file; expected {KINDS} files")
         found += map(Path, matching)
-    if {file.suffix for file in found} not in ({kind} for kind in KINDS):
+    if {file.suffix for file in found} not in ({".jsonl"}, {".parquet"}, {".txt"}):
         names = ", ".join(map(str, found))
-        raise ValueError(f"expected .jsonl, .parquet or .txt files, all of one kind, found {names}")
+        raise ValueError(f"expected {KINDS} files, all of one kind, found {names}")
     return [*dict.fromkeys(found)]
 
 

@@ -71,7 +71,8 @@ def mean_loss(log_probs, x0, hidden):
 
 def sample_times(s):
     """Seconds of each batch."""
-    model, times = s.model().eval(), []
+    model = s.model().eval()
+    times = []
     for _ in range(BATCHES):
         x0, prompt = s.examples()[: s.rows]
         start = time.perf_counter()

@@ -45,6 +45,7 @@ workers: int | None = None  # 1..1000: processes; None = one per core
 
 HERE = Path(__file__).resolve().parent
 HUB_NAME = r"[\w.-]+(/[\w.-]+)?"
+FILES = ".jsonl", ".parquet", ".json", ".txt", ".gz", ".csv", ".tsv"  # no names on the hub
 
 
 def main():
@@ -70,7 +71,7 @@ def asked_for():
 
 def find_source(fields):
     """What the header records of the source, and a function that reads its rows."""
-    is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(sources.KINDS)
+    is_name = re.fullmatch(HUB_NAME, source) and not source.endswith(FILES)
     if is_name and not Path(source).exists():
         return sources.hub(source, fields, config or None, split, revision)
     return sources.local(source, fields)
