@@ -21,7 +21,7 @@ import torch
 import policies
 import tasks
 import variants
-from engine import elastic, files, log, machine, processes, queue, saver, sharding
+from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
@@ -145,7 +145,7 @@ class Run:
         # -- streams
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
         self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
-        before = elastic.take_over(self.queue, saved["ranks"]) if changes else None
+        before = start.take_over(self.queue, saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
         self.masks, self.chains = make_streams(self.queue, self.model.mask_token, generator,
                                                buffer * self.passes)  # fmt: skip

@@ -82,6 +82,13 @@ def differences(saved, config, place):
     return {key: (was.get(key), now[key]) for key in now if was.get(key) != now[key]}
 
 
+def take_over(queue, ranks):
+    """The queue goes on where other processes stopped; the rows of their chains (elastic.py)."""
+    from engine import elastic  # only needed by a run that continues with changes
+
+    return elastic.take_over(queue, ranks)
+
+
 def text_of(changes):
     return ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from test_sample import CONTROLS, sample
+from test_sample import sample
 from toys import MASK, make_model, make_problems
 
 import tasks
@@ -13,6 +13,7 @@ from runs import watch
 from sample import Sampler, generate
 from sudoku import Puzzles
 
+CONTROLS = "\x1b[2J\x1b]0;title\a\r\b\0\x7f\x9b31m\u202e\ud800"
 MARK = {kind: mark for kind, (mark, _) in watch.MARKS.items()}
 
 

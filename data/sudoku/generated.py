@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from data import files
-from data.growing import GrowingArray
 from data.sudoku import generate
 from data.sudoku.held_out import is_held_out, renaming_keys
 from engine.files import atomic_path, progress_bar
@@ -112,6 +111,8 @@ def counts(keys):
 
 
 def write(path, about, parts):
+    from data.growing import GrowingArray  # only needed here
+
     with atomic_path(path) as partial:
         array = GrowingArray(partial, np.uint8, parts[0].shape[1:])
         for part in parts:
