@@ -100,6 +100,7 @@ class Objective(nn.Module):
         return result if carry is None else (*result, h)
 
     def mean(self, nll, hidden, block):
+        """The loss (); a subclass may weigh positions (variants.py)."""
         return row_mean(nll, hidden, block)
 
 
@@ -141,6 +142,7 @@ class ChunkedObjective(Objective):
         return (loss, score, confidence) if carry is None else (loss, score, confidence, h)
 
     def position_weights(self, h, x0, hidden, block):
+        """The weight of each position in the loss, (B, L)."""
         wide = torch.promote_types(self.model.lm_head.weight.dtype, torch.float32)
         return row_shares(hidden, wide, block)
 
