@@ -99,7 +99,7 @@ class BlockUnmasking(ProgressiveUnmasking):
 
     def batch(self, iteration):
         if self.block_at(iteration) != self.block:
-            # The examples stay; their chains start over, as those of the old size are useless.
+            # The examples stay; their chains start over: chains of the old size are useless.
             self.start_chains(self.stages_at(iteration), iteration)
         return super().batch(iteration)._replace(block=self.block)
 
@@ -154,7 +154,7 @@ class Cache:
     """Keys and values of the `start` finished tokens of B rows: whole blocks of `block` tokens.
 
     A block never sees a later one, so keys and values of a finished block never change: the states
-    (B, block, dim) of the current block equal, up to rounding, those of a pass over the whole
+    (B, block, dim) of the current block equal, up to rounding, the states of a pass over the whole
     sequence. A causal model is the case of blocks of one token.
     Keys and values of all layers take 2 * layers * B * length * kv_heads * head width numbers.
     """
@@ -186,7 +186,7 @@ class Cache:
     def attention(self, layer, q, k, v):
         """Queries of new tokens see the kept keys, and the new keys up to their own block.
 
-        New keys and values are stored after the kept ones; the next pass overwrites those of an
+        New keys and values are stored after the kept ones; the next pass overwrites the keys of an
         unfinished block.
         """
         end = self.start + k.shape[2]

@@ -9,12 +9,12 @@ before the output head, one vector per position (PUMBA, arXiv 2609.37974):
 The model adds them to the token embeddings through a LayerNorm whose weight and bias start at zero:
 training begins as without. With `--window=W` an update trains on W consecutive visits of the same
 chains; the loss is their mean, and its gradient flows back through the carry, but never through the
-choice of positions, nor into an earlier window. The sampler (sample.py) carries states likewise,
+choice of positions, nor into an earlier window. The sampler (sample.py) carries states, too,
 and in block diffusion begins each block with zeros.
 
-A carry is computed from what its chain showed before, all of which x shows too: it holds nothing of
-hidden tokens, so the minimiser of the loss is the same (Proposition 2). Its cost: buffer * B * L *
-dim numbers on the device and in the checkpoint, and the memory of W forward passes.
+A carry is computed from tokens that were visible before, and x still shows all of them. It holds
+nothing of hidden tokens, so the minimiser of the loss is the same (Proposition 2). Its cost: buffer
+* B * L * dim numbers on the device and in the checkpoint, and the memory of W forward passes.
 """
 
 import torch

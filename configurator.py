@@ -63,7 +63,7 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
 
     fields: a NamedTuple whose fields are settings too, in the returned values alone, or a function
     of the script's own values that returns one; lists: each field may be a list; kept: a function
-    of these values that returns those of a saved run, which only flags override.
+    of these values that returns a saved run's values, which only flags override.
     """
     file = Path(settings["__file__"])
     spec = settings.get("__spec__")
@@ -140,7 +140,7 @@ def read_keys(source, section=""):
 
 
 def kinds_of(default, annotation):
-    """The types of a key, and those of its elements: () if they are lists or unknown."""
+    """The types of a key and of its elements: () if they are lists or unknown."""
     kind = eval(annotation, {}) if annotation else type(default)
     if get_origin(kind) is list:
         return (list,), get_args(kind)

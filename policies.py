@@ -21,7 +21,7 @@ def top_k(log_probs, confidence, position):
 
 
 def margin(log_probs, confidence, position):
-    """Probability of the likeliest token minus that of the second."""
+    """Probability of the likeliest token minus the probability of the second."""
     first, second = log_probs.topk(2, -1).values.exp().unbind(-1)
     return first - second
 

@@ -146,7 +146,7 @@ def parse(text, box):
 
 
 def column_names(header):
-    """The names of a CSV header, in small letters; those of Sudoku-Extreme are translated."""
+    """The names of a CSV header, in small letters; Sudoku-Extreme's names are translated."""
     names = [name.strip().lower() for name in header]
     return [{"question": "puzzle", "answer": "solution"}.get(name, name) for name in names]
 

@@ -2,7 +2,7 @@
 
 `datasets` maps the rows piece by piece and keeps every finished piece in the writer's cache: a
 script that is started again reads those, and encodes only the pieces it was interrupted in. The
-processes are our own, as those of `Dataset.map` hang on SIGTERM and answer Ctrl-C with tracebacks.
+processes are our own: `Dataset.map`'s hang on SIGTERM and answer Ctrl-C with tracebacks.
 """
 
 import contextlib

@@ -83,7 +83,7 @@ def json_objects(name):
 
 
 def fields_of(file):
-    """The names of a file's fields: for JSON lines, those of the first FIRST lines."""
+    """The names of a file's fields; of JSON lines, only the first FIRST are read."""
     if file.suffix != ".parquet":
         return [*dict.fromkeys(itertools.chain(*itertools.islice(json_objects(file), FIRST)))]
     import pyarrow.parquet

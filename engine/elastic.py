@@ -1,6 +1,6 @@
 """Continuing a run with other processes, batch sizes or buffers: no example is lost or repeated.
 
-What was in use when the run stopped comes first again: the examples in rows (those of the chains),
+What was in use when the run stopped comes first again: the examples in rows (of the chains),
 then those that a slower process had not reached, then the rest of the sequence (queue.py).
 """
 

@@ -2,7 +2,7 @@
 
     W <- (1 - lr * decay) W - lr * 0.2 sqrt(max(n, m)) U V^T,   U S V^T = Nesterov momentum (n, m)
 
-(K. Jordan et al., "Muon", 2024; the scale is that of arXiv 2502.16982, so learning rate and weight
+(K. Jordan et al., "Muon", 2024; the scale is from arXiv 2502.16982, so learning rate and weight
 decay can be AdamW's). torch.optim.Muon does one matrix at a time, in bfloat16, which processors
 without it emulate: four times the cost of a training step in config/gsm_mini.py.
 """

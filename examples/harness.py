@@ -2,7 +2,7 @@
 
     python -m examples.harness --model puma --model_args out_dir=RUN,tau=0.9 --tasks gsm8k
 
-All flags are the harness's own. model_args: those of `Puma`, and a Sampler's fields. To generate,
+All flags are the harness's own. model_args: `Puma`'s arguments and a Sampler's fields. To generate,
 the sampler fills in the rest of a row of the run's length and ignores the requested temperature;
 the answer is cut at `until` and at max_gen_toks, and the context so that max_gen_toks, or half a
 row if that is less, are left. A likelihood is a bound: minus the NELBO of the continuation given

@@ -105,7 +105,7 @@ class RevealingLoss(MDLMCrossEntropyLoss):
 
 
 class PumaStrategy(MDLMStrategy):
-    """Batches are those of the chains, filled in at the last moment; validation is `mdlm`'s."""
+    """Batches come from the chains, filled in at the last moment; validation is `mdlm`'s."""
 
     def create_loss_fn(self, dllm_cfg):
         self.settings = dllm_cfg.get("puma")

@@ -120,7 +120,7 @@ def read_config(folder):
 
 
 def rope_of(config):
-    """The settings of the rotary frequencies, in transformers 5's form or in that of 4."""
+    """The settings of the rotary frequencies, in the form of transformers 5 or 4."""
     return config.get("rope_parameters") or config.get("rope_scaling") or {}
 
 
@@ -169,7 +169,7 @@ def allocate(model, model_args, device):
 
 
 def shard_paths(folder):
-    """The .safetensors files of the folder: those of its index, if there is one."""
+    """The .safetensors files of the folder; if it has an index, the files named there."""
     if not (folder / INDEX).is_file():
         return [folder / "model.safetensors"]
     names = files.read_json(folder / INDEX)["weight_map"].values()
@@ -237,7 +237,7 @@ def described(model_args, like=None):
 def config_of(model_args):
     """config.json of a Qwen2 of this shape."""
     shape = {theirs: model_args[ours] for ours, theirs in SHAPE.items()}
-    theta = model_args["theta"]  # in the form of transformers 5 and in that of 4
+    theta = model_args["theta"]  # in the forms of transformers 5 and 4
     return shape | {
         "architectures": ["Qwen2ForCausalLM"],
         "model_type": "qwen2",

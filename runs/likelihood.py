@@ -120,7 +120,7 @@ def sampler(config):
 
 
 def ratio(nats, tokens):
-    """The sum of nats (N,) over that of tokens (N,), and its standard error (the delta method).
+    """The sum of nats (N,) over the sum of tokens (N,); its standard error (the delta method).
 
     The error accounts for the draw of N examples and of their masks; None if N is 1.
     """

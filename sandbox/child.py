@@ -67,12 +67,12 @@ def namespaces(directory):
 
 
 def capabilities(directory):
-    """Root gives up all rights beyond those of other users."""
+    """Root gives up every right that other users do not have."""
     return lambda: call("capset", struct.pack("Ii", 0x20080522, 0), bytes(24))
 
 
 def landlock(directory):
-    """Let files be opened only in the temporary directory, and those of Python for reading."""
+    """Let files be opened only in the temporary directory, and Python's own files for reading."""
     create_ruleset, add_rule, restrict_self = 444, 445, 446
     version = call("syscall", create_ruleset, None, 0, 1)
     every_right = (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)) - 1

@@ -54,7 +54,7 @@ def looks(groups):
 
 
 def in_words(config, keys):
-    """A group's method and those of its settings that differ, in words: "PUMA", "K = 4"."""
+    """A group's method and its settings that differ, in words: "PUMA", "K = 4"."""
     arm = str(config.get("method"))
     words = METHODS.get(arm, arm.replace("puma_", "PUMA, ").replace("_", " "))
     told = [key for key in keys if key not in ("method", "data")] or [*{"data"} & {*keys}]

@@ -6,7 +6,7 @@ are \\n where the data has \\r\\n (in the three examples too), and the tests' se
 is run between the program, whose classes it uses, and the tests. config/mbpp.py samples like
 Dream-Coder's published evaluation, which the paper follows (section 4.5); that one prompts without
 examples, on the 378 tasks of MBPP+.
-499 of the 500 reference solutions pass: that of task 123 is correct but needs 10 seconds.
+499 of the 500 reference solutions pass: the one for task 123 is correct but needs 10 seconds.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Generated puzzles on disk: all different, in a file that grows when a run asks for more.
 
 The file holds the puzzles of the first chunks of generate.chunks, without those that are equal to
-an earlier one up to renaming. So a set of more puzzles begins with those of a smaller one, and runs
+an earlier one up to renaming. So a larger set begins with the puzzles of a smaller one, and runs
 that differ in train_examples and test_examples share one file. Its name tells box, clues, seed and
 the generator's code apart.
 """

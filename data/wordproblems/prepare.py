@@ -4,7 +4,7 @@
     python data/wordproblems/prepare.py --templates="['ratio','average']" --length=128
 
 Writes a folder as corpus.py reads it, beside this script, with the questions of the test set in
-test.jsonl and those of templates never trained on in transfer.jsonl. Its name depends on the
+test.jsonl, and questions of templates never trained on in transfer.jsonl. Its name depends on the
 settings and the generator's code, so that a run finds it, or makes another if either has changed.
 vocabulary.tiktoken is a byte-pair encoding of 1,500 tokens, learned from generated problems.
 """
