@@ -7,10 +7,10 @@ before the output head, one vector per position (PUMBA, arXiv 2609.37974):
     h_t = model(x_t, carry=h_(t-1))        h_0 = 0 at the start of every chain, at any stage
 
 The model adds them to the token embeddings through a LayerNorm whose weight and bias start at zero:
-training begins as without. With `--window=W` an update trains on W consecutive visits of the same
-chains; the loss is their mean, and its gradient flows back through the carry, but never through the
-choice of positions, nor into an earlier window. The sampler (sample.py) carries states, too,
-and in block diffusion begins each block with zeros.
+at first the carry has no effect. With `--window=W` an update trains on W consecutive visits of the
+same chains; the loss is their mean, and its gradient flows back through the carry, but never
+through the choice of positions, nor into an earlier window. The sampler (sample.py) carries states,
+too, and in block diffusion begins each block with zeros.
 
 A carry is computed from tokens that were visible before, and x still shows all of them. It holds
 nothing of hidden tokens, so the minimiser of the loss is the same (Proposition 2). Its cost: buffer

@@ -73,6 +73,7 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
     try:
         given = [each for arg in argv if arg not in ("-h", "--help") for each in read(arg)]
         saved = kept(merged(own, {}, given)) if kept else {}
+        # a saved run ignores config files: flags alone change its settings
         given = [each for each in given if each[0].startswith("--") or not saved]
         if not isinstance(fields, type | None):
             fields = fields(merged(own, saved, given))

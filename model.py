@@ -164,21 +164,21 @@ def never(logits, token):
 
 
 class Body(nn.Module):
-    gradient_checkpointing = False  # keep only the blocks' inputs, compute the rest twice
+    gradient_checkpointing = False  # keep only the layers' inputs, compute the rest twice
     loops = 1  # passes through the layers
 
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps, carry):
         super().__init__()
         self.carry_norm = nn.LayerNorm(dim, eps) if carry else None
         self.embed_tokens = nn.Embedding(vocab_size, dim)
-        self.layers = nn.ModuleList(Block(dim, heads, kv_heads, mlp, eps) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(dim, heads, kv_heads, mlp, eps) for _ in range(layers))
         self.norm = nn.RMSNorm(dim, eps)
         cos, sin = rotary_table(length, dim // heads, theta)
         self.register_buffer("cos", cos, persistent=False)  # (length, head width)
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, x, places, attention, carry=None):
-        """x (B, n) tokens at positions `places`, a slice or (n,); attention: `bidirectional`."""
+        """x (B, n) tokens at positions `places`, a slice or (n,); attention: as `bidirectional`."""
         h = self.embed_tokens(x)  # (B, n, dim)
         if self.carry_norm:
             h = h + self.carry_norm(torch.zeros_like(h) if carry is None else carry.to(h))
@@ -189,7 +189,7 @@ class Body(nn.Module):
         return self.norm(h)
 
 
-class Block(nn.Module):
+class Layer(nn.Module):
     def __init__(self, dim, heads, kv_heads, mlp, eps):
         super().__init__()
         self.input_layernorm = nn.RMSNorm(dim, eps)

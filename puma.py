@@ -46,13 +46,13 @@ def step(hidden, stage, effective, score, confidence, r, stages, tau):
     revealed = effective - hidden.sum(1)
     # The last stage has no successor, and a row with nothing hidden would train on nothing.
     ended = (stage + 1 >= stages) | ~hidden.any(1)
-    # Fast-forward may reveal more than the next stage's share: the chain then skips stages.
+    # More than the next stage's share may be revealed (fast-forward): the chain skips stages.
     stage = torch.where(revealed > target, stage_of(revealed, effective, stages), stage + 1)
     return hidden, stage, ended
 
 
 def tokens_at(share, effective):
-    """A share < 1 of L_eff in tokens, (B,): rounded, but never all: one is left to predict."""
+    """A share of L_eff in tokens, (B,): rounded, but at most L_eff - 1: one is left to predict."""
     return (share * effective).round().long().clamp(max=effective - 1)
 
 
@@ -107,7 +107,7 @@ class RandomMasking:
 class ProgressiveUnmasking:
     """PUMA: a buffer in which every row is a chain, replaced as soon as it ends.
 
-    queue       take(wanted (B,) bool) -> x0, prompt (B, L), number (B,) of new examples; `rows`: B
+    queue       take(wanted (B,) bool) -> x0, prompt (B, L), index in the data (B,); `rows`: B
     generator   torch.Generator on the device of the queue
     k_schedule  (iteration, K) pairs: from that iteration on, a full-length row reveals K tokens per
                 stage, so a chain has round(L / K) stages, at least 2; a row that is partly prompt
@@ -191,13 +191,13 @@ class ProgressiveUnmasking:
     def refill(self, hidden, stage, ended):
         """Write the batch back; where `ended` (B,), a new example takes the row, fully masked.
 
-        But if the old chain ended at its first visit, the new one starts at a random later stage
-        (the *second visit*, not in the paper). Otherwise a model that is sure of everything would
-        see fully masked rows only, and forget all other states (theory/README.md).
+        But if the old chain ended straight from there, the new one starts at a random later stage,
+        with random tokens revealed (the *second visit*, not in the paper). Otherwise a model that
+        is sure of everything would see fully masked rows only, and forget the rest (theory/).
         """
         turn, ended_row = self.turn, ended[:, None]
         # (B, 1) or (B, blocks): was nothing revealed yet?
-        first_visit = (self.hidden[turn] == ~self.prompt[turn]).view(*stage.shape, -1).all(-1)
+        was_all_hidden = (self.hidden[turn] == ~self.prompt[turn]).view(*stage.shape, -1).all(-1)
         x0, prompt, number = self.queue.take(ended)  # no .item(): nothing waits for the device
         self.x0[turn] = torch.where(ended_row, x0, self.x0[turn])
         self.prompt[turn] = torch.where(ended_row, prompt, self.prompt[turn])
@@ -205,7 +205,7 @@ class ProgressiveUnmasking:
         start_stage, start_hidden = torch.zeros_like(stage), ~self.prompt[turn]
         if self.second_visit and self.stages > 1:
             u = uniform(stage.numel(), self.generator).view_as(stage)
-            start_stage = (1 + u * (self.stages - 1)).long() * first_visit
+            start_stage = (1 + u * (self.stages - 1)).long() * was_all_hidden
             start_hidden = self.first_state(self.prompt[turn], start_stage)
         self.hidden[turn] = torch.where(ended_row, start_hidden, hidden)
         self.stage[turn] = torch.where(ended_row, start_stage, stage)
@@ -222,7 +222,7 @@ class ProgressiveUnmasking:
         self.turn, self.stages, self.visiting = state["turn"], state["stages"], False
 
     def adopt(self, rows):
-        """Continue chains of other processes, {name: (n, ...)}, in the first rows (elastic.py)."""
+        """Continue chains of other processes, {name: (n, ...)}, in the first rows."""
         hidden = rows["hidden"][: self.number.numel()]
         self.hidden.flatten(0, 1)[: len(hidden)] = hidden.to(self.hidden.device)
         self.switch(self.stages)

@@ -84,10 +84,10 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
     x = x.masked_fill(hidden, model.mask_token)
     hidden = hidden.clone()
     block = 1 if model.causal else block
-    order = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
+    fill = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
     total = hidden.sum().item()
     with progress_bar(total=total, unit="token", leave=False, show=progress) as bar:
-        revealed_at, passes = order(model, x, hidden, sampler, batch_size, bar)
+        revealed_at, passes = fill(model, x, hidden, sampler, batch_size, bar)
     return x, revealed_at, passes
 
 
@@ -120,7 +120,7 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
         bar.update(bar.total - total - bar.n)
         if not working:
             return revealed_at, passes
-        size = places(working, len(rows))
+        size = slots_for(working, len(rows))
         if size < len(rows):
             kept = now.any(1).int().argsort(descending=True, stable=True)[:size]
             rows, now, carry = rows[kept], now[kept], carry[kept]
@@ -142,8 +142,8 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
         taken = taken + finished.sum()
 
 
-def places(working, size):
-    """How many of `size` places to keep for `working` rows: all, or fewer by quarters."""
+def slots_for(working, size):
+    """How many of `size` slots to keep for `working` rows: all, or fewer by quarters."""
     while working <= size * 3 // 4:
         size = size * 3 // 4
     return size
@@ -195,8 +195,8 @@ def reveal_step(model, sampler, h, x, hidden, start=0):
     measure, tau = policies.threshold(sampler.tau, sampler.tau_entropy)
     where = hidden.nonzero(as_tuple=True)  # rows, columns
     flat = predict(model, h[where], where[1] + start, sampler, measure)
-    token, confidence, score = (f.new_zeros(x.shape).index_put_(where, f) for f in flat)  # (B, n)
-    chosen = choose(score, confidence, hidden, sampler.reveal, tau)
+    token, measured, score = (f.new_zeros(x.shape).index_put_(where, f) for f in flat)  # (B, n)
+    chosen = choose(score, measured, hidden, sampler.reveal, tau)
     return torch.where(chosen, token, x), chosen
 
 
@@ -239,12 +239,15 @@ def nucleus(logits, top_p):
     return torch.full_like(logits, -torch.inf).scatter(-1, token, kept)
 
 
-def choose(score, confidence, hidden, count, tau):
-    """The positions to reveal in this step, (B, L) bool: at least one where any is hidden."""
+def choose(score, measured, hidden, count, tau):
+    """The positions to reveal in this step, (B, L) bool: at least one where any is hidden.
+
+    measured: what tau is compared with, the confidence or the negative entropy.
+    """
     best = policies.reveal(score, hidden, score.new_full(score.shape[:1], count))
     if tau is None:
         return best
-    confident = policies.fast_forward(confidence, hidden, tau)
+    confident = policies.fast_forward(measured, hidden, tau)
     return torch.where(confident.any(1, keepdim=True), confident, best)
 
 

@@ -29,7 +29,7 @@ from runs import start
 from runs.validation import evaluate
 from sample import Sampler
 
-# -- run -------------------------------------------------------------------------------------
+# -- run (a range that begins a comment, as in `1..`, is enforced) -----------------------------
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
@@ -62,7 +62,7 @@ tied = False  # output head = embedding
 lora_rank = 0  # 0..: rank of LoRA adapters of a pretrained model (pretrained/lora.py); 0 = none
 lora_alpha = 16  # 1..: adapter output is scaled by alpha / rank
 # -- optimisation ----------------------------------------------------------------------------
-batch_size = 128  # 1..: rows per update and visit (window), over all processes
+batch_size = 128  # 1..: rows per visit, over all processes; an update has `window` visits
 micro_batch: int | None = None  # 1..: most rows per process and forward pass; None = no limit
 max_iters = 3000  # 0..: updates
 lr = 1e-3  # 0..
@@ -127,7 +127,7 @@ class Run:
             config = config | {"init_from": (origin := start.pinned(origin))}
         self.start = saved["iteration"] if saved else 0
         processes.agree(start.common(config) | {"start iteration": self.start, "code": log.code()})
-        stride = 1_000_003 * self.start if changes else 0  # it uses new random numbers
+        stride = 1_000_003 * self.start if changes else 0  # then it draws new random numbers
         # -- data and model
         matmuls = machine.precision(device, dtype)
         with processes.main_process_first():
@@ -306,7 +306,7 @@ def model_args(task):
 def make_average(model, place):
     """The averaged weights, for evaluation; without EMA a shallow copy, which is never compiled.
 
-    Shards both if asked. Autocast caches only casts of weights that require gradients, so do these.
+    Shards both if asked. They require gradients, as autocast caches no casts of other weights.
     """
     averaged = copy.deepcopy(model) if ema else model if place.shards else copy.copy(model)
     for part in dict.fromkeys((model, averaged)) if place.shards else ():

@@ -38,7 +38,7 @@ def get(method):
     return STREAMS[method]
 
 
-# -- PAPL (arXiv 2509.23405) -----------------------------------------------------------------------
+# -- Planner-Aware Path Learning, PAPL (arXiv 2509.23405) ------------------------------------------
 def papl_weights(nll, hidden, block, alpha):
     """PAPL's weight of each position in the loss, 1 + alpha w^i; (B, L).
 
