@@ -110,8 +110,7 @@ EXPLODE = ["--lr=1e9", "--warmup=0", "--max_iters=40", "--log_interval=1000"]
 
 
 def test_nothing_is_saved_that_is_not_finite(tmp_path, refused):
-    flags = "--checkpoint_interval=1", "--keep_every=1", "--grad_clip=0"
-    said = refused(train, tmp_path, *EXPLODE, *flags)
+    said = refused(train, tmp_path, *EXPLODE, "--keep_every=1")
     assert "at iteration" in said and "is intact: start with a smaller learning" in said
     for state in map(load, tmp_path.rglob("*.pt")):
         weights = [*state.get("model", {}).values(), *state["ema"].values()]
