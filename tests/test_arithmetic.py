@@ -67,19 +67,9 @@ def test_rows_spell_true_answers_behind_a_prompt_of_all_else(operation, digits, 
     assert task.mask == 10 == task.vocab_size - 1 and x0.max() <= 9 and x0.min() >= 0
 
 
-@pytest.mark.parametrize(
-    "a, b, length",
-    [
-        (1234, 4321, 0), (4444, 5555, 0), (5, 5, 1), (9, 9, 1), (55, 55, 1), (95, 5, 2), (99, 1, 2),
-        (9999, 1, 4), (4445, 5555, 4), (990, 10, 2), (1999, 1001, 3), (5905, 105, 1), (909, 191, 2),
-        (9995, 5, 4), (9055, 945, 4), (8055, 945, 3),
-    ],
-)  # fmt: skip
-def test_carry_chains_of_worked_examples(a, b, length):
-    assert longest_chain(numbers_of((a, b))).tolist() == [length] == [slow_chain(a, b, 4)]
-
-
 def test_carry_chains_agree_with_a_slow_count():
+    for a, b, length in (5555, 4444, 0), (95, 5, 2), (1999, 1001, 3), (909, 191, 2), (9055, 945, 4):
+        assert slow_chain(a, b, 4) == length
     random = np.random.default_rng(0)
     numbers = random.integers(0, 10, (3000, 2, 9))
     numbers[::2, 1] = np.where(random.random((1500, 9)) < 0.7, 9 - numbers[::2, 0], 9)
