@@ -129,50 +129,39 @@ def test_a_writer_that_was_interrupted_starts_anew(tmp_path, tokenizer):
     assert contents(tmp_path / "set") == contents(tmp_path / "whole")
 
 
-def read_all(folder):
-    """All that a run reads of a corpus."""
-    for split in ("train", "val"):
-        Examples(folder, split)
-    corpus.load_tokenizer(folder)
-    corpus.kept_file(folder, "test.jsonl")
-
-
-@pytest.fixture
-def whole(tmp_path, tokenizer):
-    """A folder, {name: bytes} of its files."""
-    writer = Writer(tmp_path / "whole", tokenizer, LENGTH, "test")
+def test_a_damaged_file_is_refused(tmp_path, tokenizer):
+    """One bit of what it says, an end that is missing, nothing, a folder: all in one line that
+    names the folder, the file, and the way out."""
+    folder = tmp_path / "whole"
+    writer = Writer(folder, tokenizer, LENGTH, "test")
     for split in ("train", "val"):
         writer.add(split, encode(tokenizer, PAIRS, LENGTH)[0])
     (writer.partial / "test.jsonl").write_text('{"question": "Why?", "answer": 1}\n')
     writer.finish()
-    read_all(writer.folder)
-    return writer.folder, contents(writer.folder)
 
+    def read_all():
+        for split in ("train", "val"):
+            Examples(folder, split)
+        corpus.load_tokenizer(folder)
+        corpus.kept_file(folder, "test.jsonl")
 
-def assert_refused(folder, name):
-    """By a line that names the folder, the file, and the way out."""
-    with pytest.raises((ValueError, FileNotFoundError)) as error:
-        read_all(folder)
-    message = str(error.value)
-    assert "\n" not in message and str(folder) in message and name in message, message
-    assert "delete" in message or "no header.json" in message
-
-
-def test_a_damaged_file_is_refused(whole):
-    """One bit of what it says, an end that is missing, nothing, a folder."""
-    folder, originals = whole
     rng = np.random.default_rng(0)
-    for name, content in originals.items():
+    for name, content in contents(folder).items():
         start = 128 if name.endswith(".npy") else 0  # where numpy's header ends
         places = [*rng.integers(start, len(content), 5), len(content) - 1]
         bad = [flipped(content, at) for at in places]
-        bad += [b"", content[:-2], b"\xff\xfe\0", b"[" * 10**5]
+        bad += [b"", content[:-2], b"\xff\xfe\0", b"[" * 10**5, None]
         for damaged in bad:
-            if damaged.strip() == content.strip():
+            if damaged is None:
+                (folder / name).unlink()
+            elif damaged.strip() == content.strip():
                 continue  # blank space at the end of JSON
-            (folder / name).write_bytes(damaged)
-            assert_refused(folder, name)
-        (folder / name).unlink()
-        assert_refused(folder, name)
+            else:
+                (folder / name).write_bytes(damaged)
+            with pytest.raises((ValueError, FileNotFoundError)) as error:
+                read_all()
+            message = str(error.value)
+            assert "\n" not in message and str(folder) in message and name in message, message
+            assert "delete" in message or "no header.json" in message
         (folder / name).write_bytes(content)
-    read_all(folder)
+    read_all()
