@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -43,21 +42,6 @@ TASKS = [
 def file(tmp_path):
     """Write rows to a file."""
     return lambda rows: write_lines(tmp_path / "rows.jsonl", rows)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The folder of a run whose model is random."""
-    out = tmp_path_factory.mktemp("run")
-    encoding = Tokenizer(first_ranks(300), "dream")
-    corpus.Writer(out / "data", encoding, 40, "none").finish()
-    args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
-    args |= dict(dim=16, layers=1, heads=2, mlp=16)
-    torch.manual_seed(0)
-    state = {"model_args": args, "ema": Transformer(**args).state_dict(), "iteration": 7}
-    config = {"dataset": "text", "data_dir": str(out / "data"), "train_examples": 0}
-    checkpoint.save(state | {"block": 0, "config": config}, out / "checkpoint.pt")
-    return out
 
 
 @pytest.mark.parametrize("n, correct, k", [(5, 0, 1), (5, 2, 1), (6, 2, 3), (6, 4, 3), (4, 4, 4)])
@@ -125,13 +109,20 @@ def test_kinds_and_the_modules_that_programs_use(file):
     assert [kind for kind, _ in found] == [*completions.values()]
 
 
-def test_answers_of_a_model(run, file, tmp_path, monkeypatch):
+def test_answers_of_a_model(file, tmp_path, monkeypatch):
     """Right but for one problem, and one that does not fit; what follows the function is cut off.
 
-    Two samples each, in place of which the model is given the answers as text.
+    Two samples each. The answers take the place of those of the model, which is random.
     """
+    encoding = Tokenizer(first_ranks(300), "dream")
+    corpus.Writer(tmp_path / "data", encoding, 40, "none").finish()
+    args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
+    args |= dict(dim=16, layers=1, heads=2, mlp=16)
+    state = {"model_args": args, "ema": Transformer(**args).state_dict(), "iteration": 7}
+    config = {"dataset": "text", "data_dir": str(tmp_path / "data"), "train_examples": 0}
+    checkpoint.save(state | {"block": 0, "config": config}, tmp_path / "checkpoint.pt")
     path, wrong = file([*PROBLEMS, PROBLEMS[0] | {"task_id": "long", "prompt": "#" * 300}]), "Own/3"
-    problems, encoding = humaneval.read(path), corpus.load_tokenizer(run / "data")
+    problems = humaneval.read(path)
     by_ids = {tuple(encoding.start + encoding.encode(p.prompt)): p for p in problems}
 
     def generate(model, x, hidden, *settings, **others):
@@ -144,7 +135,6 @@ def test_answers_of_a_model(run, file, tmp_path, monkeypatch):
         return x, hidden.long(), 0
 
     monkeypatch.setattr(sample, "generate", generate)
-    os.link(run / "checkpoint.pt", tmp_path / "checkpoint.pt")
     flags = "--device=cpu", "--new_tokens=60", "--length=200", "--samples=2", f"--file={path}"
     printed = run_script("eval.py", "config/humaneval.py", f"--out_dir={tmp_path}", *flags)
     records = read_lines(tmp_path / "eval.jsonl")
