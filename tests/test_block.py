@@ -244,12 +244,6 @@ def test_random_masks_have_a_uniform_count_in_each_block():
     assert counts[0] == 0 and (counts[1:] - 20_000 / 3).abs().max() < 340  # 5 standard deviations
 
 
-@pytest.mark.parametrize("schedule", [[(0, 7)], [(1, 6)], [(0, 6), (3, 48)], [(0, 0)]])
-def test_sizes_that_do_not_fit_are_named(schedule):
-    with pytest.raises(ValueError, match="block_schedule"):
-        make_blocks(schedule)
-
-
 @pytest.mark.parametrize("tau", [None, 0.9])
 def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
     """Fair tokens, blocks of 3; the model is sure of a block once its first token shows as 1.

@@ -207,7 +207,6 @@ def test_a_folder_in_use_is_refused_and_left_alone(trained, tmp_path, refused):
 # -- continuing with changes -----------------------------------------------------------------------
 REFUSED = [
     ("resume", {"weight_decay": 0.5}, "weight_decay 0.01 -> 0.5; --init_from=continue allows"),
-    ("resume", {"method": "mdm", "tau": None}, "method puma -> mdm, tau 0.9 -> None"),
     ("continue", {"seed": 2, "tau": None}, "must keep its configuration: seed 1 -> 2$"),
     ("continue", {"dim": 64, "muon": True}, "dim 32 -> 64, muon False -> True$"),
     ("resume", {"max_iters": 10}, "max_iters 10: the run is at 20"),
