@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 import pytest
 import torch
 from conftest import ONE_THREAD, ROOT, Script, metrics, same, train, training
-from toys import contents
+from toys import contents, flipped
 
 from engine.checkpoint import FORMAT, load, save
 from engine.files import Lock
@@ -32,28 +33,21 @@ def small(tmp_path_factory):
     return path
 
 
-def test_a_changed_byte_is_noticed_or_changes_nothing(small, tmp_path):
+def test_damage_is_named_or_changes_nothing(small, tmp_path):
+    """A bit that has changed, an end that is missing."""
     data, whole = small.read_bytes(), load(small)
     chance, noticed = random.Random(0), 0
-    for _ in range(150):
-        place, bit = chance.randrange(len(data)), 1 << chance.randrange(8)
-        damaged = data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+    changed = [flipped(data, chance.randrange(len(data))) for _ in range(150)]
+    torn = [data[: int(share * len(data))] for share in (0, 0.1, 0.9, 0.999)]
+    message = r"one.pt is damaged or not a checkpoint \(.+\): use a copy, or start a new run$"
+    for damaged in changed + torn:
         (tmp_path / "one.pt").write_bytes(damaged)
         try:
-            assert same(load(tmp_path / "one.pt"), whole), f"byte {place}"
+            assert same(load(tmp_path / "one.pt"), whole)
         except ValueError as error:
-            assert "one.pt is damaged or not a checkpoint" in str(error)
+            assert re.search(message, str(error))
             noticed += 1
     assert noticed > 100
-
-
-@pytest.mark.parametrize("share", [0, 0.1, 0.9, 0.999])
-def test_a_torn_checkpoint_is_named(share, small, tmp_path):
-    data = small.read_bytes()
-    (tmp_path / "torn.pt").write_bytes(data[: int(share * len(data))])
-    message = r"torn.pt is damaged or not a checkpoint \(\w+\): use a copy, or start a new run$"
-    with pytest.raises(ValueError, match=message):
-        load(tmp_path / "torn.pt")
 
 
 def test_half_a_checkpoint_of_a_killed_process_goes_with_the_next_one(tmp_path):
@@ -69,7 +63,6 @@ FORMS = {
     "no iteration": (lambda state: state.pop("iteration"), ""),
     "no weights": (lambda state: (state.pop("ema"), state.pop("model")), ""),
     "other shapes": (lambda state: state["model_args"].update(mlp=96), "size mismatch for model.l"),
-    "one more": (lambda state: state["ema"].update(x=torch.zeros(1)), 'Unexpected key.*"x"'),
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
     "format": (lambda state: state.update(format=99), "has format 99, expected 3"),
     "no arguments": (lambda state: state.update(model_args={}), "'length'"),
@@ -99,7 +92,6 @@ RESUMED = {
     "chains": (lambda state: state["ranks"][0]["stream"].pop("turn"), "parts of the wrong form"),
     "only weights": (lambda state: state.pop("optimizer"), "has no optimizer: it holds only weigh"),
     "data": (lambda state: state["data"]["training"].append(7), "must keep its data: the train"),
-    "validation": (lambda state: state["data"]["validation"].append(7), "data: the validation exa"),
 }
 
 
@@ -117,11 +109,8 @@ def test_a_run_is_not_resumed_from_parts_of_another_form(name, trained, tmp_path
 EXPLODE = ["--lr=1e9", "--warmup=0", "--max_iters=40", "--log_interval=1000"]
 
 
-@pytest.mark.parametrize(
-    "flags", [["--checkpoint_interval=1", "--grad_clip=0"], ["--keep_every=1"]]
-)
-def test_nothing_is_saved_that_is_not_finite(flags, tmp_path, refused):
-    said = refused(train, tmp_path, *EXPLODE, *flags)
+def test_nothing_is_saved_that_is_not_finite(tmp_path, refused):
+    said = refused(train, tmp_path, *EXPLODE, "--keep_every=1")
     assert "at iteration" in said and "is intact: start with a smaller learning" in said
     for state in map(load, tmp_path.rglob("*.pt")):
         weights = [*state.get("model", {}).values(), *state["ema"].values()]
@@ -207,39 +196,19 @@ def test_a_disk_that_is_full_at_the_start_is_one_line(tmp_path):
 
 
 # -- one run per folder ----------------------------------------------------------------------------
-@pytest.mark.parametrize("flag", ["--seed=2", "--init_from=continue"])
-def test_a_folder_in_use_is_refused_and_left_alone(flag, trained, tmp_path, refused):
+def test_a_folder_in_use_is_refused_and_left_alone(trained, tmp_path, refused):
     shutil.copytree(trained, tmp_path / "run")
     with Lock(tmp_path / "run"):
-        said = refused(train, tmp_path / "run", flag, "--max_iters=22")
+        said = refused(train, tmp_path / "run", "--init_from=continue", "--max_iters=22")
     assert f"run is in use by process {os.getpid()} on " in said and "\n" not in said
     assert contents(tmp_path / "run") == contents(trained)
-
-
-def test_a_killed_run_leaves_its_folder_free(tmp_path):
-    with Script(*training(tmp_path, "--max_iters=1000", "--checkpoint_interval=1")) as script:
-        wait_for(lambda: (tmp_path / "metrics.jsonl").exists())
-        script.processes[0].kill()
-        script.processes[0].join()
-    assert (tmp_path / "lock").exists()
-    train(tmp_path, "--max_iters=1")
-    assert not (tmp_path / "lock").exists()
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- continuing with changes -----------------------------------------------------------------------
 REFUSED = [
     ("resume", {"weight_decay": 0.5}, "weight_decay 0.01 -> 0.5; --init_from=continue allows"),
-    ("resume", {"method": "mdm", "tau": None}, "method puma -> mdm, tau 0.9 -> None"),
     ("continue", {"seed": 2, "tau": None}, "must keep its configuration: seed 1 -> 2$"),
     ("continue", {"dim": 64, "muon": True}, "dim 32 -> 64, muon False -> True$"),
-    ("continue", {"method": "ar"}, "method puma -> ar$"),
     ("resume", {"max_iters": 10}, "max_iters 10: the run is at 20"),
 ]
 
@@ -317,7 +286,10 @@ def test_torchrun_restarts_a_run_that_lost_a_process(tmp_path):
     with open(tmp_path / "said", "w") as said:
         torchrun = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=said, stderr=said)
         try:
-            wait_for(lambda: file.exists() and len(metrics(file.parent)) > 5)
+            deadline = time.monotonic() + 60
+            while not file.exists() or len(metrics(file.parent)) <= 5:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
             os.kill(int((tmp_path / "run/lock").read_text().split()[1]), signal.SIGKILL)
             assert torchrun.wait(120) == 0, (tmp_path / "said").read_text()
         finally:

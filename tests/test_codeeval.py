@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 from fractions import Fraction
 from pathlib import Path
 
@@ -43,59 +42,6 @@ TASKS = [
 def file(tmp_path):
     """Write rows to a file."""
     return lambda rows: write_lines(tmp_path / "rows.jsonl", rows)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """The folder of a run whose model is random."""
-    out = tmp_path_factory.mktemp("run")
-    encoding = Tokenizer(first_ranks(300), "dream")
-    corpus.Writer(out / "data", encoding, 40, "none").finish()
-    args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
-    args |= dict(dim=16, layers=1, heads=2, mlp=16)
-    torch.manual_seed(0)
-    state = {"model_args": args, "ema": Transformer(**args).state_dict(), "iteration": 7}
-    config = {"dataset": "text", "data_dir": str(out / "data"), "train_examples": 0}
-    checkpoint.save(state | {"block": 0, "config": config}, out / "checkpoint.pt")
-    return out
-
-
-@pytest.fixture
-def evaluate(run, tmp_path):
-    """Evaluate the run, in a folder of its own; what was printed, and its records by key."""
-    os.link(run / "checkpoint.pt", tmp_path / "checkpoint.pt")
-
-    def evaluate(path, *flags, problems="humaneval"):
-        own = [f"--out_dir={tmp_path}", f"--file={path}", "--device=cpu"]
-        form = ["--new_tokens=12", "--length=90"]
-        printed = run_script("eval.py", f"config/{problems}.py", *own, *form, *flags)
-        last = json.loads((tmp_path / "eval.json").read_text())[-1]["id"]
-        records = [r for r in read_lines(tmp_path / "eval.jsonl") if r["id"] == last]
-        assert len({(r["task_id"], r["sample"]) for r in records}) == len(records)
-        return printed, {(r["task_id"], r["sample"]): r for r in records}
-
-    return evaluate
-
-
-@pytest.fixture
-def answer_with(run, monkeypatch):
-    """In place of the model, answer(problem) as text."""
-    encoding = corpus.load_tokenizer(run / "data")
-
-    def answer_with(problems, answer):
-        by_ids = {tuple(encoding.start + encoding.encode(p.prompt)): p for p in problems}
-
-        def generate(model, x, hidden, *settings, **others):
-            x = x.clone()
-            for row, masked in zip(x, hidden, strict=True):
-                ids = encoding.encode(answer(by_ids[tuple(row[~masked].tolist())]))
-                fill = [encoding.end] * (masked.sum() - len(ids))
-                row[masked] = torch.tensor(ids + fill)
-            return x, hidden.long(), 0
-
-        monkeypatch.setattr(sample, "generate", generate)
-
-    return answer_with
 
 
 @pytest.mark.parametrize("n, correct, k", [(5, 0, 1), (5, 2, 1), (6, 2, 3), (6, 4, 3), (4, 4, 4)])
@@ -163,30 +109,48 @@ def test_kinds_and_the_modules_that_programs_use(file):
     assert [kind for kind, _ in found] == [*completions.values()]
 
 
-def test_answers_of_a_model(evaluate, answer_with, file, tmp_path):
-    """Right but for one problem; what follows the function is cut off. Two samples each."""
-    path, wrong = file(PROBLEMS), "Own/3"
+def test_answers_of_a_model(file, tmp_path, monkeypatch):
+    """Right but for one problem, and one that does not fit; what follows the function is cut off.
+
+    Two samples each. The answers take the place of those of the model, which is random.
+    """
+    encoding = Tokenizer(first_ranks(300), "dream")
+    corpus.Writer(tmp_path / "data", encoding, 40, "none").finish()
+    args = dict(vocab_size=encoding.vocab_size, mask_token=encoding.mask, length=40)
+    args |= dict(dim=16, layers=1, heads=2, mlp=16)
+    state = {"model_args": args, "ema": Transformer(**args).state_dict(), "iteration": 7}
+    config = {"dataset": "text", "data_dir": str(tmp_path / "data"), "train_examples": 0}
+    checkpoint.save(state | {"block": 0, "config": config}, tmp_path / "checkpoint.pt")
+    path, wrong = file([*PROBLEMS, PROBLEMS[0] | {"task_id": "long", "prompt": "#" * 300}]), "Own/3"
     problems = humaneval.read(path)
-    answer_with(problems, lambda p: p.reference * (p.name != wrong) + "\nclass ")
-    printed, found = evaluate(path, "--new_tokens=60", "--length=200", "--samples=2")
-    assert len(found) == 10 and "80.0% [37.6%, 96.4%] pass@1" in printed
-    for problem in problems:
-        kind = "assertion_failed" if problem.name == wrong else "correct"
-        for number in range(2):
-            each = found[problem.name, number]
-            assert each["kind"] == kind and each["answer"].endswith("\nclass ")
+    by_ids = {tuple(encoding.start + encoding.encode(p.prompt)): p for p in problems}
+
+    def generate(model, x, hidden, *settings, **others):
+        x = x.clone()
+        for row, masked in zip(x, hidden, strict=True):
+            problem = by_ids[tuple(row[~masked].tolist())]
+            ids = encoding.encode(problem.reference * (problem.name != wrong) + "\nclass ")
+            if masked.any():
+                row[masked] = torch.tensor(ids + [encoding.end] * (masked.sum() - len(ids)))
+        return x, hidden.long(), 0
+
+    monkeypatch.setattr(sample, "generate", generate)
+    flags = "--device=cpu", "--new_tokens=60", "--length=200", "--samples=2", f"--file={path}"
+    printed = run_script("eval.py", "config/humaneval.py", f"--out_dir={tmp_path}", *flags)
+    records = read_lines(tmp_path / "eval.jsonl")
+    found = {(record["task_id"], record["sample"]): record for record in records}
+    assert len(found) == len(records) == 12 and "66.7% [30.0%, 90.3%] pass@1" in printed
+    kinds = {"long": "too_long", wrong: "assertion_failed"}
+    for problem, number in itertools.product(problems, range(2)):
+        each, kind = found[problem.name, number], kinds.get(problem.name, "correct")
+        assert each["kind"] == kind
+        if kind != "too_long":
+            assert each["answer"].endswith("\nclass ")
             assert each["completion"] == problem.reference * (kind == "correct")
     (result,) = json.loads((tmp_path / "eval.json").read_text())
-    assert result["kinds"] == {"correct": 8, "assertion_failed": 2} and result["iteration"] == 7
-    assert result["set"] == "humaneval" and result["problems"] == 5
-    assert "| 80.0% [37.6%, 96.4%] |" in (tmp_path / "eval.md").read_text()
-
-
-def test_what_does_not_fit_is_counted(evaluate, file, tmp_path):
-    rows = [PROBLEMS[0] | {"task_id": "long", "prompt": "def f0(x): # " + "#" * 200}, PROBLEMS[1]]
-    printed, found = evaluate(file(rows))
-    assert found["long", 0]["kind"] == "too_long" and "1 too_long" in printed
-    assert found["Own/1", 0]["kind"] != "too_long"
+    assert result["kinds"] == {"correct": 8, "assertion_failed": 2, "too_long": 2}
+    assert result["set"] == "humaneval" and result["problems"] == 6 and result["iteration"] == 7
+    assert "| 66.7% [30.0%, 90.3%] |" in (tmp_path / "eval.md").read_text()
 
 
 def test_only_prompts_of_equal_length_share_a_batch(file):

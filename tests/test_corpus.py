@@ -25,16 +25,6 @@ def tokenizer():
     return Tokenizer(first_ranks(290))
 
 
-def row(tokenizer, pair, length):
-    """An example as a list, and its prompt, slowly; None if it doesn't fit."""
-    given = tokenizer.encode(pair[0] + "\n")
-    ids = given + tokenizer.encode(pair[1]) + [tokenizer.end]
-    if len(ids) > length:
-        return None
-    ids += [tokenizer.end] * (length - len(ids))
-    return ids, [True] * len(given) + [False] * (length - len(given))
-
-
 def write(folder, tokenizer, pairs=PAIRS, length=LENGTH):
     writer = Writer(folder, tokenizer, length, {"rows": 1})
     for at in range(0, len(pairs), 7):
@@ -44,26 +34,28 @@ def write(folder, tokenizer, pairs=PAIRS, length=LENGTH):
     return writer.finish()
 
 
-def expected(tokenizer, split):
-    chosen = [p for at, p in enumerate(PAIRS) if (at // 7 * 7 % 3 == 1) == (split == "val")]
-    return [row(tokenizer, p, LENGTH) for p in chosen if row(tokenizer, p, LENGTH)]
-
-
 def test_rows_as_made_one_by_one(tmp_path, tokenizer):
+    rows, end = {"train": [], "val": []}, tokenizer.end
+    for at, (question, answer) in enumerate(PAIRS):
+        given = tokenizer.encode(question + "\n")
+        ids = given + tokenizer.encode(answer) + [end]
+        if len(ids) <= LENGTH:
+            ids += [end] * (LENGTH - len(ids))
+            split = "val" if at // 7 * 7 % 3 == 1 else "train"
+            rows[split].append((ids, [place < len(given) for place in range(LENGTH)]))
+
     header = write(tmp_path / "set", tokenizer)
     assert header == json.loads((tmp_path / "set" / "header.json").read_text())
-    kept = 0
-    for split in ("train", "val"):
-        data, rows = Examples(tmp_path / "set", split), expected(tokenizer, split)
-        assert len(data) == len(rows) == header["splits"][split]["examples"] > 5
-        order = np.random.default_rng(0).permutation(len(rows))
+    for split, expected in rows.items():
+        data = Examples(tmp_path / "set", split)
+        assert len(data) == len(expected) == header["splits"][split]["examples"] > 5
+        order = np.random.default_rng(0).permutation(len(data))
         x0, prompt = data[order]
-        assert x0.tolist() == [rows[i][0] for i in order]
-        assert prompt.tolist() == [rows[i][1] for i in order]
-        assert prompt.dtype == bool and (~prompt).any(1).all()
-        kept += len(rows)
+        found = zip(x0.tolist(), prompt.tolist(), strict=True)
+        assert [*found] == [expected[i] for i in order] and prompt.dtype == bool
+    kept = sum(map(len, rows.values()))
     assert header["dropped"] == {"too_long": len(PAIRS) - kept} and kept < len(PAIRS)
-    assert data.end == 290 and data.length == LENGTH
+    assert data.end == end == 290 and data.length == LENGTH
 
 
 def test_text_that_would_overflow_the_encoder_is_too_long(tokenizer):
@@ -129,50 +121,39 @@ def test_a_writer_that_was_interrupted_starts_anew(tmp_path, tokenizer):
     assert contents(tmp_path / "set") == contents(tmp_path / "whole")
 
 
-def read_all(folder):
-    """All that a run reads of a corpus."""
-    for split in ("train", "val"):
-        Examples(folder, split)
-    corpus.load_tokenizer(folder)
-    corpus.kept_file(folder, "test.jsonl")
-
-
-@pytest.fixture
-def whole(tmp_path, tokenizer):
-    """A folder, {name: bytes} of its files."""
-    writer = Writer(tmp_path / "whole", tokenizer, LENGTH, "test")
+def test_a_damaged_file_is_refused(tmp_path, tokenizer):
+    """One bit of what it says, an end that is missing, nothing, a folder: all in one line that
+    names the folder, the file, and the way out."""
+    folder = tmp_path / "whole"
+    writer = Writer(folder, tokenizer, LENGTH, "test")
     for split in ("train", "val"):
         writer.add(split, encode(tokenizer, PAIRS, LENGTH)[0])
     (writer.partial / "test.jsonl").write_text('{"question": "Why?", "answer": 1}\n')
     writer.finish()
-    read_all(writer.folder)
-    return writer.folder, contents(writer.folder)
 
+    def read_all():
+        for split in ("train", "val"):
+            Examples(folder, split)
+        corpus.load_tokenizer(folder)
+        corpus.kept_file(folder, "test.jsonl")
 
-def assert_refused(folder, name):
-    """By a line that names the folder, the file, and the way out."""
-    with pytest.raises((ValueError, FileNotFoundError)) as error:
-        read_all(folder)
-    message = str(error.value)
-    assert "\n" not in message and str(folder) in message and name in message, message
-    assert "delete" in message or "no header.json" in message
-
-
-def test_a_damaged_file_is_refused(whole):
-    """One bit of what it says, an end that is missing, nothing, a folder."""
-    folder, originals = whole
     rng = np.random.default_rng(0)
-    for name, content in originals.items():
+    for name, content in contents(folder).items():
         start = 128 if name.endswith(".npy") else 0  # where numpy's header ends
         places = [*rng.integers(start, len(content), 5), len(content) - 1]
         bad = [flipped(content, at) for at in places]
-        bad += [b"", content[:-2], b"\xff\xfe\0", b"[" * 10**5]
+        bad += [b"", content[:-2], b"\xff\xfe\0", b"[" * 10**5, None]
         for damaged in bad:
-            if damaged.strip() == content.strip():
+            if damaged is None:
+                (folder / name).unlink()
+            elif damaged.strip() == content.strip():
                 continue  # blank space at the end of JSON
-            (folder / name).write_bytes(damaged)
-            assert_refused(folder, name)
-        (folder / name).unlink()
-        assert_refused(folder, name)
+            else:
+                (folder / name).write_bytes(damaged)
+            with pytest.raises((ValueError, FileNotFoundError)) as error:
+                read_all()
+            message = str(error.value)
+            assert "\n" not in message and str(folder) in message and name in message, message
+            assert "delete" in message or "no header.json" in message
         (folder / name).write_bytes(content)
-    read_all(folder)
+    read_all()

@@ -42,7 +42,7 @@ def test_transformers_loads_it_without_foreign_code_or_a_mask(method, attention,
         export(tmp_path / "run", tmp_path / "folder")
 
 
-def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
+def test_the_card_says_what_where_from_and_how_good(trained, tmp_path, refused):
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     card, said = export(out, tmp_path / "a")
@@ -61,17 +61,14 @@ def test_the_card_says_what_where_from_and_how_good(trained, tmp_path):
     score = f"{row['accuracy']:.1%}"
     assert f"| top_k, 3 per step, solved | 20 | {score} [" in export(out, tmp_path / "b")[0]
 
+    (out / "eval.json").write_text("[3]")
+    assert "eval.json is damaged" in refused(export, out, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
     for name in ("metrics.jsonl", "eval.json"):
         (out / name).unlink()
     card, _ = export(out, tmp_path / "c")
     assert "None is recorded" in card and "commit: not known" in card
-
-
-def test_nothing_is_written_where_the_card_cannot_be(trained, tmp_path, refused):
-    out, folder = tmp_path / "run", tmp_path / "folder"
-    shutil.copytree(trained, out)
-    (out / "eval.json").write_text("[3]")
-    assert "eval.json is damaged" in refused(export, out, folder) and not folder.exists()
 
 
 def test_a_model_in_blocks_says_so(tmp_path):

@@ -69,31 +69,6 @@ def test_estimates_are_those_of_all_masks_enumerated(model, masks):
     assert ((draws.mean(0) - exact).abs() < 4 * error + 1e-12).all()
 
 
-class Counting:
-    """A "model" whose predictions depend on how many positions are hidden alone."""
-
-    mask_token, vocab_size = 3, 4
-
-    def parameters(self):
-        yield torch.zeros(1)
-
-    def __call__(self, x):
-        return (x == 3).sum(1, keepdim=True).double().expand(x.shape)[..., None]
-
-    def logits(self, count):
-        return torch.cat((count.sqrt(), 0 * count, -count, 0 * count - torch.inf), -1)
-
-
-def test_with_a_mask_for_every_count_the_count_leaves_no_variance():
-    rows = Arrays(np.zeros((2, 6), int), np.zeros((2, 6)))
-    expected = -sum(
-        Counting().logits(torch.tensor([float(h)])).double().log_softmax(-1)[0] for h in range(1, 7)
-    )
-    for seed in range(3):
-        nats, _ = nelbo(Counting(), rows, 2, padding, 6, 2, seed)
-        torch.testing.assert_close(nats[:, 0], expected.expand(2))
-
-
 def test_counts_are_uniform_and_stratified_over_rows_and_masks():
     generator = torch.Generator().manual_seed(0)
     effective = torch.full((6,), 12)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toys import MASK, make_chains, make_model, make_problems, make_queue
+from toys import MASK, STREAMS, make_chains, make_model, make_problems, make_queue
 
 import policies
 import train
@@ -47,12 +47,6 @@ def test_a_function_is_trained_and_sampled_as_our_model_is(kind, policy):
         torch.testing.assert_close(theirs, ours)
 
 
-def test_the_parameters_of_a_module_are_found():
-    model = Logits(torch.nn.Embedding(10, 10), MASK)
-    assert [p.shape for p in model.parameters()] == [(10, 10)]
-    assert not model.eval().function.training
-
-
 @pytest.mark.parametrize(
     "call, words",
     [
@@ -61,10 +55,8 @@ def test_the_parameters_of_a_module_are_found():
         (lambda x, h: generate(len, x, h, Sampler()), "no mask_token.*Logits"),
         (lambda x, h: Logits(lambda x: x, MASK)(x), r"logits \(7, 12\).*expected \(B, L, V\)"),
         (lambda x, h: Logits(torch.nn.Embedding(10, 9), MASK)(x % 9), "mask token in 0 to V - 1"),
-        (lambda x, h: Logits(torch.nn.Embedding(10, 9), -1)(x % 9), "mask token -1: expected"),
         (lambda x, h: Logits(lambda x: (x, x), MASK)(x), r"logits \('tuple',\) for tokens"),
         (lambda x, h: generate(Logits(len, MASK), x, h, Sampler(), block=4), "block 4"),
-        (lambda x, h: Objective(Logits(len, MASK))(x, x, h, 4), "block 4"),
     ],
 )
 def test_what_does_not_fit_is_named(call, words):
@@ -80,43 +72,19 @@ def test_the_defaults_are_those_of_training():
     assert Objective(make_model()).policy is policies.get(train.policy) is policies.top_k
 
 
-def test_k_as_a_number_is_that_k_throughout():
-    made = [
-        ProgressiveUnmasking(make_queue(), MASK, torch.Generator().manual_seed(0), k)
-        for k in (4, [(0, 4)])
-    ]
-    assert [chains.stages_at(10**6) for chains in made] == [6, 6]
-    assert made[0].hidden.equal(made[1].hidden)
+def test_k_may_be_a_number():
+    def make(k):
+        return ProgressiveUnmasking(make_queue(), MASK, torch.Generator(), k)
+
+    assert make(4).stages_at(10**6) == 6
     for wrong in 0, -1, 4.0, True:
         with pytest.raises(ValueError, match="k_schedule"):
-            ProgressiveUnmasking(make_queue(), MASK, torch.Generator(), wrong)
+            make(wrong)
 
 
-@pytest.mark.parametrize("effective", [24, 18, 12])  # of 24 tokens: without a prompt, with half
-def test_k_is_tokens_per_stage_of_a_full_row(effective):
-    """A row that is partly prompt has as many stages, and reveals its share of K in each."""
-    K, chains = 4, make_chains(k=4, effective=[effective])
-    revealed = [[] for _ in range(6)]
-    for step in range(400):
-        hidden, stage = chains.batch(step).hidden, chains.stage[0, :, 0].tolist()
-        for n, count in zip(stage, hidden.sum(1).tolist(), strict=True):
-            revealed[n].append(effective - count)
-        chains.advance(torch.rand(16, 24), torch.zeros(16, 24))
-    assert chains.stages == 24 // K
-    means = [sum(counts) / len(counts) for counts in revealed]
-    for n in range(1, 5):  # the last stage is cut off before nothing is hidden
-        assert means[n] == pytest.approx((n + 0.5) * K * effective / 24, abs=0.15)
-
-
-@pytest.mark.parametrize("blocks", [False, True])
-def test_a_forgotten_advance_is_an_error(blocks):
-    def make():
-        queue, chance = make_queue(), torch.Generator().manual_seed(0)
-        if blocks:
-            return BlockUnmasking(queue, MASK, chance, 8, 4)
-        return ProgressiveUnmasking(queue, MASK, chance, 4)
-
-    score, chains = torch.rand(16, 24), make()
+@pytest.mark.parametrize("kind", ["puma", "blocks"])
+def test_a_forgotten_advance_is_an_error(kind):
+    score, chains, twin = torch.rand(16, 24), *(make_chains(kind=STREAMS[kind]) for _ in range(2))
     with pytest.raises(RuntimeError, match="no batch to advance"):
         chains.advance(score, score)
     before = chains.state_dict()
@@ -131,7 +99,6 @@ def test_a_forgotten_advance_is_an_error(blocks):
         with pytest.raises(ValueError, match=r"expected \(16, 24\)"):
             chains.advance(wrong, score)
     chains.advance(score, score)  # nothing was lost
-    twin = make()
     twin.batch(0)
     twin.advance(score, score)
     assert chains.batch(1).hidden.equal(twin.batch(1).hidden)

@@ -3,6 +3,7 @@
 import json
 import sys
 from importlib.util import find_spec
+from unittest.mock import Mock
 
 import pytest
 from conftest import metrics, same, train
@@ -10,25 +11,10 @@ from conftest import metrics, same, train
 from engine import checkpoint
 
 
-class Fake:
-    """In place of the package wandb: keeps what it is told."""
-
-    def __init__(self):
-        self.begun, self.lines, self.finished = [], [], 0
-
-    def init(self, **settings):
-        self.begun.append(settings)
-
-    def log(self, values, step):
-        self.lines.append((step, values))
-
-    def finish(self):
-        self.finished += 1
-
-
 @pytest.fixture
 def fake(monkeypatch):
-    fake = Fake()
+    """In place of the package wandb."""
+    fake = Mock()
     monkeypatch.setitem(sys.modules, "wandb", fake)
     return fake
 
@@ -47,12 +33,11 @@ def expected(out):
 
 def test_a_tracker_gets_every_line_and_changes_nothing(fake, trained, tmp_path):
     train(tmp_path / "run", "--track=wandb")
-    assert fake.lines == list(expected(tmp_path / "run")) and fake.finished == 1
-    (begun,) = fake.begun
-    assert (
-        begun["name"] == "run"
-        and json.loads(json.dumps(begun["config"])) == metrics(tmp_path / "run")[0]["config"]
-    )
+    logged = [(call.kwargs["step"], call.args[0]) for call in fake.log.call_args_list]
+    assert logged == list(expected(tmp_path / "run"))
+    begun = fake.init.call_args.kwargs
+    assert fake.init.call_count == fake.finish.call_count == 1 and begun["name"] == "run"
+    assert json.loads(json.dumps(begun["config"])) == metrics(tmp_path / "run")[0]["config"]
     a, b = (checkpoint.load(out / "checkpoint.pt") for out in (trained, tmp_path / "run"))
     b["config"]["track"] = ""
     assert same(a, b)
@@ -60,10 +45,7 @@ def test_a_tracker_gets_every_line_and_changes_nothing(fake, trained, tmp_path):
 
 @pytest.mark.parametrize("where", ["init", "log", "finish"])
 def test_a_failure_is_said_once_and_the_run_goes_on(where, fake, tmp_path, capsys):
-    def fails(*_, **__):
-        raise SystemExit("no network\nat all")
-
-    setattr(fake, where, fails)
+    getattr(fake, where).side_effect = SystemExit("no network\nat all")
     train(tmp_path, "--track=wandb", "--max_iters=5")
     errors = capsys.readouterr().err
     assert errors.count("no more is sent to wandb: SystemExit: no network at all") == 1

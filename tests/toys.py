@@ -127,32 +127,25 @@ def run(stream, steps, confidence=lambda: torch.rand(16, 24)):
 
 def assert_resumes(make):
     """Another stream that takes over the state after 25 steps goes on with the same batches."""
+
+    def batches(stream, start, n):
+        """[x, x0, hidden] of n iterations, under noise that depends on the iteration alone."""
+        for i in range(start, start + n):
+            yield [t.clone() for t in stream.batch(i)[:3]]
+            score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
+            stream.advance(score, score)
+
     whole, other = make(), make()
-    batches_of(whole, 0, 25)
-    state = copy.deepcopy(state_of(whole))
-    expected = batches_of(whole, 25, 25)
-    batches_of(other, 0, 8)
-    other.queue.load_state_dict(state["queue"])
-    other.generator.set_state(state["generator"])
-    other.load_state_dict(state["stream"])
-    for ours, theirs in zip(batches_of(other, 25, 25), expected, strict=True):
+    list(batches(whole, 0, 25))
+    queue, generator = copy.deepcopy(whole.queue.state_dict()), whole.generator.get_state()
+    state = copy.deepcopy(whole.state_dict())
+    list(batches(other, 0, 8))
+    other.queue.load_state_dict(queue)
+    other.generator.set_state(generator)
+    other.load_state_dict(state)
+    expected = [*batches(whole, 25, 25)]
+    for ours, theirs in zip(batches(other, 25, 25), expected, strict=True):
         assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
-
-
-def state_of(stream):
-    """What a checkpoint holds of it."""
-    state = {"queue": stream.queue.state_dict(), "generator": stream.generator.get_state()}
-    return state | {"stream": stream.state_dict()}
-
-
-def batches_of(stream, start, n):
-    """[x, x0, hidden] of n iterations, under noise that depends on the iteration alone."""
-    seen = []
-    for i in range(start, start + n):
-        seen.append([t.clone() for t in stream.batch(i)[:3]])
-        score = torch.rand(16, 24, generator=torch.Generator().manual_seed(i))
-        stream.advance(score, score)
-    return seen
 
 
 class Waits(TorchDispatchMode):
