@@ -5,7 +5,6 @@ signal 0 where it goes to everybody. Keep it that way: these tests fail on the d
 """
 
 import contextlib
-import json
 import math
 import os
 import random
@@ -16,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,6 @@ import sandbox
 from sandbox import child as sandbox_child
 
 ROOT = Path(__file__).parent.parent
-TINYGSM = ROOT.parent / "shared/data/tinygsm/recoded.jsonl"
 HONEST = "def f(): return 'honest'"
 WITNESS = "import os\ndef f(): return str(os.listdir())\nprint(f())"  # runs after each attack
 REFUSALS = 1, 13, 38, 95  # EPERM, EACCES, ENOSYS, ENOTSUP
@@ -92,18 +91,12 @@ def wait_until(condition, seconds=10):
 
 KINDS = [  # a program, its kind, the beginning of its detail
     ("f = 1", "no_function", "no function named f"),
-    ("def g(): return 1", "no_function", "no function named f"),
     ("def f(:", "syntax_error", "SyntaxError: invalid syntax (<program>, line 1)"),
-    ("x = '\0'", "syntax_error", ""),
     ("x = '\ud800'", "syntax_error", ""),
     ("def f(): return 1 / 0", "exception", "ZeroDivisionError: division by zero"),
     ("def f(): assert False", "exception", "AssertionError"),
     ("def f(): eval('1 +')", "exception", "SyntaxError: invalid syntax (<string>, line 1)"),
-    ("def f(x): return x", "exception", "TypeError"),
-    ("raise KeyError('k')", "exception", "KeyError: 'k'"),
-    ("import sys; sys.exit(3)", "exception", "SystemExit: 3"),
     ("exit(0)", "exception", "SystemExit: 0"),
-    ("import sympy_is_not_here", "exception", "ModuleNotFoundError"),
     ("def f(): return input()", "exception", "EOFError: EOF when reading a line"),
     ("raise MemoryError", "killed", "out of memory"),
     ("import os; os._exit(0)", "killed", "ended without a result, exit status 0"),
@@ -111,8 +104,6 @@ KINDS = [  # a program, its kind, the beginning of its detail
     ("(" * 100_000, "syntax_error", ""),
     ("raise Exception('\\ud800')", "exception", "Exception: \\ud800"),
     ("raise Exception('x' * 10**6)", "exception", "Exception: " + "x" * 989),
-    ("def f(): return str(10**5000)", "exception", "ValueError"),
-    ("def f(): return 10**10**6", "exception", ""),
 ]
 
 
@@ -153,39 +144,24 @@ def source(value):
 
 
 def test_results_come_in_the_order_of_the_programs_of_each_thread():
-    results, chance = {}, random.Random(0)
+    chance = random.Random(0)
     nap = "import time\ntime.sleep({})\ndef f(): return {}".format
-
-    def work(name, naps):
-        programs = [nap(seconds, name * 100 + i) for i, seconds in enumerate(naps)]
-        results[name] = [outcome.value for outcome in pool.run(programs, "f")]
-
-    threads = [
-        threading.Thread(target=work, args=(name, [chance.random() / 40 for _ in range(20)]))
-        for name in range(3)
-    ]
-    with sandbox.Pool(2) as pool:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert results == {n: list(range(n * 100, n * 100 + 20)) for n in range(3)}
+    values = [range(name * 100, name * 100 + 20) for name in range(3)]
+    programs = [[nap(chance.random() / 40, value) for value in part] for part in values]
+    with sandbox.Pool(2) as pool, ThreadPoolExecutor(3) as threads:
+        results = list(threads.map(lambda part: pool.run(part, "f"), programs))
+    assert [[outcome.value for outcome in part] for part in results] == [*map(list, values)]
 
 
 LIBRARY = {  # an expression that is true, and the imports that it needs
     "isqrt(17) == 4 and List[int] and Fraction(1, 3)": "from math import *\nfrom typing import *\n"
     "from fractions import Fraction\nfrom decimal import Decimal",
-    "reduce(max, [1, 2]) == 2": "from functools import reduce, lru_cache",
     "unittest and doctest and logging and argparse and secrets and inspect and difflib and ast":
     "import unittest, doctest, logging, argparse, secrets, inspect, difflib, ast, textwrap, string",
-    "re.findall('[0-9]+', 'a1b22') == ['1', '22']": "import re, csv, heapq, bisect, statistics",
-    "zoneinfo.ZoneInfo and calendar.isleap(2024)": "import zoneinfo, calendar, datetime",
+    "json and re and csv and zlib and hashlib.md5(b'0') and zoneinfo.ZoneInfo('UTC')":
+    "import json, re, csv, zlib, hashlib, zoneinfo, calendar, heapq, bisect, statistics",
     "P(1).x == 1": "from dataclasses import *\n@dataclass\nclass P:\n x: 'int'",
-    "[c for c in Color][0].value == 1": "from enum import Enum\nclass Color(Enum):\n red = 1",
-    "hashlib.md5(b'0').hexdigest()[:2] == 'cf' and zlib.crc32(b'') == 0": "import hashlib, zlib",
-    "sqlite3.connect(':memory:').execute('select 1').fetchone() == (1,)": "import sqlite3",
     "c.execute('pragma user_version=1')": "import sqlite3\nc = sqlite3.connect('x')",
-    "copy.deepcopy([1]) == pickle.loads(pickle.dumps([1]))": "import copy, pickle, json, random",
     "asyncio.run(asyncio.sleep(0, 1)) == 1": "import asyncio",
     "ThreadPoolExecutor(2).submit(pow, 2, 3).result() == 8": "from concurrent.futures import *",
     "type(np)": "try:\n import numpy as np\nexcept ImportError:\n np = None",
@@ -215,13 +191,6 @@ def test_the_same_outcome_each_time(pool):
     assert len(set(pool.run([program] * 8, "f") + sandbox.run([program], "f"))) == 1
 
 
-@pytest.mark.skipif(not TINYGSM.exists(), reason=f"no {TINYGSM}")
-def test_tinygsm(pool):
-    examples = [json.loads(line) for line in TINYGSM.read_text().splitlines()]
-    outcomes = pool.run([example["code"] for example in examples], seconds=10.0)
-    assert [outcome.value for outcome in outcomes] == [example["answer"] for example in examples]
-
-
 # --------------------------------------------------------------------------- values made to deceive
 
 HOSTILE = """
@@ -240,9 +209,7 @@ meta = type("meta", (type,), {"__name__": property(shout), "__hash__": shout, "_
 
 BASES = "int", "float", "str", "complex", "bytes", "list", "object"
 OTHERS = {  # values that are not reported, and the type that the message names
-    "[1]": "list", "{}": "dict", "(1,)": "tuple", "b'x'": "bytes", "f": "function",
-    "iter([])": "list_iterator", "(i for i in '')": "generator", "int": "type",
-    "__import__('datetime').date(1, 1, 1)": "date", "__import__('sys')": "module",
+    "[1]": "list", "b'x'": "bytes", "f": "function", "int": "type", "__import__('sys')": "module",
     "10**4000": "int", "-10**4000": "int", "1 << 10**7": "int", "'x' * 10**6": "str",
     "type('int', (int,), {})(3)": "int", "type('bool', (), {})()": "bool",
 }  # fmt: skip
@@ -319,54 +286,44 @@ def test_nothing_is_inherited(attack):
 
 
 LOOPS = [
-    "while True: pass",
     "while True:\n try:\n  while True: pass\n except: pass",
-    "while True:\n try: raise BaseException\n except BaseException: continue",
     "import signal\nfor number in range(1, 65):\n try: signal.signal(number, lambda *_: None)\n"
     " except (OSError, ValueError): pass\nwhile True: pass",
     "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: pass",
     "__import__('time').sleep(1000)",
-    "__import__('threading').Event().wait()",
     "import threading\ndef work():\n while True: pass\n"
     "threading.Thread(target=work).start()\nwork()",
-    "sum(iter(int, 1))",
     "import re; re.match('(a*)*b', 'a' * 50)",
     "9 ** 9 ** 9",
-    "x = []\nwhile True: x.append(x) or x.clear()",
     "class Endless(Exception):\n def __str__(self):\n  while True: pass\nraise Endless",
     "import os; os.closerange(0, 64)\nwhile True: pass",
     "import os; os.closerange(0, 64)\n__import__('time').sleep(1000)",
     "import os, signal\ntry: os.kill(os.getpid(), signal.SIGSTOP)\nexcept OSError: pass\n"
     "while True: pass",
     "class Endless:\n def __del__(self):\n  while True: pass\nEndless()",
-    "import sys\ndef trace(*_):\n while True: pass\nsys.settrace(trace)\n(lambda: 0)()",
 ]
 BOMBS = [
-    "bytearray(10**9)", "[0] * 10**8", "'x' * 10**9", "1 << 10**10", "[[] for _ in range(10**7)]",
+    "bytearray(10**9)", "'x' * 10**9", "1 << 10**10", "[[] for _ in range(10**7)]",
     "__import__('mmap').mmap(-1, 10**9)[0]",
 ]  # fmt: skip
 CRASHES = [
     "return f()",
     "import sys\n sys.setrecursionlimit(10**9)\n return f()",
     "import sys\n sys.setrecursionlimit(10**9)\n x = []\n while True: x = [x]; repr(x)",
-    "import pickle\n x = []\n for _ in range(10**5): x = [x]\n pickle.dumps(x)",
     "eval('-' * 10**6 + '1')",
     "import sys\n sys.setrecursionlimit(30)\n 1 / 0",
 ]
 PATCHES = [
     "import builtins\nbuiltins.type = lambda *_: int",
     "import os\nos._exit = os.write = os.close = lambda *_: None",
-    "import json\njson.dumps = json.loads = None",
     "import sys\nsys.stdout = sys.stderr = None",
     "import sys\nsys.stdout.close()",
     "import sys\nsys.modules.clear()",
     "import sys\nsys.path.clear()\nsys.meta_path.clear()",
-    "import signal\nsignal.signal = signal.set_wakeup_fd = None",
     "import threading\nthreading.Thread(target=__import__('time').sleep, args=(100,)).start()",
     "import atexit\natexit.register(lambda: print('late'))",
     "class D:\n def __del__(self):\n  while True: pass\nd = D()",
     "import gc\ngc.disable()\ngc.set_threshold(1)",
-    "import sys\nsys.setswitchinterval(1e9)",
     "import signal\nsignal.signal(14, lambda *_: None)\nsignal.setitimer(0, 0.001, 0.001)",
     "import os\nos.umask(0o777)",
     "import sys\nsys.set_int_max_str_digits(0)\nassert len(str(10**5000)) == 5001",
@@ -377,28 +334,25 @@ WRECKS = [  # of the program's own process
 ]
 
 
-def test_endless_programs(attack):
-    outcomes = attack(LOOPS, seconds=0.2)
-    assert unlike(LOOPS, outcomes, lambda o: o[:3] == ("timeout", None, "out of time")) == []
-
-
-def test_memory_bombs(attack):
-    outcomes = attack([f"def f(): return {bomb}" for bomb in BOMBS], seconds=10.0, memory=256 << 20)
-    for bomb, outcome in zip(BOMBS, outcomes, strict=True):
-        assert outcome.kind in ("killed", "exception"), bomb
-        assert outcome.detail.startswith(("out of memory", "OSError")), bomb
-
-
-def test_crashes_and_recursion(attack):
-    outcomes = attack([f"def f():\n {body}" for body in CRASHES])
-    ends = "exception", "killed", "timeout"
-    assert unlike(CRASHES, outcomes, lambda outcome: outcome.kind in ends) == []
-
-
-def test_patches_stay_in_the_program(attack):
-    outcomes = attack([f"{patch}\ndef f(): return 5" for patch in PATCHES + WRECKS])
-    assert unlike(PATCHES, outcomes[:-2], lambda outcome: outcome == ("ok", 5, "", "")) == []
-    assert unlike(WRECKS, outcomes[-2:], lambda outcome: outcome.kind == "killed") == []
+@pytest.mark.parametrize(
+    "form, parts, settings, expected",
+    [
+        ("{}", LOOPS, {"seconds": 0.2}, lambda o: o[:3] == ("timeout", None, "out of time")),
+        (
+            "def f(): return {}",
+            BOMBS,
+            {"seconds": 10.0, "memory": 256 << 20},
+            lambda o: o.detail.startswith(("out of memory", "OSError")),
+        ),
+        ("def f():\n {}", CRASHES, {}, lambda o: o.kind in ("exception", "killed", "timeout")),
+        ("{}\ndef f(): return 5", PATCHES, {}, lambda o: o == ("ok", 5, "", "")),
+        ("{}\ndef f(): return 5", WRECKS, {}, lambda o: o.kind == "killed"),
+    ],
+    ids=["loops", "memory bombs", "crashes", "patches", "wrecks"],
+)
+def test_hostile_programs_harm_themselves_alone(attack, form, parts, settings, expected):
+    outcomes = attack([form.format(part) for part in parts], **settings)
+    assert unlike(parts, outcomes, expected) == []
 
 
 def test_output_is_kept_and_capped(attack):
@@ -440,26 +394,6 @@ def test_litter_is_cleared(attack, tmp_path):
     assert (tmp_path / "kept").read_text() == "kept"
 
 
-def test_clear_takes_everything(tmp_path):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/kept").touch()
-    litter = tmp_path / "litter"
-    litter.mkdir()
-    (litter / "link").symlink_to(tmp_path / "outside")
-    (litter / "locked").mkdir()
-    (litter / "locked/file").touch()
-    (litter / "locked").chmod(0)
-    here = os.open(".", os.O_RDONLY)
-    os.chdir(litter)
-    for _ in range(100):  # the path is longer than any system call takes
-        os.mkdir("deep" * 25)
-        os.chdir("deep" * 25)
-    os.fchdir(here)
-    os.close(here)
-    sandbox.clear(litter)
-    assert list(litter.iterdir()) == [] and (tmp_path / "outside/kept").exists()
-
-
 def test_files_have_a_limit(attack):
     one = "file = open('x', 'wb')\nfor _ in range(40): file.write(bytes(1 << 20))"
     many = "for i in range(200): open(str(i), 'wb').write(bytes(1 << 20))"
@@ -491,18 +425,11 @@ address = ctypes.addressof(ctypes.c_char.from_buffer(page))
 def pointer(data, at):
     page[at : at + len(data)] = data
     return address + at
-def vector(text, at): return pointer(struct.pack("PN", pointer(text, at + 99), len(text)), at)
-def message(name):
-    name = struct.pack("H", 1) + name.encode() + bytes(1)
-    header = struct.pack("PI4xPNPNi4x", pointer(name, 512), len(name), vector(b"x", 0), 1, 0, 0, 0)
-    return header + bytes(8)
 def thread(flags):
     pause, stack = ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(address + (1 << 15))
     return checked(libc.clone(pause, stack, flags, None))
-number = ctypes.byref(ctypes.c_int(0x7fc00000))
 with open("own", "w") as file: file.write("own")
 own = os.open("own", os.O_RDWR)
-r, w = os.pipe()
 files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [own]))]
 def f():
     {attempt}
@@ -510,138 +437,78 @@ def f():
 """
 SENDING = [
     "pair()[0].sendto(b'x', listener)",
-    "a, b = pair(); a.connect(listener); a.send(b'x')",
     "pair(socket.SOCK_RAW)[0].sendto(b'x', listener)",
-    "pair()[0].sendmsg([b'x'], [], 0, listener)",
-    "pair()[0].sendmsg([b'x'], files, 0, listener)",
-    "a, b = pair(); call(307, 269, a.fileno(), message(listener), 1, 0)",  # sendmmsg
     "pair(socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)[0].sendto(b'x', listener)",
     "ends = (ctypes.c_int * 2)(); call(53, 199, 1, HIGH | 2, 0, ends);"
     "socket.socket(fileno=ends[0]).sendto(b'x', listener)",
 ]
 WORKING = [
     # other sockets
-    "pair(socket.SOCK_SEQPACKET)", "stream().bind('here')", "stream().bind('\\0abstract')",
-    "stream().sendmsg([b'x'])", "call(307, 269, stream().fileno(), address, 1, 0)",  # sendmmsg
+    "pair(socket.SOCK_SEQPACKET)", "stream().bind('\\0abstract')", "stream().sendmsg([b'x'])",
     "a = stream(); [a.sendmsg([b'x'], files) for _ in range(99)]",
-    "a, b = pair(1); a.send(b'x'); b.recvmsg(1)",
     "stream().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)",
-    "stream().setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)",
     "fcntl.ioctl(stream(), 0x8912, struct.pack('iP', 0, 0))",  # SIOCGIFCONF: interfaces
     # attributes of files
-    "os.getxattr(secret, 'user.note')", "os.getxattr(secret, 'user.note', follow_symlinks=False)",
-    "os.listxattr(secret)", "os.listxattr(own)", "os.setxattr('own', 'user.x', b'x')",
-    "call(465, 465, -100, secret.encode(), 0, 0, 0)",  # listxattrat
-    "call(468, 468, -100, secret.encode(), address, 24, 0)",  # file_getattr
-    "fcntl.ioctl(own, 0x80086601, bytes(8))",  # FS_IOC_GETFLAGS
+    "os.getxattr(secret, 'user.note')", "os.listxattr(own)", "os.setxattr('own', 'user.x', b'x')",
     "fcntl.ioctl(own, 0x40086602, struct.pack('q', 0x80))",  # FS_IOC_SETFLAGS: no atime
-    "call(16, 29, own, HIGH | 0x80086601, address)",
-    "fcntl.fcntl(own, 1036, struct.pack('Q', 2))",  # F_SET_RW_HINT
-    "os.chmod('own', 0o600)", "os.fchmod(own, 0o600)", "os.utime(own)",
-    "call(452, 452, -100, b'own', 0o600, 0)",  # fchmodat2
-    # a program that stays
-    "checked(libc.prctl(1, 0, 0, 0, 0))", "call(157, 167, 1, 0, 0, 0, 0)",  # PR_SET_PDEATHSIG
-    "call(157, 167, HIGH | 1, 0, 0, 0, 0)",
-    "checked(libc.prctl(36, 1, 0, 0, 0))",  # PR_SET_CHILD_SUBREAPER
-    "checked(libc.prctl(4, 1, 0, 0, 0))",  # PR_SET_DUMPABLE
-    "checked(libc.prctl(29, 1, 0, 0, 0))",  # PR_SET_TIMERSLACK
-    "call(317, 277, 2, 0, number)",  # SECCOMP_GET_ACTION_AVAIL
+    "call(16, 29, own, HIGH | 0x80086601, address)",  # FS_IOC_GETFLAGS
+    "os.chmod('own', 0o600)", "os.utime(own)",
+    # a program that stays, or has a say about itself
+    "checked(libc.prctl(1, 0, 0, 0, 0))", "call(157, 167, HIGH | 1, 0, 0, 0, 0)",
     "thread(0x10900)",  # CLONE_VM, SIGHAND, THREAD, but descriptors of its own: 64 more
     "thread(0x810f00)",  # CLONE_UNTRACED beside those of a thread
     "os.setresuid(-1, -1, -1)", "os.setpriority(os.PRIO_PROCESS, 0, 0)",
     "os.sched_setaffinity(0, os.sched_getaffinity(0))",
-    "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
-    "call(251, 30, 1, 0, 0)",  # ioprio_set
     "call(438, 438, os.pidfd_open(os.getppid()), 0, 0)",  # pidfd_getfd
-    "call(312, 272, os.getpid(), os.getpid(), 0, 0, 0)",  # kcmp
     # files that are emptied or opened beside landlock
     "os.open('own', os.O_RDONLY | os.O_TRUNC)", "os.open('own', 3 | os.O_TRUNC)",
-    "os.open('own', os.O_RDONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC)",
     "os.open(secret, 3)", "os.open('/dev/ptmx', 3 | os.O_NOCTTY)",
     "call(2, -1, b'own', os.O_TRUNC, 0)",  # open, on x86_64 alone
     "call(257, 56, -100, b'own', HIGH | os.O_TRUNC, 0)",
     "call(437, 437, -100, b'own', struct.pack('QQQ', os.O_TRUNC, 0, 0), 24)",  # openat2
     "os.truncate('own', 0)", "fcntl.fcntl(own, 1024, 1)",  # F_SETLEASE
-    "call(303, 264, -100, b'own', struct.pack('Ii', 128, 0) + bytes(128), number, 0)",
     # the kernel's memory, beyond what is counted
-    "fcntl.fcntl(w, 1031, 1 << 19)", "call(72, 25, w, HIGH | 1031, 1 << 19)",  # F_SETPIPE_SZ
-    "call(278, 75, w, vector(b'x', 0), 1, 0)",  # vmsplice keeps huge pages
-    "os.splice(own, w, 3, offset_src=0)",
-    "os.write(w, b'x'); call(276, 77, r, os.pipe()[1], 1, 0)",  # tee
-    "call(222, 107, 1, struct.pack('PiiP', 0, 0, 1, 0) + bytes(40), number)",  # a timer
+    "fcntl.fcntl(os.pipe()[1], 1031, 1 << 19)", "os.splice(own, os.pipe()[1], 3, offset_src=0)",
     "call(206, 0, 1, address)",  # io_setup: the system has 65,536 in all
     "call(425, 425, 1, address)",  # io_uring_setup
-    "fcntl.fcntl(os.open('.', 0), 1026, 2)",  # F_NOTIFY
-    "fcntl.fcntl(own, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))",  # F_OFD_SETLK
-    "call(294, 26, 0)", "call(300, 262, 0x200, 0)",  # inotify_init1, fanotify_init
-    "call(149, 228, address, 1)",  # mlock
+    "fcntl.fcntl(os.open('.', 0), 1026, 2)", "call(294, 26, 0)",  # F_NOTIFY, inotify_init1
     "mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x2000)",  # MAP_LOCKED
     "call(248, 217, b'user', b'x', b'x', 1, -2)",  # add_key, to the process's own keyring
-    "call(250, 219, 0, -2, 1)",  # keyctl
     "call(321, 280, 0, struct.pack('IIII', 2, 4, 4, 1) + bytes(112), 128)",  # bpf: a map
-    "call(323, 282, 1)",  # userfaultfd
-    # what else a process does not need; at the end getpid by the entry of 32 bits
-    "call(238, 237, 0, 0, 0)", "call(324, 283, 0, 0, 0)",  # set_mempolicy, membarrier
-    "call(159, 171, address)",  # adjtimex, to read
-    "call(27, 232, address, 4096, bytes(1))",  # mincore
-    "call(451, 451, own, bytes(16), address, 0)",  # cachestat
-    "call(444, 444, 0, 0, 1)",  # landlock_create_ruleset
-    "call(430, 430, b'tmpfs', 0)",  # fsopen
-    "call(154, -1, 0, address, 64)", "call(135, 92, 0xffffffff)",  # modify_ldt, personality
+    # getpid by the entry of 32 bits
     "ctypes.CFUNCTYPE(ctypes.c_int)(pointer(bytes.fromhex('b814000000cd80c3'), 0))()",
 ]  # fmt: skip
 PROBES = [  # what fails without the layers, too, here or elsewhere, or would do harm
     "a, b = pair(1); a.sendto(b'x', listener)", "a, b = pair(1); b.close(); a.connect(listener)",
-    "a, b = pair(1); a.shutdown(2); a.connect(listener)", "pair(1)[0].listen()",
-    "socket.socketpair(socket.AF_INET, 1)",
-    "socket.socketpair(30, 1)",  # AF_TIPC: the kernel would load its module
-    "call(0x40000000 | 53, -1, 1, 2, 0, address)", "call(0x40000000 | 57, -1)",  # numbers of x32
-    "checked(libc.prctl(62, 1, 0, 0, 0))",  # PR_SCHED_CORE
-    "call(162, 81)", "call(306, 267, own)",  # sync, syncfs
-    "call(64, 190, 0, 1, 0o1600)", "call(68, 186, 0, 0o1600)",  # semget, msgget
+    "socket.socket()", "socket.socketpair(socket.AF_INET, 1)", "pair(1)[0].listen()",
+    "checked(libc.shmget(0, 4096, 0o1600))", "os.memfd_create('x')",
+    "call(0x40000000 | 57, -1)", "call(500, 500)",  # fork as numbered for x32, no call
     "os.mknod('device', 0o20600, os.makedev(1, 1))", "time.clock_settime(0, time.time())",
-    "call(165, 40, b'none', outside.encode(), b'tmpfs', 0, 0)",  # mount
-    "socket.sethostname('x')", "call(169, 142, 0, 0, 0)",  # reboot, without its magic
-    "fcntl.ioctl(own, 0x40049409, own)", "call(500, 500)",  # FICLONE, no call
+    "call(165, 40, b'none', outside.encode(), b'tmpfs', 0, 0)", "socket.sethostname('x')",  # mount
     # processes and signals
     "[os.fork() for _ in range(6)]",
     "[os.fork() or (os.setsid(), os.fork() or time.sleep(20)) for _ in range(5)]",
     "import subprocess; subprocess.run(['/bin/true'])", "os.execv('/bin/true', ['true'])",
-    "os.posix_spawn('/bin/true', ['true'], {})", "checked(libc.vfork())",
-    "import multiprocessing; multiprocessing.Process(target=print).start()",
-    "import multiprocessing; multiprocessing.Lock()",
     "call(56, 220, 17, 0, 0, 0, 0)", "call(435, 435, bytes(88), 88)",  # clone, clone3
     "os.kill(os.getppid(), 9)", "os.kill(-1, 0)", "os.killpg(0, 9)", "os.kill(1, 0)",
-    "signal.raise_signal(signal.SIGSTOP)", "signal.pthread_kill(threading.get_ident(), 9)",
+    "signal.raise_signal(signal.SIGSTOP)",
     "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 9)",
     "fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid())",
-    "fcntl.ioctl(3, 0x8901, struct.pack('i', os.getppid()))",  # FIOSETOWN
     "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
-    "os.sched_setaffinity(os.getppid(), [0])", "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
     "checked(libc.ptrace(16, os.getppid(), 0, 0))",
     "checked(libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0))",
-    # the network, and memory that outlives a process
-    "socket.socket()", "socket.socket(socket.AF_UNIX)",
-    "socket.create_connection(('127.0.0.1', 80))",
-    "import urllib.request; urllib.request.urlopen('http://127.0.0.1')",
-    "call(425, 425, 8, bytes(120))", "checked(libc.unshare(0x10000000))",  # io_uring_setup
-    "checked(libc.shmget(0, 4096, 0o1600))", "os.memfd_create('x')",
 ]  # fmt: skip
 FILES = [  # outside of the folder
-    "open(secret).read()", "open(secret, 'a')", "open(secret, 'w')", "os.remove(secret)",
-    "os.rename(secret, 'mine')", "os.rename(secret, secret + '2')", "os.link(secret, 'mine')",
-    "os.truncate(secret, 0)", "os.chmod(secret, 0o777)", "os.utime(secret)",
-    "os.chown(secret, os.getuid(), os.getgid())", "os.setxattr(secret, 'user.x', b'x')",
-    "os.symlink(secret, 'link'); open('link').read()", "ctypes.CDLL(secret)",
-    "mmap.mmap(os.open(secret, os.O_RDONLY), 1)",
+    "open(secret).read()", "open(secret, 'a')", "os.remove(secret)", "os.rename(secret, 'mine')",
+    "os.rename(secret, secret + '2')", "os.link(secret, 'mine')", "os.truncate(secret, 0)",
+    "os.symlink(secret, 'link'); open('link').read()", "os.rmdir(os.getcwd())",
     "os.listdir(outside)", "open(outside + '/new', 'w')", "os.mkdir(outside + '/new')",
     "os.symlink('x', outside + '/new')", "os.symlink(outside, 'link'); os.listdir('link')",
     "os.chdir(outside); open(os.path.basename(secret)).read()",
-    "open(f'/proc/{caller}/environ').read()", "open(f'/proc/{os.getppid()}/environ').read()",
-    "open(f'/proc/{os.getppid()}/mem', 'r+b')", "open('/proc/self/environ').read()",
-    "open('/etc/passwd').read()", "open('/dev/shm/x', 'w')", "open('/tmp/x', 'w')",
-    "open('../x', 'w')", "os.listdir('/')", "os.rmdir(os.getcwd())", "open(os.__file__, 'a')",
-    "open(os.path.dirname(os.__file__) + '/x', 'w')",
+    "open(f'/proc/{caller}/environ').read()", "open('/proc/self/environ').read()",
+    "open(f'/proc/{os.getppid()}/mem', 'r+b')", "open('/etc/passwd').read()",
+    "open('/dev/shm/x', 'w')", "open('../new', 'w')", "os.listdir('/')",
+    "open(os.__file__, 'a')", "open(os.path.dirname(os.__file__) + '/x', 'w')",
 ]  # fmt: skip
 
 
@@ -767,8 +634,6 @@ def f():
 """
 STAYING = [
     "libc.prctl(1, 0, 0, 0, 0)",
-    "libc.syscall(157 if x86 else 167, 1, 0, 0, 0, 0)",
-    "threading.Thread(target=libc.prctl, args=(1, 0, 0, 0, 0)).start()",
     "threading.Thread(target=time.sleep, args=(20,)).start();"
     "time.sleep(0.2); libc.syscall(60 if x86 else 93, 0)",
 ]
@@ -808,9 +673,9 @@ def test_crashes_leave_no_core(naked):
 
 
 @needs("landlock")
-@pytest.mark.parametrize("layers, text", [("", "a library"), ("LAYERS = LAYERS[:3]\n\n\n", "")])
-def test_landlock_of_old_kernels_leaves_emptying_to_seccomp(tmp_path, layers, text):
-    """As landlock was up to Linux 6.1; the second time without seccomp."""
+@needs("seccomp")
+def test_landlock_of_old_kernels_leaves_emptying_to_seccomp(tmp_path):
+    """As landlock was up to Linux 6.1."""
     (library := tmp_path / "library").mkdir()
     files, programs = [library / f"{i}.py" for i in range(3)], []
     for file, more in zip(files, ("0", "3", "os.O_CREAT"), strict=True):
@@ -818,11 +683,10 @@ def test_landlock_of_old_kernels_leaves_emptying_to_seccomp(tmp_path, layers, te
         programs.append(f"import os\ndef f(): os.open({str(file)!r}, os.O_TRUNC | {more})")
     old = 'version = call("syscall", create_ruleset, None, 0, 1)', "return {*system, "
     new = "version = 2", f"return {{{str(library)!r}, *system, "
-    start = "if __name__ =="
-    with altered(tmp_path, old[0], new[0], old[1], new[1], start, layers + start) as pool:
+    with altered(tmp_path, old[0], new[0], old[1], new[1]) as pool:
         outcomes = pool.run(programs, "f")
-    assert {file.read_text() for file in files} == {text}
-    assert {refused(outcome) for outcome in outcomes} == {bool(text)}
+    assert {file.read_text() for file in files} == {"a library"}
+    assert {outcome.detail[:26] for outcome in outcomes} == {"PermissionError: [Errno 1]"}
 
 
 @pytest.mark.parametrize(
@@ -839,7 +703,7 @@ def test_system_call_numbers(machine, header):
     lines = [line.split() for line in Path(header).read_text().splitlines()]
     defined = {words[1]: words[2] for words in lines if words[:1] == ["#define"] and words[2:]}
     column = 1 + list(sandbox_child.MACHINES).index(machine)
-    tables = sandbox_child.ALLOWED, sandbox_child.NOT_SUPPORTED, sandbox_child.BY_ARGUMENT
+    tables = sandbox_child.ALLOWED, sandbox_child.NOT_SUPPORTED, sandbox_child.BY_ARGUMENT, REFUSED
     for row in ",".join(tables).split(","):
         name, number = row.split()[0], row.split()[column]
         expected = defined.get(f"__NR3264_{name}", defined.get(f"__NR_{name}", "-"))
@@ -868,17 +732,36 @@ def verdict(rules, machine, number, args=()):
 
 ALLOW, KILL, EPERM, ENOSYS, ENOTSUP = 0x7FFF0000, 0x80000000, 0x50001, 0x50026, 0x5005F
 FLAGS = os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC
+HIGH = 1 << 32  # a bit of a register that the kernel does not look at in an int
 ARGUMENTS = {  # of a call: those that are allowed, those that are not, and the answer to these
     "openat": ([(0, 0, os.O_RDONLY), (0, 0, FLAGS | os.O_WRONLY), (0, 0, FLAGS | os.O_RDWR)],
-               [(0, 0, FLAGS), (0, 0, FLAGS | 3), (0, 0, 3)], EPERM),
-    "clone": ([(0x3D0F00,), (0x7D0F00,)], [(0x3D0B00,), (17,)], EPERM),
-    "fcntl": ([(0, 6), (0, 1030)], [(0, 8), (0, 1031)], EPERM),
-    "ioctl": ([(0, 0x5401), (0, 0x5421)], [(0, 0x8901)], ENOTSUP),
-    "prctl": ([(15,)], [(1,), (1 << 32 | 1,)], EPERM),
+               [(0, 0, FLAGS), (0, 0, FLAGS | 3), (0, 0, 3), (0, 0, HIGH | FLAGS)], EPERM),
+    "clone": ([(0x3D0F00,), (0x7D0F00,)], [(0x3D0B00,), (17,), (0x810F00,)], EPERM),
+    "fcntl": ([(0, 6), (0, 1030)],
+              [(0, 8), (0, 37), (0, 1024), (0, 1026), (0, 1031), (0, HIGH | 1031), (0, 1036)], EPERM),
+    "ioctl": ([(0, 0x5401), (0, 0x5421)],
+              [(0, 0x8901), (0, 0x8912), (0, 0x80086601), (0, 0x40086602), (0, 0x40049409)], ENOTSUP),
+    "prctl": ([(15,)], [(1,), (4,), (29,), (36,), (62,), (HIGH | 1,)], EPERM),
     "prlimit64": ([(0,)], [(1,)], EPERM),
-    "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, 5), (30, 1)], EPERM),
+    "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, HIGH | 2), (1, 5), (30, 1)], EPERM),
     "sendto": ([(0,) * 6], [(0, 0, 0, 0, 0, 110)], EPERM),
 }  # fmt: skip
+REFUSED = """
+    socket 41 198, connect 42 203, accept 43 202, sendmsg 46 211, recvmsg 47 212, bind 49 200,
+    listen 50 201, setsockopt 54 208, sendmmsg 307 269, fork 57 -, vfork 58 -, execve 59 221,
+    execveat 322 281, kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138,
+    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
+    setresuid 117 147, setpriority 141 140, sched_setaffinity 203 122, sched_setscheduler 144 119,
+    ioprio_set 251 30, seccomp 317 277, personality 135 92, modify_ldt 154 -, chmod 90 -,
+    fchmod 91 52, fchmodat 268 53, chown 92 -, fchown 93 55, fchownat 260 54, utime 132 -,
+    utimensat 280 88, truncate 76 45, name_to_handle_at 303 264, open_by_handle_at 304 265,
+    splice 275 76, tee 276 77, vmsplice 278 75, timer_create 222 107, io_setup 206 0,
+    inotify_init1 294 26, fanotify_init 300 262, mlock 149 228, memfd_create 319 279,
+    shmget 29 194, semget 64 190, msgget 68 186, add_key 248 217, keyctl 250 219, bpf 321 280,
+    userfaultfd 323 282, set_mempolicy 238 237, membarrier 324 283, mincore 27 232, sync 162 81,
+    syncfs 306 267, adjtimex 159 171, clock_settime 227 112, mount 165 40, unshare 272 97,
+    setns 308 268, chroot 161 51, sethostname 170 161, reboot 169 142
+"""  # from UNKNOWN on all calls are refused
 
 
 @LINUX
@@ -897,6 +780,8 @@ def test_the_filter_of_each_machine(monkeypatch, machine):
     for number in expected.keys() - by_argument.values():
         assert verdict(rules, audit, number) == expected[number], number
         assert verdict(rules, 0x40000003, number) == KILL  # the 32 bits of x86
+    refused = sandbox_child.numbers(REFUSED).values()
+    assert {verdict(rules, audit, number) for number in refused} == {EPERM}
     assert ARGUMENTS.keys() == by_argument.keys() - {"open"}
     for name, (good, bad, answer) in ARGUMENTS.items():
         assert {verdict(rules, audit, by_argument[name], args) for args in good} == {ALLOW}, name
