@@ -7,6 +7,7 @@ signal 0 where it goes to everybody. Keep it that way: these tests fail on the d
 import contextlib
 import math
 import os
+import pickle
 import random
 import signal
 import socket
@@ -132,15 +133,12 @@ VALUES = [
 
 
 def test_values_come_back_exactly(pool):
-    programs = [f"from math import inf, nan, copysign\ndef f(): return {source(v)}" for v in VALUES]
-    for value, outcome in zip(VALUES, pool.run(programs, "f"), strict=True):
+    form = "import pickle\ndef f(): return pickle.loads({})".format
+    outcomes = pool.run([form(pickle.dumps(value)) for value in VALUES], "f")
+    for value, outcome in zip(VALUES, outcomes, strict=True):
         assert outcome[0::2] == ("ok", "")
         assert type(outcome.value) is type(value)
         assert repr(outcome.value) == repr(value)
-
-
-def source(value):
-    return f"complex({value.real}, {value.imag})" if type(value) is complex else ascii(value)
 
 
 def test_results_come_in_the_order_of_the_programs_of_each_thread():
@@ -294,7 +292,6 @@ LOOPS = [
     "import threading\ndef work():\n while True: pass\n"
     "threading.Thread(target=work).start()\nwork()",
     "import re; re.match('(a*)*b', 'a' * 50)",
-    "9 ** 9 ** 9",
     "class Endless(Exception):\n def __str__(self):\n  while True: pass\nraise Endless",
     "import os; os.closerange(0, 64)\nwhile True: pass",
     "import os; os.closerange(0, 64)\n__import__('time').sleep(1000)",
@@ -323,7 +320,6 @@ PATCHES = [
     "import threading\nthreading.Thread(target=__import__('time').sleep, args=(100,)).start()",
     "import atexit\natexit.register(lambda: print('late'))",
     "class D:\n def __del__(self):\n  while True: pass\nd = D()",
-    "import gc\ngc.disable()\ngc.set_threshold(1)",
     "import signal\nsignal.signal(14, lambda *_: None)\nsignal.setitimer(0, 0.001, 0.001)",
     "import os\nos.umask(0o777)",
     "import sys\nsys.set_int_max_str_digits(0)\nassert len(str(10**5000)) == 5001",
@@ -375,12 +371,10 @@ def test_output_is_kept_and_capped(attack):
 LITTER = [
     "for _ in range(3000): os.mkdir('d'); os.chdir('d')",
     "for i in range(3000): open(str(i), 'w').close()",
-    "os.umask(0o777); os.makedirs('a'); os.mkdir('b'); open('c', 'w')",
     "os.mkdir('a'); open('a/b', 'w'); os.chmod('a', 0)",
     "os.symlink(outside, 'link'); os.symlink('link', 'link2'); os.symlink('x', 'x')",
     "os.mkdir('d'); os.symlink(outside, 'd/link'); os.mkfifo('pipe')",
     "open('\\n', 'w'); open('-rf', 'w'); open(b'\\xff', 'w'); open('x' * 255, 'w')",
-    "for i in range(200): open(str(i), 'wb').write(bytes(1 << 20))",
     "os.chmod('.', 0)",
 ]
 
@@ -418,16 +412,6 @@ def call(number, on_arm, *args):
     args = [ctypes.c_long(a) if type(a) is int else a for a in args]
     return checked(libc.syscall(ctypes.c_long(number if x86 else on_arm), *args))
 def pair(kind=socket.SOCK_DGRAM): return socket.socketpair(socket.AF_UNIX, kind)
-streams = []
-def stream(): return streams.append(pair(socket.SOCK_STREAM)) or streams[-1][0]
-page = mmap.mmap(-1, 1 << 16, prot=7)
-address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-def pointer(data, at):
-    page[at : at + len(data)] = data
-    return address + at
-def thread(flags):
-    pause, stack = ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(address + (1 << 15))
-    return checked(libc.clone(pause, stack, flags, None))
 with open("own", "w") as file: file.write("own")
 own = os.open("own", os.O_RDWR)
 files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [own]))]
@@ -444,59 +428,46 @@ SENDING = [
 ]
 WORKING = [
     # other sockets
-    "pair(socket.SOCK_SEQPACKET)", "stream().bind('\\0abstract')", "stream().sendmsg([b'x'])",
-    "a = stream(); [a.sendmsg([b'x'], files) for _ in range(99)]",
-    "stream().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)",
-    "fcntl.ioctl(stream(), 0x8912, struct.pack('iP', 0, 0))",  # SIOCGIFCONF: interfaces
+    "pair(socket.SOCK_SEQPACKET)", "pair(1)[0].bind('\\0abstract')",
+    "a, b = pair(1); [a.sendmsg([b'x'], files) for _ in range(99)]",
+    "fcntl.ioctl(pair(1)[0], 0x8912, struct.pack('iP', 0, 0))",  # SIOCGIFCONF: interfaces
     # attributes of files
     "os.getxattr(secret, 'user.note')", "os.listxattr(own)", "os.setxattr('own', 'user.x', b'x')",
     "fcntl.ioctl(own, 0x40086602, struct.pack('q', 0x80))",  # FS_IOC_SETFLAGS: no atime
-    "call(16, 29, own, HIGH | 0x80086601, address)",  # FS_IOC_GETFLAGS
+    "call(16, 29, own, HIGH | 0x80086601, bytes(8))",  # FS_IOC_GETFLAGS
     "os.chmod('own', 0o600)", "os.utime(own)",
-    # a program that stays, or has a say about itself
+    # a program that stays, or changes what it may do
     "checked(libc.prctl(1, 0, 0, 0, 0))", "call(157, 167, HIGH | 1, 0, 0, 0, 0)",
-    "thread(0x10900)",  # CLONE_VM, SIGHAND, THREAD, but descriptors of its own: 64 more
-    "thread(0x810f00)",  # CLONE_UNTRACED beside those of a thread
-    "os.setresuid(-1, -1, -1)", "os.setpriority(os.PRIO_PROCESS, 0, 0)",
-    "os.sched_setaffinity(0, os.sched_getaffinity(0))",
-    "call(438, 438, os.pidfd_open(os.getppid()), 0, 0)",  # pidfd_getfd
+    "os.setresuid(-1, -1, -1)", "os.sched_setaffinity(0, os.sched_getaffinity(0))",
     # files that are emptied or opened beside landlock
     "os.open('own', os.O_RDONLY | os.O_TRUNC)", "os.open('own', 3 | os.O_TRUNC)",
-    "os.open(secret, 3)", "os.open('/dev/ptmx', 3 | os.O_NOCTTY)",
+    "os.open(secret, 3)", "os.open('/dev/ptmx', 3 | os.O_NOCTTY)", "os.truncate('own', 0)",
     "call(2, -1, b'own', os.O_TRUNC, 0)",  # open, on x86_64 alone
     "call(257, 56, -100, b'own', HIGH | os.O_TRUNC, 0)",
     "call(437, 437, -100, b'own', struct.pack('QQQ', os.O_TRUNC, 0, 0), 24)",  # openat2
-    "os.truncate('own', 0)", "fcntl.fcntl(own, 1024, 1)",  # F_SETLEASE
     # the kernel's memory, beyond what is counted
     "fcntl.fcntl(os.pipe()[1], 1031, 1 << 19)", "os.splice(own, os.pipe()[1], 3, offset_src=0)",
-    "call(206, 0, 1, address)",  # io_setup: the system has 65,536 in all
-    "call(425, 425, 1, address)",  # io_uring_setup
-    "fcntl.fcntl(os.open('.', 0), 1026, 2)", "call(294, 26, 0)",  # F_NOTIFY, inotify_init1
+    "fcntl.fcntl(os.open('.', 0), 1026, 2)", "call(425, 425, 1, bytes(120))",  # F_NOTIFY, io_uring
     "mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x2000)",  # MAP_LOCKED
     "call(248, 217, b'user', b'x', b'x', 1, -2)",  # add_key, to the process's own keyring
-    "call(321, 280, 0, struct.pack('IIII', 2, 4, 4, 1) + bytes(112), 128)",  # bpf: a map
     # getpid by the entry of 32 bits
-    "ctypes.CFUNCTYPE(ctypes.c_int)(pointer(bytes.fromhex('b814000000cd80c3'), 0))()",
+    "page = mmap.mmap(-1, 4096, prot=7); page.write(bytes.fromhex('b814000000cd80c3'));"
+    "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()",
 ]  # fmt: skip
 PROBES = [  # what fails without the layers, too, here or elsewhere, or would do harm
     "a, b = pair(1); a.sendto(b'x', listener)", "a, b = pair(1); b.close(); a.connect(listener)",
-    "socket.socket()", "socket.socketpair(socket.AF_INET, 1)", "pair(1)[0].listen()",
-    "checked(libc.shmget(0, 4096, 0o1600))", "os.memfd_create('x')",
+    "socket.socket()", "socket.socketpair(socket.AF_INET, 1)", "os.memfd_create('x')",
     "call(0x40000000 | 57, -1)", "call(500, 500)",  # fork as numbered for x32, no call
     "os.mknod('device', 0o20600, os.makedev(1, 1))", "time.clock_settime(0, time.time())",
-    "call(165, 40, b'none', outside.encode(), b'tmpfs', 0, 0)", "socket.sethostname('x')",  # mount
-    # processes and signals
     "[os.fork() for _ in range(6)]",
     "[os.fork() or (os.setsid(), os.fork() or time.sleep(20)) for _ in range(5)]",
     "import subprocess; subprocess.run(['/bin/true'])", "os.execv('/bin/true', ['true'])",
     "call(56, 220, 17, 0, 0, 0, 0)", "call(435, 435, bytes(88), 88)",  # clone, clone3
     "os.kill(os.getppid(), 9)", "os.kill(-1, 0)", "os.killpg(0, 9)", "os.kill(1, 0)",
-    "signal.raise_signal(signal.SIGSTOP)",
+    "signal.raise_signal(signal.SIGSTOP)", "fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid())",
     "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 9)",
-    "fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid())",
     "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
     "checked(libc.ptrace(16, os.getppid(), 0, 0))",
-    "checked(libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0))",
 ]  # fmt: skip
 FILES = [  # outside of the folder
     "open(secret).read()", "open(secret, 'a')", "os.remove(secret)", "os.rename(secret, 'mine')",
@@ -512,25 +483,14 @@ FILES = [  # outside of the folder
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def naked(tmp_path_factory):
+@pytest.fixture
+def naked(tmp_path, monkeypatch):
     """Workers as the sandbox's, without the layers: what an attack does there."""
-    with altered(tmp_path_factory.mktemp("naked"), "LAYERS = (", "LAYERS = () and (") as pool:
-        yield pool
-
-
-@contextlib.contextmanager
-def altered(folder, *changes):
-    """A pool of workers whose program is changed: old text, new text, ..."""
     text = Path(sandbox_child.__file__).read_text()
-    for old, new in zip(changes[::2], changes[1::2], strict=True):
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    (folder / "child.py").write_text(text)
+    assert text.count("LAYERS = (") == 1
+    (tmp_path / "child.py").write_text(text.replace("LAYERS = (", "LAYERS = () and ("))
+    monkeypatch.setattr(sandbox, "CHILD", tmp_path / "child.py")
     with sandbox.Pool(1) as pool:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sandbox, "CHILD", folder / "child.py")
-            pool.run([HONEST], "f")
         yield pool
 
 
@@ -554,11 +514,6 @@ def attack_on(folder, attempt):
     return ATTACK.format(attempt=attempt, outside=str(folder), caller=os.getpid(), **paths)
 
 
-def arrived(listener):
-    with contextlib.suppress(BlockingIOError):
-        return listener.recv(1 << 10)
-
-
 def state_of(folder):
     """What no attack may change: the files, and all of the secret but when it was read."""
     status = (folder / "secret").stat()
@@ -573,7 +528,7 @@ def refused(outcome):
 
 
 def failed(outcome):
-    return outcome.kind == "exception" and outcome.detail.startswith(("OSError", "PermissionError"))
+    return outcome.detail.startswith(("OSError", "PermissionError"))
 
 
 @pytest.mark.parametrize(
@@ -588,7 +543,9 @@ def test_attacks_are_refused(attack, outside, attempts, expected):
     before = state_of(folder)
     outcomes = attack([attack_on(folder, attempt) for attempt in attempts], seconds=5.0)
     assert unlike(attempts, outcomes, expected) == []
-    assert arrived(listener) is None and state_of(folder) == before
+    assert state_of(folder) == before
+    with pytest.raises(BlockingIOError):
+        listener.recv(9)
 
 
 @LINUX
@@ -597,7 +554,7 @@ def test_the_same_attacks_work_without_the_layers(naked, outside):
     folder, listener = outside
     attempts = SENDING + WORKING
     outcomes = naked.run([attack_on(folder, attempt) for attempt in attempts], "f")
-    assert [arrived(listener) for _ in SENDING] == [b"x"] * len(SENDING)
+    assert [listener.recv(9) for _ in SENDING] == [b"x"] * len(SENDING)
     if weak := unlike(attempts, outcomes, lambda outcome: outcome.value == "done"):
         pytest.skip(f"{len(weak)} of {len(attempts)} prove nothing here: {weak}")  # an older kernel
 
@@ -613,10 +570,8 @@ def test_no_network_in_the_namespace(pool):
 
 @needs("capabilities")
 def test_root_is_a_user_like_others(attack):
-    raise_limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
-    limit, root = attack([raise_limit, "import os\nos.chroot('.')"])
-    assert limit.detail == "ValueError: not allowed to raise maximum limit"
-    assert root.detail.startswith("PermissionError")
+    (outcome,) = attack(["import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"])
+    assert outcome.detail == "ValueError: not allowed to raise maximum limit"
 
 
 def alive(pid):
@@ -635,27 +590,23 @@ def f():
 STAYING = [
     "libc.prctl(1, 0, 0, 0, 0)",
     "threading.Thread(target=time.sleep, args=(20,)).start();"
-    "time.sleep(0.2); libc.syscall(60 if x86 else 93, 0)",
+    "time.sleep(0.2); libc.syscall(60 if x86 else 93, 0)",  # the first thread ends
 ]
 
 
 @needs("seccomp")
-def test_no_program_outlives_its_worker():
-    workers = [sandbox.Worker() for _ in STAYING]
-    for worker, attempt in zip(workers, STAYING, strict=True):
-        worker.start()
-        program = STAY.format(attempt=attempt)
-        worker.send(dict(program=program, function="f", seconds=20, memory=1 << 29))
-    ids = [worker.process.pid for worker in workers]
-    assert wait_until(lambda: len(children(ids)) == len(ids))
-    programs = children(ids)
-    time.sleep(0.5)  # for the attempts; in the last one the first thread has ended
-    assert all(map(alive, programs))
-    for worker in workers:
-        worker.process.kill()
-    assert wait_until(lambda: not any(map(alive, programs)), 1)
-    for worker in workers:
-        worker.stop()
+@pytest.mark.parametrize("attempt", STAYING)
+def test_no_program_outlives_its_worker(attempt):
+    worker, program = sandbox.Worker(), STAY.format(attempt=attempt)
+    worker.start()
+    worker.send(dict(program=program, function="f", seconds=20, memory=1 << 29))
+    assert wait_until(lambda: children([worker.process.pid]))
+    (child,) = children([worker.process.pid])
+    time.sleep(0.5)  # for the attempt
+    assert alive(child)
+    worker.process.kill()
+    assert wait_until(lambda: not alive(child), 1)
+    worker.stop()
 
 
 @LINUX
@@ -672,30 +623,13 @@ def test_crashes_leave_no_core(naked):
     assert naked.run([program], "f")[0].value == 0
 
 
-@needs("landlock")
-@needs("seccomp")
-def test_landlock_of_old_kernels_leaves_emptying_to_seccomp(tmp_path):
-    """As landlock was up to Linux 6.1."""
-    (library := tmp_path / "library").mkdir()
-    files, programs = [library / f"{i}.py" for i in range(3)], []
-    for file, more in zip(files, ("0", "3", "os.O_CREAT"), strict=True):
-        file.write_text("a library")
-        programs.append(f"import os\ndef f(): os.open({str(file)!r}, os.O_TRUNC | {more})")
-    old = 'version = call("syscall", create_ruleset, None, 0, 1)', "return {*system, "
-    new = "version = 2", f"return {{{str(library)!r}, *system, "
-    with altered(tmp_path, old[0], new[0], old[1], new[1]) as pool:
-        outcomes = pool.run(programs, "f")
-    assert {file.read_text() for file in files} == {"a library"}
-    assert {outcome.detail[:26] for outcome in outcomes} == {"PermissionError: [Errno 1]"}
+HEADERS = {
+    "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
+    "aarch64": "/usr/include/asm-generic/unistd.h",
+}
 
 
-@pytest.mark.parametrize(
-    "machine, header",
-    [
-        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
-        ("aarch64", "/usr/include/asm-generic/unistd.h"),
-    ],
-)
+@pytest.mark.parametrize("machine, header", HEADERS.items())
 def test_system_call_numbers(machine, header):
     """Against the C library's headers, where they are installed."""
     if not Path(header).exists():
@@ -736,11 +670,11 @@ HIGH = 1 << 32  # a bit of a register that the kernel does not look at in an int
 ARGUMENTS = {  # of a call: those that are allowed, those that are not, and the answer to these
     "openat": ([(0, 0, os.O_RDONLY), (0, 0, FLAGS | os.O_WRONLY), (0, 0, FLAGS | os.O_RDWR)],
                [(0, 0, FLAGS), (0, 0, FLAGS | 3), (0, 0, 3), (0, 0, HIGH | FLAGS)], EPERM),
-    "clone": ([(0x3D0F00,), (0x7D0F00,)], [(0x3D0B00,), (17,), (0x810F00,)], EPERM),
+    "clone": ([(0x3D0F00,), (0x7D0F00,)], [(0x3D0B00,), (17,), (0x10900,), (0x810F00,)], EPERM),
     "fcntl": ([(0, 6), (0, 1030)],
-              [(0, 8), (0, 37), (0, 1024), (0, 1026), (0, 1031), (0, HIGH | 1031), (0, 1036)], EPERM),
+              [(0, n) for n in (8, 37, 1024, 1026, 1031, HIGH | 1031, 1036)], EPERM),
     "ioctl": ([(0, 0x5401), (0, 0x5421)],
-              [(0, 0x8901), (0, 0x8912), (0, 0x80086601), (0, 0x40086602), (0, 0x40049409)], ENOTSUP),
+              [(0, n) for n in (0x8901, 0x8912, 0x80086601, 0x40086602, 0x40049409)], ENOTSUP),
     "prctl": ([(15,)], [(1,), (4,), (29,), (36,), (62,), (HIGH | 1,)], EPERM),
     "prlimit64": ([(0,)], [(1,)], EPERM),
     "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, HIGH | 2), (1, 5), (30, 1)], EPERM),
@@ -791,36 +725,20 @@ def test_the_filter_of_each_machine(monkeypatch, machine):
 # ---------------------------------------------------------------------------------------- the pool
 
 
-def test_a_worker_killed_at_work_is_replaced_and_takes_the_program_along():
-    with sandbox.Pool(1) as pool:
+def test_a_worker_killed_at_work_is_replaced():
+    with sandbox.Pool(1) as pool, ThreadPoolExecutor(1) as thread:
         pool.run([HONEST], "f")
         worker, folder = pool.workers[0].process.pid, Path(pool.workers[0].directory)
-        slow, results = "import time\ntime.sleep(1)\ndef f(): return 1", []
-        thread = threading.Thread(target=lambda: results.extend(pool.run([slow, HONEST], "f", 9.0)))
-        thread.start()
-        if sys.platform == "linux":
-            assert wait_until(lambda: children([worker]))
-            (program,) = children([worker])
-        time.sleep(0.2)
+        slow = "import time\ntime.sleep(1)\ndef f(): return 1"
+        results = thread.submit(pool.run, [slow, HONEST], "f", 9.0)
+        time.sleep(0.3)
         os.kill(worker, signal.SIGKILL)
-        if sys.platform == "linux":
-            assert wait_until(lambda: program not in processes(), 1)
-        thread.join()
-        assert [outcome.value for outcome in results] == [1, "honest"]  # run again by a second one
+        assert [outcome.value for outcome in results.result()] == [1, "honest"]
         assert pool.workers[0].process.pid != worker and not folder.exists()
 
 
-def test_a_program_that_takes_its_worker_down_costs_only_itself(monkeypatch):
-    """Where the layers are missing a program could: here the test does it on its behalf."""
-    send = sandbox.Worker.send
-
-    def send_and_kill(worker, request):
-        send(worker, request)
-        if "sleep" in request["program"]:
-            worker.process.kill()
-
-    monkeypatch.setattr(sandbox.Worker, "send", send_and_kill)
-    outcomes = sandbox.run([HONEST, "__import__('time').sleep(9)", HONEST], "f", workers=1)
+def test_a_program_that_takes_its_worker_down_costs_only_itself(naked):
+    outcomes = naked.run([HONEST, "import os\nos.kill(os.getppid(), 9)", HONEST], "f")
     assert [outcome.kind for outcome in outcomes] == ["ok", "killed", "ok"]
 
 
@@ -836,31 +754,19 @@ def test_a_worker_that_is_late_or_says_too_much_is_replaced(monkeypatch):
 
 
 @LINUX
-@pytest.mark.parametrize("program", [HONEST, "while True: pass"])
-def test_workers_die_with_the_caller(tmp_path, program):
-    caller = f"""
-import sandbox, time
-pool = sandbox.Pool(2)
-pool.run([{HONEST!r}] * 4, "f")
-print("ready", flush=True)
-pool.run([{program!r}] * 2, "f", seconds=100.0)
-time.sleep(100)
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", caller],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout.readline() == b"ready\n"
-    time.sleep(0.3)
+def test_workers_die_with_the_caller(tmp_path):
+    """One at work, and one that waits."""
+    caller = f"import sandbox\nsandbox.run([{HONEST!r}, 'while True: pass'], 'f', 99.0, workers=2)"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", caller], cwd=ROOT, env=environment)
+    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    time.sleep(1)
     workers = children([process.pid])
-    assert workers
-    family = {*workers, *children(workers)}
+    programs = children(workers)
+    assert len(workers) == 2 and len(programs) == 1
     process.kill()
     process.wait()
-    process.stdout.close()
-    assert wait_until(lambda: not family & set(processes()))
+    assert wait_until(lambda: not processes().keys() & {*workers, *programs})
     assert wait_until(lambda: list(tmp_path.iterdir()) == [])
 
 
