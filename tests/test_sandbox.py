@@ -27,7 +27,6 @@ from sandbox import child as sandbox_child
 ROOT = Path(__file__).parent.parent
 HONEST = "def f(): return 'honest'"
 WITNESS = "import os\ndef f(): return str(os.listdir())\nprint(f())"  # runs after each attack
-REFUSALS = 1, 13, 38, 95  # EPERM, EACCES, ENOSYS, ENOTSUP
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or calls Linux")
 
 
@@ -67,13 +66,14 @@ def unlike(programs, outcomes, expected):
 
 
 def processes():
-    """{id: (parent, command)} of every process that is not a zombie (Linux)."""
+    """{id: (parent, command)} of every process of which a thread runs (Linux)."""
     running = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                running[int(folder.name)] = int(parent), (folder / "cmdline").read_bytes()
+            texts = [path.read_text() for path in folder.glob("task/*/stat")]
+            threads = [text.rpartition(")")[2].split()[:2] for text in texts]  # state, parent
+            if any(state not in "ZX" for state, _ in threads):
+                running[int(folder.name)] = int(threads[0][1]), (folder / "cmdline").read_bytes()
     return running
 
 
@@ -98,7 +98,6 @@ KINDS = [  # a program, its kind, the beginning of its detail
     ("def f(): assert False", "exception", "AssertionError"),
     ("def f(): eval('1 +')", "exception", "SyntaxError: invalid syntax (<string>, line 1)"),
     ("exit(0)", "exception", "SystemExit: 0"),
-    ("def f(): return input()", "exception", "EOFError: EOF when reading a line"),
     ("raise MemoryError", "killed", "out of memory"),
     ("import os; os._exit(0)", "killed", "ended without a result, exit status 0"),
     ("import ctypes\nctypes.string_at(1)", "killed", "signal 11: Segmentation fault"),
@@ -116,11 +115,10 @@ def test_kinds(attack):
 
 
 def test_the_text_alone():
-    name = "assert __name__ == '__main__'"
-    texts = ["assert 1 + 1 == 2", "assert 1 + 1 == 3", "print('x')\nf = 1", name]
+    texts = ["print('x')\nf = 1", "assert 1 + 1 == 3", "assert __name__ == '__main__'"]
     outcomes = sandbox.run(texts, function=None, workers=1)
-    assert [outcome.kind for outcome in outcomes] == ["ok", "exception", "ok", "ok"]
-    assert outcomes[2] == ("ok", None, "", "x\n")
+    assert [outcome.kind for outcome in outcomes] == ["ok", "exception", "ok"]
+    assert outcomes[0] == ("ok", None, "", "x\n")
     assert sandbox.run([], function=None) == []
 
 
@@ -154,24 +152,21 @@ def test_results_come_in_the_order_of_the_programs_of_each_thread():
 LIBRARY = {  # an expression that is true, and the imports that it needs
     "isqrt(17) == 4 and List[int] and Fraction(1, 3)": "from math import *\nfrom typing import *\n"
     "from fractions import Fraction\nfrom decimal import Decimal",
-    "unittest and doctest and logging and argparse and secrets and inspect and difflib and ast":
-    "import unittest, doctest, logging, argparse, secrets, inspect, difflib, ast, textwrap, string",
-    "json and re and csv and zlib and hashlib.md5(b'0') and zoneinfo.ZoneInfo('UTC')":
+    "hashlib.md5(b'0') and zoneinfo.ZoneInfo('UTC') and logging.getLogger()":
+    "import unittest, doctest, logging, argparse, secrets, inspect, difflib, ast, string\n"
     "import json, re, csv, zlib, hashlib, zoneinfo, calendar, heapq, bisect, statistics",
     "P(1).x == 1": "from dataclasses import *\n@dataclass\nclass P:\n x: 'int'",
     "c.execute('pragma user_version=1')": "import sqlite3\nc = sqlite3.connect('x')",
     "asyncio.run(asyncio.sleep(0, 1)) == 1": "import asyncio",
     "ThreadPoolExecutor(2).submit(pow, 2, 3).result() == 8": "from concurrent.futures import *",
     "type(np)": "try:\n import numpy as np\nexcept ImportError:\n np = None",
-    "os.getcwd() and time.time() and platform.system()": "import os, time, platform",
-    "ctypes.c_int(1).value == 1 and array.array('i', [1])[0] == 1": "import ctypes, struct, array",
+    "os.getcwd() and time.time() and platform.system()": "import os, time, platform, ctypes",
     "a.send(b'x') == 1 and b.recv(1) == b'x'": "import socket\na, b = socket.socketpair()",
     "fcntl.lockf(x, 2) is fcntl.flock(x, 2) is None": "import fcntl\nx = open('x', 'w')",
     "shutil.copyfile('x', 'y') and filecmp.cmp('x', 'y')": "import shutil, filecmp\nopen('x', 'w')",
     "mmap.mmap(x.fileno(), 9)[8] == 0": "import mmap\nx = open('x', 'w+')\nx.truncate(9)",
     "select.epoll().poll(0) == [] and os.mkfifo('x') is None": "import os, select",
-    "os.set_inheritable(x.fileno(), True) is None and not x.isatty()":
-    "import os\nx = open('x', 'w')",
+    "os.set_inheritable(0, True) is None and not os.isatty(0)": "import os",
     "tempfile.TemporaryFile().write(b'x') == 1 and uuid.uuid4()": "import tempfile, uuid",
     "open('e').read() == 'text'": "import os, shutil\nos.makedirs('a/b')\nx = open('a/b/c', 'w')\n"
     "x.write('text')\nx.close()\nos.rename('a/b/c', 'd')\nos.symlink('d', 'e')\nshutil.rmtree('a')",
@@ -213,24 +208,20 @@ OTHERS = {  # values that are not reported, and the type that the message names
 }  # fmt: skip
 
 
-def test_no_method_of_a_value_is_called(attack):
+def test_other_values_are_named_by_type_and_none_of_their_methods_is_called(attack):
     evil = "value = meta('Evil', ({},), body)()\ndef f(): return value".format
-    for outcome in attack([HOSTILE + evil(base) for base in BASES]):
-        assert outcome[:2] == ("exception", None) and "Evil" in outcome.detail
+    programs = {f"def f(): return {value}": name for value, name in OTHERS.items()}
+    programs |= {HOSTILE + evil(base): "Evil" for base in BASES}
+    for outcome, name in zip(attack(programs), programs.values(), strict=True):
+        assert outcome[:2] == ("exception", None) and outcome.detail.endswith(": " + name)
         assert not outcome.output
 
 
-def test_other_values_are_named_by_type(attack):
-    outcomes = attack([f"def f(): return {value}" for value in OTHERS])
-    for outcome, name in zip(outcomes, OTHERS.values(), strict=True):
-        assert outcome[:2] == ("exception", None) and outcome.detail.endswith(": " + name)
-
-
 GARBAGE = [
-    b"", b"ok", b"ok ", b"ok int", b"ok int ", b"ok int 0x", b"ok int 1 2", b"ok list [1]",
-    b"ok float 1.0", b"ok float ", b"ok complex " + bytes(8), b"ok bool True", b"ok bool 2",
-    b"ok NoneType 1", b"ok str \xff", b"okay", b"timeout out of time", b"\0" * 100, b"\xff" * 100,
-    b"ok int " + b"f" * 60_000, b"ok int \xff", b"ok  3", b"OK int 3", b" ok int 3",
+    b"", b"ok", b"ok int", b"ok int ", b"ok int 1 2", b"ok list [1]", b"ok float 1.0", b"ok float ",
+    b"ok complex " + bytes(8), b"ok bool True", b"ok bool 2", b"ok NoneType 1", b"ok str \xff",
+    b"okay", b"timeout out of time", b"\0" * 100, b"ok int \xff", b"ok int " + b"f" * 60_000,
+    b"ok  3", b"OK int 3", b" ok int 3",
 ]  # fmt: skip
 
 
@@ -250,7 +241,6 @@ def test_any_bytes_can_be_judged():
 
 CLAIMS = {  # what a program writes to its report, and what becomes of it
     "os.write(3, b'ok int 2a')\nos._exit(0)": ("ok", 42),  # cannot be told from an honest one
-    "os.write(3, b'ok list [1]')\nos._exit(0)": ("killed", None),
     "os.write(3, b'x')\ndef f(): return 1": ("killed", None),
     "for fd in range(64):\n try: os.write(fd, b'\\0\\0\\0\\1' * 9)\n except OSError: pass\n"
     "def f(): return 1": ("killed", None),
@@ -271,7 +261,6 @@ INHERITED = {  # an expression, and its value
     "len(os.environ)": 0,
     "os.getsid(0) == os.getpgid(0) == os.getpid()": True,
     "sys.stdin.read()": "",
-    "'torch' in sys.modules": False,
     f"{str(ROOT)!r} in sys.path": False,
 }
 
@@ -293,7 +282,6 @@ LOOPS = [
     "threading.Thread(target=work).start()\nwork()",
     "import re; re.match('(a*)*b', 'a' * 50)",
     "class Endless(Exception):\n def __str__(self):\n  while True: pass\nraise Endless",
-    "import os; os.closerange(0, 64)\nwhile True: pass",
     "import os; os.closerange(0, 64)\n__import__('time').sleep(1000)",
     "import os, signal\ntry: os.kill(os.getpid(), signal.SIGSTOP)\nexcept OSError: pass\n"
     "while True: pass",
@@ -303,20 +291,18 @@ BOMBS = [
     "bytearray(10**9)", "'x' * 10**9", "1 << 10**10", "[[] for _ in range(10**7)]",
     "__import__('mmap').mmap(-1, 10**9)[0]",
 ]  # fmt: skip
+LARGE = {"seconds": 10.0, "memory": 256 << 20}
+TOO_LARGE = "out of memory", "OSError"
 CRASHES = [
-    "return f()",
     "import sys\n sys.setrecursionlimit(10**9)\n return f()",
     "import sys\n sys.setrecursionlimit(10**9)\n x = []\n while True: x = [x]; repr(x)",
-    "eval('-' * 10**6 + '1')",
     "import sys\n sys.setrecursionlimit(30)\n 1 / 0",
 ]
 PATCHES = [
     "import builtins\nbuiltins.type = lambda *_: int",
     "import os\nos._exit = os.write = os.close = lambda *_: None",
     "import sys\nsys.stdout = sys.stderr = None",
-    "import sys\nsys.stdout.close()",
     "import sys\nsys.modules.clear()",
-    "import sys\nsys.path.clear()\nsys.meta_path.clear()",
     "import threading\nthreading.Thread(target=__import__('time').sleep, args=(100,)).start()",
     "import atexit\natexit.register(lambda: print('late'))",
     "class D:\n def __del__(self):\n  while True: pass\nd = D()",
@@ -334,12 +320,7 @@ WRECKS = [  # of the program's own process
     "form, parts, settings, expected",
     [
         ("{}", LOOPS, {"seconds": 0.2}, lambda o: o[:3] == ("timeout", None, "out of time")),
-        (
-            "def f(): return {}",
-            BOMBS,
-            {"seconds": 10.0, "memory": 256 << 20},
-            lambda o: o.detail.startswith(("out of memory", "OSError")),
-        ),
+        ("def f(): return {}", BOMBS, LARGE, lambda o: o.detail.startswith(TOO_LARGE)),
         ("def f():\n {}", CRASHES, {}, lambda o: o.kind in ("exception", "killed", "timeout")),
         ("{}\ndef f(): return 5", PATCHES, {}, lambda o: o == ("ok", 5, "", "")),
         ("{}\ndef f(): return 5", WRECKS, {}, lambda o: o.kind == "killed"),
@@ -372,8 +353,7 @@ LITTER = [
     "for _ in range(3000): os.mkdir('d'); os.chdir('d')",
     "for i in range(3000): open(str(i), 'w').close()",
     "os.mkdir('a'); open('a/b', 'w'); os.chmod('a', 0)",
-    "os.symlink(outside, 'link'); os.symlink('link', 'link2'); os.symlink('x', 'x')",
-    "os.mkdir('d'); os.symlink(outside, 'd/link'); os.mkfifo('pipe')",
+    "os.mkdir('d'); os.symlink(outside, 'd/link'); os.symlink(outside, 'link')",
     "open('\\n', 'w'); open('-rf', 'w'); open(b'\\xff', 'w'); open('x' * 255, 'w')",
     "os.chmod('.', 0)",
 ]
@@ -404,7 +384,8 @@ ATTACK = """
 import array, ctypes, fcntl, mmap, os, signal, socket, struct, threading, time
 libc, x86 = ctypes.CDLL(None, use_errno=True), os.uname().machine == "x86_64"
 HIGH = 1 << 32  # a bit of a register that the kernel does not look at in an int
-outside, secret, listener, caller = {outside!r}, {secret!r}, {listener!r}, {caller}
+outside, caller = {outside!r}, {caller}
+secret, listener = outside + "/secret", outside + "/listener"
 def checked(result):
     if result == -1: raise OSError(ctypes.get_errno(), "refused")
     return result
@@ -422,7 +403,6 @@ def f():
 SENDING = [
     "pair()[0].sendto(b'x', listener)",
     "pair(socket.SOCK_RAW)[0].sendto(b'x', listener)",
-    "pair(socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)[0].sendto(b'x', listener)",
     "ends = (ctypes.c_int * 2)(); call(53, 199, 1, HIGH | 2, 0, ends);"
     "socket.socket(fileno=ends[0]).sendto(b'x', listener)",
 ]
@@ -430,55 +410,41 @@ WORKING = [
     # other sockets
     "pair(socket.SOCK_SEQPACKET)", "pair(1)[0].bind('\\0abstract')",
     "a, b = pair(1); [a.sendmsg([b'x'], files) for _ in range(99)]",
-    "fcntl.ioctl(pair(1)[0], 0x8912, struct.pack('iP', 0, 0))",  # SIOCGIFCONF: interfaces
     # attributes of files
     "os.getxattr(secret, 'user.note')", "os.listxattr(own)", "os.setxattr('own', 'user.x', b'x')",
     "fcntl.ioctl(own, 0x40086602, struct.pack('q', 0x80))",  # FS_IOC_SETFLAGS: no atime
-    "call(16, 29, own, HIGH | 0x80086601, bytes(8))",  # FS_IOC_GETFLAGS
     "os.chmod('own', 0o600)", "os.utime(own)",
     # a program that stays, or changes what it may do
-    "checked(libc.prctl(1, 0, 0, 0, 0))", "call(157, 167, HIGH | 1, 0, 0, 0, 0)",
-    "os.setresuid(-1, -1, -1)", "os.sched_setaffinity(0, os.sched_getaffinity(0))",
+    "checked(libc.prctl(1, 0, 0, 0, 0))", "os.sched_setaffinity(0, os.sched_getaffinity(0))",
     # files that are emptied or opened beside landlock
     "os.open('own', os.O_RDONLY | os.O_TRUNC)", "os.open('own', 3 | os.O_TRUNC)",
     "os.open(secret, 3)", "os.open('/dev/ptmx', 3 | os.O_NOCTTY)", "os.truncate('own', 0)",
     "call(2, -1, b'own', os.O_TRUNC, 0)",  # open, on x86_64 alone
-    "call(257, 56, -100, b'own', HIGH | os.O_TRUNC, 0)",
-    "call(437, 437, -100, b'own', struct.pack('QQQ', os.O_TRUNC, 0, 0), 24)",  # openat2
     # the kernel's memory, beyond what is counted
     "fcntl.fcntl(os.pipe()[1], 1031, 1 << 19)", "os.splice(own, os.pipe()[1], 3, offset_src=0)",
-    "fcntl.fcntl(os.open('.', 0), 1026, 2)", "call(425, 425, 1, bytes(120))",  # F_NOTIFY, io_uring
+    "call(425, 425, 1, bytes(120))", "call(248, 217, b'user', b'x', b'x', 1, -2)",  # io_uring, key
     "mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x2000)",  # MAP_LOCKED
-    "call(248, 217, b'user', b'x', b'x', 1, -2)",  # add_key, to the process's own keyring
     # getpid by the entry of 32 bits
     "page = mmap.mmap(-1, 4096, prot=7); page.write(bytes.fromhex('b814000000cd80c3'));"
     "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()",
 ]  # fmt: skip
 PROBES = [  # what fails without the layers, too, here or elsewhere, or would do harm
     "a, b = pair(1); a.sendto(b'x', listener)", "a, b = pair(1); b.close(); a.connect(listener)",
-    "socket.socket()", "socket.socketpair(socket.AF_INET, 1)", "os.memfd_create('x')",
-    "call(0x40000000 | 57, -1)", "call(500, 500)",  # fork as numbered for x32, no call
-    "os.mknod('device', 0o20600, os.makedev(1, 1))", "time.clock_settime(0, time.time())",
-    "[os.fork() for _ in range(6)]",
+    "socket.socket()", "os.mknod('device', 0o20600, os.makedev(1, 1))", "call(500, 500)",  # no call
+    "[os.fork() for _ in range(6)]", "os.execv('/bin/true', ['true'])",
     "[os.fork() or (os.setsid(), os.fork() or time.sleep(20)) for _ in range(5)]",
-    "import subprocess; subprocess.run(['/bin/true'])", "os.execv('/bin/true', ['true'])",
-    "call(56, 220, 17, 0, 0, 0, 0)", "call(435, 435, bytes(88), 88)",  # clone, clone3
+    "import subprocess; subprocess.run(['/bin/true'])", "call(435, 435, bytes(88), 88)",  # clone3
     "os.kill(os.getppid(), 9)", "os.kill(-1, 0)", "os.killpg(0, 9)", "os.kill(1, 0)",
-    "signal.raise_signal(signal.SIGSTOP)", "fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid())",
-    "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 9)",
     "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
-    "checked(libc.ptrace(16, os.getppid(), 0, 0))",
 ]  # fmt: skip
 FILES = [  # outside of the folder
     "open(secret).read()", "open(secret, 'a')", "os.remove(secret)", "os.rename(secret, 'mine')",
-    "os.rename(secret, secret + '2')", "os.link(secret, 'mine')", "os.truncate(secret, 0)",
-    "os.symlink(secret, 'link'); open('link').read()", "os.rmdir(os.getcwd())",
+    "os.link(secret, 'mine')", "os.truncate(secret, 0)", "os.rmdir(os.getcwd())",
+    "os.symlink(secret, 'link'); open('link').read()", "os.chdir(outside); open('secret').read()",
     "os.listdir(outside)", "open(outside + '/new', 'w')", "os.mkdir(outside + '/new')",
-    "os.symlink('x', outside + '/new')", "os.symlink(outside, 'link'); os.listdir('link')",
-    "os.chdir(outside); open(os.path.basename(secret)).read()",
-    "open(f'/proc/{caller}/environ').read()", "open('/proc/self/environ').read()",
-    "open(f'/proc/{os.getppid()}/mem', 'r+b')", "open('/etc/passwd').read()",
-    "open('/dev/shm/x', 'w')", "open('../new', 'w')", "os.listdir('/')",
+    "os.symlink('x', outside + '/new')", "open('../new', 'w')", "os.listdir('/')",
+    "open(f'/proc/{caller}/environ').read()", "open(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "open('/proc/self/environ').read()", "open('/etc/passwd').read()", "open('/dev/shm/x', 'w')",
     "open(os.__file__, 'a')", "open(os.path.dirname(os.__file__) + '/x', 'w')",
 ]  # fmt: skip
 
@@ -487,7 +453,6 @@ FILES = [  # outside of the folder
 def naked(tmp_path, monkeypatch):
     """Workers as the sandbox's, without the layers: what an attack does there."""
     text = Path(sandbox_child.__file__).read_text()
-    assert text.count("LAYERS = (") == 1
     (tmp_path / "child.py").write_text(text.replace("LAYERS = (", "LAYERS = () and ("))
     monkeypatch.setattr(sandbox, "CHILD", tmp_path / "child.py")
     with sandbox.Pool(1) as pool:
@@ -499,8 +464,6 @@ def outside(tmp_path):
     """A folder with a secret, that has an attribute, and a socket that listens."""
     secret = tmp_path / "secret"
     secret.write_text("the secret")
-    secret.chmod(0o666)
-    tmp_path.chmod(0o777)
     with contextlib.suppress(OSError):
         os.setxattr(secret, "user.note", b"a note")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
@@ -510,8 +473,7 @@ def outside(tmp_path):
 
 
 def attack_on(folder, attempt):
-    paths = {name: f"{folder}/{name}" for name in ("secret", "listener")}
-    return ATTACK.format(attempt=attempt, outside=str(folder), caller=os.getpid(), **paths)
+    return ATTACK.format(attempt=attempt, outside=str(folder), caller=os.getpid())
 
 
 def state_of(folder):
@@ -522,7 +484,7 @@ def state_of(folder):
 
 
 def refused(outcome):
-    answers = [f"[Errno {number}]" for number in REFUSALS]
+    answers = [f"[Errno {number}]" for number in (1, 13, 38, 95)]  # EPERM, EACCES, ENOSYS, ENOTSUP
     by_error = outcome.kind == "exception" and any(each in outcome.detail for each in answers)
     return by_error or outcome.detail.startswith(f"signal {signal.SIGSYS:d}")
 
@@ -574,38 +536,26 @@ def test_root_is_a_user_like_others(attack):
     assert outcome.detail == "ValueError: not allowed to raise maximum limit"
 
 
-def alive(pid):
-    """Whether any of its threads runs, even if the first has ended."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return any(text.rpartition(")")[2].split()[0] not in "ZX" for text in texts)
-
-
-STAY = """
-import ctypes, os, threading, time
-libc, x86 = ctypes.CDLL(None), os.uname().machine == "x86_64"
-def f():
-    {attempt}
-    time.sleep(20)
-"""
 STAYING = [
     "libc.prctl(1, 0, 0, 0, 0)",
     "threading.Thread(target=time.sleep, args=(20,)).start();"
-    "time.sleep(0.2); libc.syscall(60 if x86 else 93, 0)",  # the first thread ends
-]
+    "time.sleep(0.2); libc.syscall(60 if os.uname().machine == 'x86_64' else 93, 0)",
+]  # in the second one the first thread ends
 
 
 @needs("seccomp")
 @pytest.mark.parametrize("attempt", STAYING)
 def test_no_program_outlives_its_worker(attempt):
-    worker, program = sandbox.Worker(), STAY.format(attempt=attempt)
+    imports = "import ctypes, os, threading, time\nlibc = ctypes.CDLL(None)\n"
+    worker, program = sandbox.Worker(), f"{imports}{attempt}\ntime.sleep(20)"
     worker.start()
-    worker.send(dict(program=program, function="f", seconds=20, memory=1 << 29))
+    worker.send(dict(program=program, function=None, seconds=20, memory=1 << 29))
     assert wait_until(lambda: children([worker.process.pid]))
     (child,) = children([worker.process.pid])
     time.sleep(0.5)  # for the attempt
-    assert alive(child)
+    assert child in processes()
     worker.process.kill()
-    assert wait_until(lambda: not alive(child), 1)
+    assert wait_until(lambda: child not in processes(), 1)
     worker.stop()
 
 
@@ -623,20 +573,16 @@ def test_crashes_leave_no_core(naked):
     assert naked.run([program], "f")[0].value == 0
 
 
-HEADERS = {
-    "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
-    "aarch64": "/usr/include/asm-generic/unistd.h",
-}
-
-
-@pytest.mark.parametrize("machine, header", HEADERS.items())
-def test_system_call_numbers(machine, header):
+@pytest.mark.parametrize(
+    "column, header", [(1, "x86_64-linux-gnu/asm/unistd_64.h"), (2, "asm-generic/unistd.h")]
+)
+def test_system_call_numbers(column, header):
     """Against the C library's headers, where they are installed."""
-    if not Path(header).exists():
+    header = Path("/usr/include", header)
+    if not header.exists():
         pytest.skip(f"no {header}")
-    lines = [line.split() for line in Path(header).read_text().splitlines()]
+    lines = [line.split() for line in header.read_text().splitlines()]
     defined = {words[1]: words[2] for words in lines if words[:1] == ["#define"] and words[2:]}
-    column = 1 + list(sandbox_child.MACHINES).index(machine)
     tables = sandbox_child.ALLOWED, sandbox_child.NOT_SUPPORTED, sandbox_child.BY_ARGUMENT, REFUSED
     for row in ",".join(tables).split(","):
         name, number = row.split()[0], row.split()[column]
@@ -648,17 +594,17 @@ def test_system_call_numbers(machine, header):
 def verdict(rules, machine, number, args=()):
     """What the kernel makes of the filter: a slow reading of man 2 seccomp."""
     halves = [part for arg in args for part in (arg & 0xFFFFFFFF, arg >> 32)]
-    words = [number, machine, 0, 0, *halves]
+    words = [number, machine, 0, 0, *halves, *[0] * 12]
     at = value = 0
     while True:
         operation, if_true, if_false, operand = rules[at]
         at += 1
+        if operation == 6:
+            return operand
         if operation == 0x20:
-            value = words[operand // 4] if operand // 4 < len(words) else 0
+            value = words[operand // 4]
         elif operation == 0x54:
             value &= operand
-        elif operation == 6:
-            return operand
         else:
             holds = {0x15: value == operand, 0x35: value >= operand}[operation]
             at += if_true if holds else if_false
@@ -674,27 +620,26 @@ ARGUMENTS = {  # of a call: those that are allowed, those that are not, and the 
     "fcntl": ([(0, 6), (0, 1030)],
               [(0, n) for n in (8, 37, 1024, 1026, 1031, HIGH | 1031, 1036)], EPERM),
     "ioctl": ([(0, 0x5401), (0, 0x5421)],
-              [(0, n) for n in (0x8901, 0x8912, 0x80086601, 0x40086602, 0x40049409)], ENOTSUP),
+              [(0, n) for n in (0x8901, 0x8912, HIGH | 0x80086601, 0x40086602)], ENOTSUP),
     "prctl": ([(15,)], [(1,), (4,), (29,), (36,), (62,), (HIGH | 1,)], EPERM),
     "prlimit64": ([(0,)], [(1,)], EPERM),
-    "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, HIGH | 2), (1, 5), (30, 1)], EPERM),
+    "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, HIGH | 2), (1, 5), (2, 1)], EPERM),
     "sendto": ([(0,) * 6], [(0, 0, 0, 0, 0, 110)], EPERM),
 }  # fmt: skip
 REFUSED = """
-    socket 41 198, connect 42 203, accept 43 202, sendmsg 46 211, recvmsg 47 212, bind 49 200,
-    listen 50 201, setsockopt 54 208, sendmmsg 307 269, fork 57 -, vfork 58 -, execve 59 221,
-    execveat 322 281, kill 62 129, tkill 200 130, tgkill 234 131, rt_sigqueueinfo 129 138,
-    ptrace 101 117, process_vm_readv 310 270, process_vm_writev 311 271, kcmp 312 272,
-    setresuid 117 147, setpriority 141 140, sched_setaffinity 203 122, sched_setscheduler 144 119,
-    ioprio_set 251 30, seccomp 317 277, personality 135 92, modify_ldt 154 -, chmod 90 -,
-    fchmod 91 52, fchmodat 268 53, chown 92 -, fchown 93 55, fchownat 260 54, utime 132 -,
-    utimensat 280 88, truncate 76 45, name_to_handle_at 303 264, open_by_handle_at 304 265,
+    socket 41 198, connect 42 203, sendmsg 46 211, recvmsg 47 212, bind 49 200, listen 50 201,
+    setsockopt 54 208, sendmmsg 307 269, fork 57 -, vfork 58 -, execve 59 221, execveat 322 281,
+    kill 62 129, tkill 200 130, tgkill 234 131, ptrace 101 117, process_vm_readv 310 270,
+    kcmp 312 272, setresuid 117 147, setpriority 141 140, sched_setaffinity 203 122,
+    sched_setscheduler 144 119, ioprio_set 251 30, seccomp 317 277, personality 135 92,
+    modify_ldt 154 -, chmod 90 -, fchmod 91 52, fchmodat 268 53, chown 92 -, fchown 93 55,
+    fchownat 260 54, utime 132 -, utimensat 280 88, truncate 76 45, name_to_handle_at 303 264,
     splice 275 76, tee 276 77, vmsplice 278 75, timer_create 222 107, io_setup 206 0,
     inotify_init1 294 26, fanotify_init 300 262, mlock 149 228, memfd_create 319 279,
     shmget 29 194, semget 64 190, msgget 68 186, add_key 248 217, keyctl 250 219, bpf 321 280,
     userfaultfd 323 282, set_mempolicy 238 237, membarrier 324 283, mincore 27 232, sync 162 81,
     syncfs 306 267, adjtimex 159 171, clock_settime 227 112, mount 165 40, unshare 272 97,
-    setns 308 268, chroot 161 51, sethostname 170 161, reboot 169 142
+    chroot 161 51, sethostname 170 161, reboot 169 142
 """  # from UNKNOWN on all calls are refused
 
 
@@ -714,8 +659,7 @@ def test_the_filter_of_each_machine(monkeypatch, machine):
     for number in expected.keys() - by_argument.values():
         assert verdict(rules, audit, number) == expected[number], number
         assert verdict(rules, 0x40000003, number) == KILL  # the 32 bits of x86
-    refused = sandbox_child.numbers(REFUSED).values()
-    assert {verdict(rules, audit, number) for number in refused} == {EPERM}
+    assert {verdict(rules, audit, n) for n in sandbox_child.numbers(REFUSED).values()} == {EPERM}
     assert ARGUMENTS.keys() == by_argument.keys() - {"open"}
     for name, (good, bad, answer) in ARGUMENTS.items():
         assert {verdict(rules, audit, by_argument[name], args) for args in good} == {ALLOW}, name
@@ -725,14 +669,16 @@ def test_the_filter_of_each_machine(monkeypatch, machine):
 # ---------------------------------------------------------------------------------------- the pool
 
 
-def test_a_worker_killed_at_work_is_replaced():
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_dies_or_is_late_is_replaced(monkeypatch, number):
+    monkeypatch.setattr(sandbox, "PATIENCE", 1.0)
     with sandbox.Pool(1) as pool, ThreadPoolExecutor(1) as thread:
         pool.run([HONEST], "f")
         worker, folder = pool.workers[0].process.pid, Path(pool.workers[0].directory)
-        slow = "import time\ntime.sleep(1)\ndef f(): return 1"
-        results = thread.submit(pool.run, [slow, HONEST], "f", 9.0)
-        time.sleep(0.3)
-        os.kill(worker, signal.SIGKILL)
+        slow = "import time\ntime.sleep(0.5)\ndef f(): return 1"
+        results = thread.submit(pool.run, [slow, HONEST], "f", 1.0)
+        time.sleep(0.2)
+        os.kill(worker, number)
         assert [outcome.value for outcome in results.result()] == [1, "honest"]
         assert pool.workers[0].process.pid != worker and not folder.exists()
 
@@ -742,15 +688,10 @@ def test_a_program_that_takes_its_worker_down_costs_only_itself(naked):
     assert [outcome.kind for outcome in outcomes] == ["ok", "killed", "ok"]
 
 
-def test_a_worker_that_is_late_or_says_too_much_is_replaced(monkeypatch):
-    monkeypatch.setattr(sandbox, "PATIENCE", 1.0)
-    with sandbox.Pool(1) as pool:
-        pool.run([HONEST], "f")
-        os.kill(pool.workers[0].process.pid, signal.SIGSTOP)
-        assert pool.run([HONEST], "f", seconds=0.1)[0].kind == "ok"
-        monkeypatch.setattr(sandbox, "MAX_OUTPUT", 10)
-        outcomes = pool.run(["print('x' * 99)", HONEST], "f")
-        assert [outcome.kind for outcome in outcomes] == ["killed", "ok"]
+def test_a_worker_that_says_too_much_is_replaced(monkeypatch):
+    monkeypatch.setattr(sandbox, "MAX_OUTPUT", 10)
+    outcomes = sandbox.run(["print('x' * 99)", HONEST], "f", workers=1)
+    assert [outcome.kind for outcome in outcomes] == ["killed", "ok"]
 
 
 @LINUX
@@ -759,14 +700,13 @@ def test_workers_die_with_the_caller(tmp_path):
     caller = f"import sandbox\nsandbox.run([{HONEST!r}, 'while True: pass'], 'f', 99.0, workers=2)"
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     process = subprocess.Popen([sys.executable, "-c", caller], cwd=ROOT, env=environment)
-    assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-    time.sleep(1)
+    assert wait_until(lambda: len(children([process.pid])) == 2)
     workers = children([process.pid])
-    programs = children(workers)
-    assert len(workers) == 2 and len(programs) == 1
+    assert wait_until(lambda: children(workers))
+    family = {*workers, *children(workers)}
     process.kill()
     process.wait()
-    assert wait_until(lambda: not processes().keys() & {*workers, *programs})
+    assert wait_until(lambda: not processes().keys() & family)
     assert wait_until(lambda: list(tmp_path.iterdir()) == [])
 
 
