@@ -2,10 +2,12 @@
 Hugging Face's library itself, texts put together here."""
 
 import json
-import re
-import sys
+from types import SimpleNamespace
 
+import datasets
+import huggingface_hub
 import numpy as np
+import pyarrow.parquet
 import pytest
 from conftest import ROOT, evaluate, metrics, run_script, train
 from toys import contents, write_lines
@@ -18,7 +20,10 @@ from tasks import own_text
 
 PAIRS = [{"ask": f"How much is {i} + {i % 7}?", "say": f"It is {i + i % 7}."} for i in range(300)]
 DOCUMENTS = [f"caf\u00e9 number {i}: " + "the cat sat. " * (i % 9) for i in range(200)]
-BAD = ["not json", "{}", '{"ask": "Why?"}', '{"ask": " ", "say": "x", "text": " "}']
+LONG = "".join(f"{i} " for i in range(30_000))  # a document of more characters than any row has
+PARAGRAPHS = [f"a{n}\nb{n}\n" for n in range(40)]
+BAD = [b"not json", b"{}", b'{"ask": "Why?"}', b'{"ask": " ", "say": "x", "text": " "}']
+NO_TEXT = [b'{"ask": "caf\xe9?", "say": "x"}', b'{"ask": "half?", "say": "\\ud800"}', b'{"ask": 3}']
 TINY = [
     "--dataset=own_text", "--k_schedule=[(0,16)]", "--batch_size=4", "--max_iters=4",
     "--eval_interval=4", "--test_examples=6", "--eval_policies=['top_k']", "--eval_reveal=8",
@@ -28,10 +33,14 @@ TINY = [
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    long = {"ask": "Why?", "say": "x" * 80}
-    longer = {"ask": "x" * 80, "say": "y"}
-    write_lines(folder / "pairs.jsonl", [*PAIRS[:9], *BAD, long, longer, *PAIRS[9:]])
-    write_lines(folder / "texts.jsonl", [*BAD[:3], *({"text": each} for each in DOCUMENTS)])
+    long = [{"ask": "Why?", "say": "x" * 80}, {"ask": "x" * 80, "say": "y"}]
+    lines = [json.dumps(row).encode() for row in [*PAIRS[:9], *long, *PAIRS[9:]]]
+    lines[9:9] = [*BAD, b"", *NO_TEXT]
+    (folder / "pairs.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines))  # a byte order mark
+    write_lines(folder / "texts.jsonl", ["{}", *({"text": each} for each in DOCUMENTS)])
+    write_lines(folder / "long.jsonl", [{"text": each} for each in (LONG, "c" * 100, "b" * 100)])
+    (folder / "paragraphs.txt").write_text("\n \n".join(PARAGRAPHS))
+    (folder / "damaged.parquet").write_bytes(b"PAR1")
     return folder
 
 
@@ -95,35 +104,30 @@ def test_every_pair_is_where_it_belongs(pairs):
         assert found == [f"{row['ask']}\n{row['say']}" for row in expected]
         given = [bytes(row[ask].tolist()).decode() for row, ask in zip(x0, prompt, strict=True)]
         assert given == [row["ask"] + "\n" for row in expected]
-    assert dropped(pairs) == {"unusable": 4, "too_long": 1, "prompt_too_long": 1}
+    assert dropped(pairs) == {"unusable": 7, "too_long": 1, "prompt_too_long": 1}
 
 
-def test_packed_rows_are_the_documents_one_after_another(packed):
+@pytest.mark.parametrize(
+    "name, texts, val",
+    [
+        ("texts.jsonl", DOCUMENTS, 0.1),
+        ("long.jsonl", [LONG, "c" * 100, "b" * 100], 0.6),
+        ("paragraphs.txt", PARAGRAPHS, 0.5),
+    ],
+)
+def test_packed_rows_are_the_documents_one_after_another(call, files, name, texts, val):
+    folder, left = call(source=str(files / name), text="text", val=val), 0
     for split in ("train", "val"):
-        kept = [t for t in DOCUMENTS if (question_key(t) < 0.1 * 2**64) == (split == "val")]
+        kept = [t for t in texts if (question_key(t) < val * 2.0**64) == (split == "val")]
         stream = [i for t in kept for i in [*t.encode(), 256]]
-        x0, prompt = rows(packed, split)
-        assert x0.ravel().tolist() == stream[: x0.size] and not prompt.any()
-        assert 0 <= len(stream) - x0.size < 64 < x0.size
-    total = sum(len(t.encode()) + 1 for t in DOCUMENTS)
-    kept = sum(rows(packed, split)[0].size for split in ("train", "val"))
-    assert dropped(packed) == {"unusable": 3, "tokens_left_over": total - kept}
+        x0, prompt = rows(folder, split)
+        assert (x0.ravel() == stream[: x0.size]).all() and not prompt.any()
+        assert 0 <= len(stream) - x0.size < 64 <= x0.size
+        left += len(stream) - x0.size
+    assert dropped(folder)["tokens_left_over"] == left
 
 
-def test_a_long_document(call, tmp_path):
-    text = "".join(f"{i} " for i in range(30_000))
-    texts = [text, "c" * 100, "b" * 100]  # of these, b's alone go to train
-    file = write_lines(tmp_path / "one.jsonl", [{"text": each} for each in texts])
-    folder = call(source=str(file), text="text", val=0.6)
-    found = rows(folder, "val")[0].ravel()
-    same = bytes(found[: len(text)].tolist()).decode() == text  # not to be shown: it is long
-    assert same and found[len(text)] == 256
-
-
-def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_path):
-    datasets, hub = pytest.importorskip("datasets"), pytest.importorskip("huggingface_hub")
-    import pyarrow.parquet
-
+def test_parquet_and_the_hub_give_the_same_rows(call, monkeypatch, tmp_path):
     fields = {"prompt": "ask", "response": "say"}
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(PAIRS), tmp_path / "a.parquet")
     local = contents(call(source=str(tmp_path / "a.parquet"), **fields))
@@ -133,24 +137,20 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
         found = datasets.Dataset.from_list(PAIRS)
         return found.to_iterable_dataset() if streaming else found
 
-    class HfApi:
-        def dataset_info(self, name, revision):
-            return hub.hf_api.DatasetInfo(id=name, sha={"v1": "abc"}[revision], tags=[])
+    def dataset_info(self, name, revision):
+        return SimpleNamespace(sha={"v1": "abc"}[revision])
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    monkeypatch.setattr(hub, "HfApi", HfApi)
-    fields["revision"] = "v1"
-    remote = contents(call(source="me/set", config="main", split="test", **fields))
-    assert json.loads(remote["header.json"])["source"]["rows"][0]["revision"] == "abc"
-    for found in (local, remote):
-        del found["header.json"]  # it names the source
-    assert local == remote
-    call(source="me/set", config="main", split="test", limit=200, **fields)
-    monkeypatch.setattr(HfApi, "dataset_info", lambda *_, **__: 1 / 0)
-    with pytest.raises(
-        OSError, match=r"cannot read me/set from the hub .*supply it with --source="
-    ):
-        call(source="me/set", **fields)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    fields |= {"source": "me/set", "config": "main", "split": "test"}
+    remote = contents(call(revision="v1", **fields))
+    header = json.loads(remote.pop("header.json"))  # it names the source
+    assert header["source"]["rows"][0]["revision"] == "abc"
+    assert local.keys() - remote.keys() == {"header.json"} and remote.items() <= local.items()
+    some = call(revision="v1", limit=200, **fields)
+    assert sum(len(Examples(some, split)) for split in ("train", "val")) == 200
+    with pytest.raises(OSError, match=r"cannot read me/set .*KeyError.*supply it with --source="):
+        call(revision="v2", **fields)
 
 
 @pytest.mark.parametrize(
@@ -159,111 +159,53 @@ def test_parquet_and_the_hub_give_the_same_rows(call, files, monkeypatch, tmp_pa
         ({"prompt": "ask"}, "expected --prompt=FIELD and --response=FIELD, or --text"),
         ({"prompt": "asks", "response": "say"}, r"has no field 'asks', but ask, say"),
         ({"tokenizer": "none.json", "text": "text"}, "no such file; expected bytes, a .tiktoken"),
+        (
+            {"text": "ask", "val": 1e-9},
+            r"^309 .*'val': 0. kept, .*le .first in row 10.*--val",
+        ),
+        ({"source": "damaged.parquet", "text": "text"}, r"ed\.parquet: not a whole \.parquet file"),
+        ({"source": "pairs.jsonl,c.jsonl", "text": "say"}, "source 'c.jsonl': no such file"),
+        (
+            {"source": "*", "text": "say"},
+            "expected .jsonl, .parquet or .txt files, all of one",
+        ),
     ],
 )
-def test_mistakes_are_named(call, files, settings, message):
+def test_mistakes_are_named(call, files, tmp_path, monkeypatch, settings, message):
+    monkeypatch.chdir(files)
     with pytest.raises((ValueError, OSError), match=message):
-        call(**{"source": str(files / "pairs.jsonl")} | settings)
-
-
-@pytest.mark.parametrize(
-    "source, expected",
-    [
-        ("a.jsonl, b.jsonl", ["a.jsonl", "b.jsonl"]),
-        ("?.jsonl,b.jsonl,./a.jsonl", ["a.jsonl", "b.jsonl"]),
-        ("a.jsonl,c.jsonl", "source 'c.jsonl': no such file"),
-        ("*", "expected .jsonl, .parquet or .txt files, all of one kind, found a.jsonl"),
-    ],
-)
-def test_the_files_of_a_source(source, expected, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a.jsonl", "b.jsonl", "x.txt"):
-        (tmp_path / name).touch()
-    if isinstance(expected, list):
-        assert [str(file) for file in sources.files(source)] == expected
-    else:
-        with pytest.raises(ValueError, match=re.escape(expected)):
-            sources.files(source)
-
-
-def test_what_is_no_text_is_dropped_and_a_byte_order_mark_is_not(call, tmp_path, capsys):
-    lines = [json.dumps(row).encode() for row in PAIRS]
-    lines[5:5] = [b'{"ask": "caf\xe9?", "say": "yes"}', b'{"ask": "half?", "say": "\\ud800"}']
-    lines[9:9] = [b'{"ask": 3, "say": "x"}', b"not JSON", b""]
-    (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf" + b"\n".join(lines))
-    folder = call(source=str(tmp_path / "a.jsonl"), prompt="ask", response="say")
-    assert dropped(folder) == {"unusable": 4}
-    assert "dropped: 4 unusable (first in row 6)" in capsys.readouterr().out
-    assert sum(len(Examples(folder, split)) for split in ("train", "val")) == len(PAIRS)
-
-
-def test_a_split_without_rows_is_refused(call, files, tmp_path):
-    settings = {"source": str(files / "pairs.jsonl"), "out": str(tmp_path / "out"), "text": "ask"}
-    with pytest.raises(ValueError, match=r"^306 rows read, .*'val': 0. kept, dropped: \d.*--val"):
-        call(**settings, val=1e-9)
+        call(**{"source": "pairs.jsonl", "out": str(tmp_path / "out")} | settings)
     assert not (tmp_path / "out").exists()
 
 
-def test_each_paragraph_of_a_text_file_is_a_document(call, tmp_path):
-    texts = [f"a{n}\nb{n}\n" for n in range(40)]
-    (tmp_path / "a.txt").write_text("\n \n".join(texts))
-    lines = write_lines(tmp_path / "a.jsonl", [{"text": each} for each in texts])
-    found, expected = (
-        rows(call(source=str(file), text="text", val=0.5, length=9), "train")[0]
-        for file in (tmp_path / "a.txt", lines)
-    )
-    assert len(expected) > 5 and (found == expected).all()
-
-
-def test_a_damaged_parquet_file_is_named(call, tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ValueError, match=r"a\.parquet: not a whole \.parquet file"):
-        call(source=str(tmp_path / "a.parquet"), text="text")
+def test_a_file_of_two_patterns_is_read_once(files, monkeypatch):
+    monkeypatch.chdir(files)
+    for source in ("pairs.jsonl, texts.jsonl", "p*.jsonl,t*.jsonl,./pairs.jsonl"):
+        assert [str(file) for file in sources.files(source)] == ["pairs.jsonl", "texts.jsonl"]
 
 
 # -- tokenizers ------------------------------------------------------------------------------------
-@pytest.fixture(scope="module")
-def library_file(tmp_path_factory):
-    """A tokenizer.json of byte-level BPE without a mask or an end, made by the library."""
-    tokenizers = pytest.importorskip("tokenizers")
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<s>"],
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    )  # fmt: skip
-    made.train_from_iterator(DOCUMENTS, trainer)
-    path = tmp_path_factory.mktemp("library") / "tokenizer.json"
-    made.save(str(path))
-    return path, made
-
-
-@pytest.mark.parametrize("kind", ["words with their space", "characters"])
-def test_characters_of_rows_are_those_of_the_text(kind):
+def test_characters_of_rows_are_those_of_the_text():
     """Of documents cut into rows; the library's decoder strips the first space of what it gets."""
+    tokenizers = pytest.importorskip("tokenizers")
     texts = ["the cat sat on the cats", "cats on the cat", "a cat"]
-    if kind == "characters":
-        encoding = vocabularies.Characters(sorted(set("".join(texts))))
-    else:
-        tokenizers = pytest.importorskip("tokenizers")
-        words = {
-            f"\u2581{word}": i for i, word in enumerate(["the", "cat", "sat", "on", "cats", "a"])
-        }
-        made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="\u2581a"))
-        made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
-        made.decoder = tokenizers.decoders.Metaspace()
-        encoding = vocabularies.HuggingFace(made.to_str().encode())
+    words = {f"\u2581{word}": i for i, word in enumerate(("the", "cat", "sat", "on", "cats", "a"))}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="\u2581a"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    made.decoder = tokenizers.decoders.Metaspace()
+    encoding = vocabularies.HuggingFace(made.to_str().encode())
+    stream = [i for text in texts for i in [*encoding.encode(text), encoding.end]]
     for length in (2, 3, 5, 7):
-        stream = [i for text in texts for i in [*encoding.encode(text), encoding.end]]
-        stream += [encoding.end] * (-len(stream) % length)
-        x0 = np.array(stream).reshape(-1, length)
+        x0 = np.array(stream + [encoding.end] * (-len(stream) % length)).reshape(-1, length)
         assert encoding.characters(x0).sum() == sum(map(len, texts))
 
 
-def test_a_tokenizer_of_hugging_face(call, files, library_file):
-    path, made = library_file
-    folder = call(source=str(files / "texts.jsonl"), text="text", tokenizer=str(path.parent))
+def test_a_tokenizer_of_hugging_face(call, files, tmp_path):
+    """Byte-level BPE without a mask or an end, made by the library."""
+    made = pytest.importorskip("tokenizers").ByteLevelBPETokenizer()
+    made.train_from_iterator(DOCUMENTS, 400, special_tokens=["<s>"], show_progress=False)
+    made.save(str(tmp_path / "tokenizer.json"))
+    folder = call(source=str(files / "texts.jsonl"), text="text", tokenizer=str(tmp_path))
     encoding, n = corpus.load_tokenizer(folder), made.get_vocab_size()
     assert (encoding.end, encoding.mask, encoding.vocab_size) == (n, n + 1, n + 2)
     kept = [text for text in DOCUMENTS if question_key(text) >= 0.1 * 2**64]
@@ -284,14 +226,14 @@ def test_a_tokenizer_of_hugging_face(call, files, library_file):
 
 def test_a_tokenizer_that_is_none_is_named(tmp_path):
     pytest.importorskip("tokenizers")
-    path = tmp_path / "a.json"
+    path, unusable = tmp_path / "a.json", r"not a usable tokenizer.json: ids beyond 2\^31, or"
     path.write_text("{}")
     with pytest.raises(ValueError, match=rf"^{path}: .*not a readable tokenizer.json.*; expected"):
         vocabularies.find(path)
-    for words, dropout in (({"a": 0, "b": 1 << 31}, None), ({"a": 0, "b": 1}, 0.5)):
-        model = {"type": "BPE", "vocab": words, "merges": [], "dropout": dropout}
+    for last, dropout in ((1 << 31, None), (1, 0.5)):
+        model = {"type": "BPE", "vocab": {"a": 0, "b": last}, "merges": [], "dropout": dropout}
         path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
-        with pytest.raises(ValueError, match=r"not a usable tokenizer.json: ids beyond 2\^31, or"):
+        with pytest.raises(ValueError, match=unusable):
             vocabularies.find(path)
 
 
@@ -300,8 +242,6 @@ def test_the_loss_alone_where_nothing_judges(runs):
     for name in ("pairs", "packed"):
         last = metrics(runs / name)[-1]
         assert last["accuracy"] == {} and last["examples"] == 0 and 0 < last["val_loss"] < 9
-        with pytest.raises(SystemExit, match="this run's texts have no judge"):
-            evaluate(runs / name)
 
 
 def test_sampling_by_prompt(runs):
@@ -348,14 +288,12 @@ SWALLOWS = "import time\n    while True:\n     try: time.sleep(9)\n     except E
 
 @pytest.fixture
 def judge(tmp_path, pairs):
-    """The held-out problems under a judge.py of that body; it may be `exact`."""
+    """The held-out problems under a judge.py of that body."""
 
     def make(body):
-        name = body
-        if body != "exact":
+        if body:
             (tmp_path / "judge.py").write_text(body)
-            name = str(tmp_path / "judge.py")
-        return own_text.OwnText(pairs, name, 5).test
+        return own_text.OwnText(pairs, str(tmp_path / "judge.py"), 5).test
 
     return make
 
@@ -364,8 +302,8 @@ def kinds(test, texts):
     return [record["kind"] for record in test.judge_texts(texts, range(len(texts)))]
 
 
-def test_exact_match(judge, pairs):
-    test = judge("exact")
+def test_exact_match(pairs):
+    test = own_text.OwnText(pairs, "exact", 5).test
     answers = [item.answer for item in test.problems]
     assert answers[0].startswith("It is ") and test.problems[0].prompt.startswith("How much is ")
     assert kinds(test, [f" {answers[0]}\n", answers[1] + "0", ""]) == ["correct", "wrong", "wrong"]
@@ -389,6 +327,7 @@ def test_a_judge_of_ones_own(judge, capsys):
 @pytest.mark.parametrize(
     "body, message",
     [
+        ("", "no such file; expected exact, or a file"),
         ("def check(): pass", "the file has no function judge; expected exact, or a file"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
         ("while True: pass", r"judge.py, line 1: Late: no answer within 1 seconds"),
@@ -402,10 +341,15 @@ def test_judges_that_are_none(judge, body, message, monkeypatch):
         judge(body)
 
 
-def test_a_judged_run(pairs, packed, tmp_path):
+def test_text_without_prompts_has_no_judge(packed):
+    with pytest.raises(ValueError, match="holds text without prompts"):
+        own_text.OwnText(packed, "exact", 5).held_out("exact")
+
+
+def test_a_judged_run(pairs, tmp_path):
     (tmp_path / "judge.py").write_text(JUDGE + "return len(response) > 0")
-    flags = [*TINY, f"--data_dir={pairs}"]
-    printed = train(tmp_path / "run", *flags, f"--eval_judge={tmp_path}/judge.py")
+    flags = f"--data_dir={pairs}", f"--eval_judge={tmp_path}/judge.py"
+    printed = train(tmp_path / "run", *TINY, *flags)
     last = metrics(tmp_path / "run")[-1]
     assert last["examples"] == 6 and "of 6 held-out problems solved" in printed
     row = evaluate(tmp_path / "run", "--problems=exact", "--reveal=40", "--examples=3")
@@ -413,23 +357,9 @@ def test_a_judged_run(pairs, packed, tmp_path):
     ours = f"--problems={tmp_path}/judge.py"
     (tmp_path / "judge.py").write_text(JUDGE + "return True")
     assert "100.0%" in evaluate(tmp_path / "run", ours)
-    (tmp_path / "help.py").write_text("solved = False")
-    (tmp_path / "judge.py").write_text(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{JUDGE}"
-                                       "from help import solved; return solved")  # fmt: skip
-    assert evaluate(tmp_path / "run", ours).startswith("0.0%")
-    (tmp_path / "help.py").write_text("solved = 1 > 0")
-    del sys.modules["help"]
-    assert "100.0%" in evaluate(tmp_path / "run", ours)
     # The judge that a run names, perhaps a stranger's, is not executed.
     (tmp_path / "judge.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
     run_script("sample.py", f"--out_dir={tmp_path}/run")
     with pytest.raises(SystemExit, match="this run's texts have no judge"):
         evaluate(tmp_path / "run")
     assert not (tmp_path / "executed").exists()
-    (tmp_path / "judge.py").unlink()
-    for words, more in (
-        ("no such file; expected exact", flags),
-        ("holds text without prompts", [*TINY, f"--data_dir={packed}"]),
-    ):
-        with pytest.raises(SystemExit, match=words):
-            train(tmp_path / "other", *more, f"--eval_judge={tmp_path}/judge.py")

@@ -5,9 +5,9 @@ signal 0 where it goes to everybody. Keep it that way: these tests fail on the d
 """
 
 import contextlib
-import json
 import math
 import os
+import pickle
 import random
 import signal
 import socket
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,8 @@ import sandbox
 from sandbox import child as sandbox_child
 
 ROOT = Path(__file__).parent.parent
-TINYGSM = ROOT.parent / "shared/data/tinygsm/recoded.jsonl"
 HONEST = "def f(): return 'honest'"
 WITNESS = "import os\ndef f(): return str(os.listdir())\nprint(f())"  # runs after each attack
-REFUSALS = 1, 13, 38, 95  # EPERM, EACCES, ENOSYS, ENOTSUP
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or calls Linux")
 
 
@@ -67,13 +66,14 @@ def unlike(programs, outcomes, expected):
 
 
 def processes():
-    """{id: (parent, command)} of every process that is not a zombie (Linux)."""
+    """{id: (parent, command)} of every process of which a thread runs (Linux)."""
     running = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
-            if state != "Z":
-                running[int(folder.name)] = int(parent), (folder / "cmdline").read_bytes()
+            texts = [path.read_text() for path in folder.glob("task/*/stat")]
+            threads = [text.rpartition(")")[2].split()[:2] for text in texts]  # state, parent
+            if any(state not in "ZX" for state, _ in threads):
+                running[int(folder.name)] = int(threads[0][1]), (folder / "cmdline").read_bytes()
     return running
 
 
@@ -92,27 +92,18 @@ def wait_until(condition, seconds=10):
 
 KINDS = [  # a program, its kind, the beginning of its detail
     ("f = 1", "no_function", "no function named f"),
-    ("def g(): return 1", "no_function", "no function named f"),
     ("def f(:", "syntax_error", "SyntaxError: invalid syntax (<program>, line 1)"),
-    ("x = '\0'", "syntax_error", ""),
     ("x = '\ud800'", "syntax_error", ""),
     ("def f(): return 1 / 0", "exception", "ZeroDivisionError: division by zero"),
     ("def f(): assert False", "exception", "AssertionError"),
     ("def f(): eval('1 +')", "exception", "SyntaxError: invalid syntax (<string>, line 1)"),
-    ("def f(x): return x", "exception", "TypeError"),
-    ("raise KeyError('k')", "exception", "KeyError: 'k'"),
-    ("import sys; sys.exit(3)", "exception", "SystemExit: 3"),
     ("exit(0)", "exception", "SystemExit: 0"),
-    ("import sympy_is_not_here", "exception", "ModuleNotFoundError"),
-    ("def f(): return input()", "exception", "EOFError: EOF when reading a line"),
     ("raise MemoryError", "killed", "out of memory"),
     ("import os; os._exit(0)", "killed", "ended without a result, exit status 0"),
     ("import ctypes\nctypes.string_at(1)", "killed", "signal 11: Segmentation fault"),
     ("(" * 100_000, "syntax_error", ""),
     ("raise Exception('\\ud800')", "exception", "Exception: \\ud800"),
     ("raise Exception('x' * 10**6)", "exception", "Exception: " + "x" * 989),
-    ("def f(): return str(10**5000)", "exception", "ValueError"),
-    ("def f(): return 10**10**6", "exception", ""),
 ]
 
 
@@ -124,11 +115,10 @@ def test_kinds(attack):
 
 
 def test_the_text_alone():
-    name = "assert __name__ == '__main__'"
-    texts = ["assert 1 + 1 == 2", "assert 1 + 1 == 3", "print('x')\nf = 1", name]
+    texts = ["print('x')\nf = 1", "assert 1 + 1 == 3", "assert __name__ == '__main__'"]
     outcomes = sandbox.run(texts, function=None, workers=1)
-    assert [outcome.kind for outcome in outcomes] == ["ok", "exception", "ok", "ok"]
-    assert outcomes[2] == ("ok", None, "", "x\n")
+    assert [outcome.kind for outcome in outcomes] == ["ok", "exception", "ok"]
+    assert outcomes[0] == ("ok", None, "", "x\n")
     assert sandbox.run([], function=None) == []
 
 
@@ -141,63 +131,42 @@ VALUES = [
 
 
 def test_values_come_back_exactly(pool):
-    programs = [f"from math import inf, nan, copysign\ndef f(): return {source(v)}" for v in VALUES]
-    for value, outcome in zip(VALUES, pool.run(programs, "f"), strict=True):
+    form = "import pickle\ndef f(): return pickle.loads({})".format
+    outcomes = pool.run([form(pickle.dumps(value)) for value in VALUES], "f")
+    for value, outcome in zip(VALUES, outcomes, strict=True):
         assert outcome[0::2] == ("ok", "")
         assert type(outcome.value) is type(value)
         assert repr(outcome.value) == repr(value)
 
 
-def source(value):
-    return f"complex({value.real}, {value.imag})" if type(value) is complex else ascii(value)
-
-
 def test_results_come_in_the_order_of_the_programs_of_each_thread():
-    results, chance = {}, random.Random(0)
+    chance = random.Random(0)
     nap = "import time\ntime.sleep({})\ndef f(): return {}".format
-
-    def work(name, naps):
-        programs = [nap(seconds, name * 100 + i) for i, seconds in enumerate(naps)]
-        results[name] = [outcome.value for outcome in pool.run(programs, "f")]
-
-    threads = [
-        threading.Thread(target=work, args=(name, [chance.random() / 40 for _ in range(20)]))
-        for name in range(3)
-    ]
-    with sandbox.Pool(2) as pool:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert results == {n: list(range(n * 100, n * 100 + 20)) for n in range(3)}
+    values = [range(name * 100, name * 100 + 20) for name in range(3)]
+    programs = [[nap(chance.random() / 40, value) for value in part] for part in values]
+    with sandbox.Pool(2) as pool, ThreadPoolExecutor(3) as threads:
+        results = list(threads.map(lambda part: pool.run(part, "f"), programs))
+    assert [[outcome.value for outcome in part] for part in results] == [*map(list, values)]
 
 
 LIBRARY = {  # an expression that is true, and the imports that it needs
     "isqrt(17) == 4 and List[int] and Fraction(1, 3)": "from math import *\nfrom typing import *\n"
     "from fractions import Fraction\nfrom decimal import Decimal",
-    "reduce(max, [1, 2]) == 2": "from functools import reduce, lru_cache",
-    "unittest and doctest and logging and argparse and secrets and inspect and difflib and ast":
-    "import unittest, doctest, logging, argparse, secrets, inspect, difflib, ast, textwrap, string",
-    "re.findall('[0-9]+', 'a1b22') == ['1', '22']": "import re, csv, heapq, bisect, statistics",
-    "zoneinfo.ZoneInfo and calendar.isleap(2024)": "import zoneinfo, calendar, datetime",
+    "hashlib.md5(b'0') and zoneinfo.ZoneInfo('UTC') and logging.getLogger()":
+    "import unittest, doctest, logging, argparse, secrets, inspect, difflib, ast, string\n"
+    "import json, re, csv, zlib, hashlib, zoneinfo, calendar, heapq, bisect, statistics",
     "P(1).x == 1": "from dataclasses import *\n@dataclass\nclass P:\n x: 'int'",
-    "[c for c in Color][0].value == 1": "from enum import Enum\nclass Color(Enum):\n red = 1",
-    "hashlib.md5(b'0').hexdigest()[:2] == 'cf' and zlib.crc32(b'') == 0": "import hashlib, zlib",
-    "sqlite3.connect(':memory:').execute('select 1').fetchone() == (1,)": "import sqlite3",
     "c.execute('pragma user_version=1')": "import sqlite3\nc = sqlite3.connect('x')",
-    "copy.deepcopy([1]) == pickle.loads(pickle.dumps([1]))": "import copy, pickle, json, random",
     "asyncio.run(asyncio.sleep(0, 1)) == 1": "import asyncio",
     "ThreadPoolExecutor(2).submit(pow, 2, 3).result() == 8": "from concurrent.futures import *",
     "type(np)": "try:\n import numpy as np\nexcept ImportError:\n np = None",
-    "os.getcwd() and time.time() and platform.system()": "import os, time, platform",
-    "ctypes.c_int(1).value == 1 and array.array('i', [1])[0] == 1": "import ctypes, struct, array",
+    "os.getcwd() and time.time() and platform.system()": "import os, time, platform, ctypes",
     "a.send(b'x') == 1 and b.recv(1) == b'x'": "import socket\na, b = socket.socketpair()",
     "fcntl.lockf(x, 2) is fcntl.flock(x, 2) is None": "import fcntl\nx = open('x', 'w')",
     "shutil.copyfile('x', 'y') and filecmp.cmp('x', 'y')": "import shutil, filecmp\nopen('x', 'w')",
     "mmap.mmap(x.fileno(), 9)[8] == 0": "import mmap\nx = open('x', 'w+')\nx.truncate(9)",
     "select.epoll().poll(0) == [] and os.mkfifo('x') is None": "import os, select",
-    "os.set_inheritable(x.fileno(), True) is None and not x.isatty()":
-    "import os\nx = open('x', 'w')",
+    "os.set_inheritable(0, True) is None and not os.isatty(0)": "import os",
     "tempfile.TemporaryFile().write(b'x') == 1 and uuid.uuid4()": "import tempfile, uuid",
     "open('e').read() == 'text'": "import os, shutil\nos.makedirs('a/b')\nx = open('a/b/c', 'w')\n"
     "x.write('text')\nx.close()\nos.rename('a/b/c', 'd')\nos.symlink('d', 'e')\nshutil.rmtree('a')",
@@ -213,13 +182,6 @@ def test_the_standard_library_works(pool):
 def test_the_same_outcome_each_time(pool):
     program = "import random\ndef f(): return str((random.random(), set('abcdef'), hash('x')))"
     assert len(set(pool.run([program] * 8, "f") + sandbox.run([program], "f"))) == 1
-
-
-@pytest.mark.skipif(not TINYGSM.exists(), reason=f"no {TINYGSM}")
-def test_tinygsm(pool):
-    examples = [json.loads(line) for line in TINYGSM.read_text().splitlines()]
-    outcomes = pool.run([example["code"] for example in examples], seconds=10.0)
-    assert [outcome.value for outcome in outcomes] == [example["answer"] for example in examples]
 
 
 # --------------------------------------------------------------------------- values made to deceive
@@ -240,32 +202,26 @@ meta = type("meta", (type,), {"__name__": property(shout), "__hash__": shout, "_
 
 BASES = "int", "float", "str", "complex", "bytes", "list", "object"
 OTHERS = {  # values that are not reported, and the type that the message names
-    "[1]": "list", "{}": "dict", "(1,)": "tuple", "b'x'": "bytes", "f": "function",
-    "iter([])": "list_iterator", "(i for i in '')": "generator", "int": "type",
-    "__import__('datetime').date(1, 1, 1)": "date", "__import__('sys')": "module",
+    "[1]": "list", "b'x'": "bytes", "f": "function", "int": "type", "__import__('sys')": "module",
     "10**4000": "int", "-10**4000": "int", "1 << 10**7": "int", "'x' * 10**6": "str",
     "type('int', (int,), {})(3)": "int", "type('bool', (), {})()": "bool",
 }  # fmt: skip
 
 
-def test_no_method_of_a_value_is_called(attack):
+def test_other_values_are_named_by_type_and_none_of_their_methods_is_called(attack):
     evil = "value = meta('Evil', ({},), body)()\ndef f(): return value".format
-    for outcome in attack([HOSTILE + evil(base) for base in BASES]):
-        assert outcome[:2] == ("exception", None) and "Evil" in outcome.detail
+    programs = {f"def f(): return {value}": name for value, name in OTHERS.items()}
+    programs |= {HOSTILE + evil(base): "Evil" for base in BASES}
+    for outcome, name in zip(attack(programs), programs.values(), strict=True):
+        assert outcome[:2] == ("exception", None) and outcome.detail.endswith(": " + name)
         assert not outcome.output
 
 
-def test_other_values_are_named_by_type(attack):
-    outcomes = attack([f"def f(): return {value}" for value in OTHERS])
-    for outcome, name in zip(outcomes, OTHERS.values(), strict=True):
-        assert outcome[:2] == ("exception", None) and outcome.detail.endswith(": " + name)
-
-
 GARBAGE = [
-    b"", b"ok", b"ok ", b"ok int", b"ok int ", b"ok int 0x", b"ok int 1 2", b"ok list [1]",
-    b"ok float 1.0", b"ok float ", b"ok complex " + bytes(8), b"ok bool True", b"ok bool 2",
-    b"ok NoneType 1", b"ok str \xff", b"okay", b"timeout out of time", b"\0" * 100, b"\xff" * 100,
-    b"ok int " + b"f" * 60_000, b"ok int \xff", b"ok  3", b"OK int 3", b" ok int 3",
+    b"", b"ok", b"ok int", b"ok int ", b"ok int 1 2", b"ok list [1]", b"ok float 1.0", b"ok float ",
+    b"ok complex " + bytes(8), b"ok bool True", b"ok bool 2", b"ok NoneType 1", b"ok str \xff",
+    b"okay", b"timeout out of time", b"\0" * 100, b"ok int \xff", b"ok int " + b"f" * 60_000,
+    b"ok  3", b"OK int 3", b" ok int 3",
 ]  # fmt: skip
 
 
@@ -285,7 +241,6 @@ def test_any_bytes_can_be_judged():
 
 CLAIMS = {  # what a program writes to its report, and what becomes of it
     "os.write(3, b'ok int 2a')\nos._exit(0)": ("ok", 42),  # cannot be told from an honest one
-    "os.write(3, b'ok list [1]')\nos._exit(0)": ("killed", None),
     "os.write(3, b'x')\ndef f(): return 1": ("killed", None),
     "for fd in range(64):\n try: os.write(fd, b'\\0\\0\\0\\1' * 9)\n except OSError: pass\n"
     "def f(): return 1": ("killed", None),
@@ -306,7 +261,6 @@ INHERITED = {  # an expression, and its value
     "len(os.environ)": 0,
     "os.getsid(0) == os.getpgid(0) == os.getpid()": True,
     "sys.stdin.read()": "",
-    "'torch' in sys.modules": False,
     f"{str(ROOT)!r} in sys.path": False,
 }
 
@@ -319,54 +273,39 @@ def test_nothing_is_inherited(attack):
 
 
 LOOPS = [
-    "while True: pass",
     "while True:\n try:\n  while True: pass\n except: pass",
-    "while True:\n try: raise BaseException\n except BaseException: continue",
     "import signal\nfor number in range(1, 65):\n try: signal.signal(number, lambda *_: None)\n"
     " except (OSError, ValueError): pass\nwhile True: pass",
     "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))\nwhile True: pass",
     "__import__('time').sleep(1000)",
-    "__import__('threading').Event().wait()",
     "import threading\ndef work():\n while True: pass\n"
     "threading.Thread(target=work).start()\nwork()",
-    "sum(iter(int, 1))",
     "import re; re.match('(a*)*b', 'a' * 50)",
-    "9 ** 9 ** 9",
-    "x = []\nwhile True: x.append(x) or x.clear()",
     "class Endless(Exception):\n def __str__(self):\n  while True: pass\nraise Endless",
-    "import os; os.closerange(0, 64)\nwhile True: pass",
     "import os; os.closerange(0, 64)\n__import__('time').sleep(1000)",
     "import os, signal\ntry: os.kill(os.getpid(), signal.SIGSTOP)\nexcept OSError: pass\n"
     "while True: pass",
     "class Endless:\n def __del__(self):\n  while True: pass\nEndless()",
-    "import sys\ndef trace(*_):\n while True: pass\nsys.settrace(trace)\n(lambda: 0)()",
 ]
 BOMBS = [
-    "bytearray(10**9)", "[0] * 10**8", "'x' * 10**9", "1 << 10**10", "[[] for _ in range(10**7)]",
+    "bytearray(10**9)", "'x' * 10**9", "1 << 10**10", "[[] for _ in range(10**7)]",
     "__import__('mmap').mmap(-1, 10**9)[0]",
 ]  # fmt: skip
+LARGE = {"seconds": 10.0, "memory": 256 << 20}
+TOO_LARGE = "out of memory", "OSError"
 CRASHES = [
-    "return f()",
     "import sys\n sys.setrecursionlimit(10**9)\n return f()",
     "import sys\n sys.setrecursionlimit(10**9)\n x = []\n while True: x = [x]; repr(x)",
-    "import pickle\n x = []\n for _ in range(10**5): x = [x]\n pickle.dumps(x)",
-    "eval('-' * 10**6 + '1')",
     "import sys\n sys.setrecursionlimit(30)\n 1 / 0",
 ]
 PATCHES = [
     "import builtins\nbuiltins.type = lambda *_: int",
     "import os\nos._exit = os.write = os.close = lambda *_: None",
-    "import json\njson.dumps = json.loads = None",
     "import sys\nsys.stdout = sys.stderr = None",
-    "import sys\nsys.stdout.close()",
     "import sys\nsys.modules.clear()",
-    "import sys\nsys.path.clear()\nsys.meta_path.clear()",
-    "import signal\nsignal.signal = signal.set_wakeup_fd = None",
     "import threading\nthreading.Thread(target=__import__('time').sleep, args=(100,)).start()",
     "import atexit\natexit.register(lambda: print('late'))",
     "class D:\n def __del__(self):\n  while True: pass\nd = D()",
-    "import gc\ngc.disable()\ngc.set_threshold(1)",
-    "import sys\nsys.setswitchinterval(1e9)",
     "import signal\nsignal.signal(14, lambda *_: None)\nsignal.setitimer(0, 0.001, 0.001)",
     "import os\nos.umask(0o777)",
     "import sys\nsys.set_int_max_str_digits(0)\nassert len(str(10**5000)) == 5001",
@@ -377,28 +316,20 @@ WRECKS = [  # of the program's own process
 ]
 
 
-def test_endless_programs(attack):
-    outcomes = attack(LOOPS, seconds=0.2)
-    assert unlike(LOOPS, outcomes, lambda o: o[:3] == ("timeout", None, "out of time")) == []
-
-
-def test_memory_bombs(attack):
-    outcomes = attack([f"def f(): return {bomb}" for bomb in BOMBS], seconds=10.0, memory=256 << 20)
-    for bomb, outcome in zip(BOMBS, outcomes, strict=True):
-        assert outcome.kind in ("killed", "exception"), bomb
-        assert outcome.detail.startswith(("out of memory", "OSError")), bomb
-
-
-def test_crashes_and_recursion(attack):
-    outcomes = attack([f"def f():\n {body}" for body in CRASHES])
-    ends = "exception", "killed", "timeout"
-    assert unlike(CRASHES, outcomes, lambda outcome: outcome.kind in ends) == []
-
-
-def test_patches_stay_in_the_program(attack):
-    outcomes = attack([f"{patch}\ndef f(): return 5" for patch in PATCHES + WRECKS])
-    assert unlike(PATCHES, outcomes[:-2], lambda outcome: outcome == ("ok", 5, "", "")) == []
-    assert unlike(WRECKS, outcomes[-2:], lambda outcome: outcome.kind == "killed") == []
+@pytest.mark.parametrize(
+    "form, parts, settings, expected",
+    [
+        ("{}", LOOPS, {"seconds": 0.2}, lambda o: o[:3] == ("timeout", None, "out of time")),
+        ("def f(): return {}", BOMBS, LARGE, lambda o: o.detail.startswith(TOO_LARGE)),
+        ("def f():\n {}", CRASHES, {}, lambda o: o.kind in ("exception", "killed", "timeout")),
+        ("{}\ndef f(): return 5", PATCHES, {}, lambda o: o == ("ok", 5, "", "")),
+        ("{}\ndef f(): return 5", WRECKS, {}, lambda o: o.kind == "killed"),
+    ],
+    ids=["loops", "memory bombs", "crashes", "patches", "wrecks"],
+)
+def test_hostile_programs_harm_themselves_alone(attack, form, parts, settings, expected):
+    outcomes = attack([form.format(part) for part in parts], **settings)
+    assert unlike(parts, outcomes, expected) == []
 
 
 def test_output_is_kept_and_capped(attack):
@@ -421,12 +352,9 @@ def test_output_is_kept_and_capped(attack):
 LITTER = [
     "for _ in range(3000): os.mkdir('d'); os.chdir('d')",
     "for i in range(3000): open(str(i), 'w').close()",
-    "os.umask(0o777); os.makedirs('a'); os.mkdir('b'); open('c', 'w')",
     "os.mkdir('a'); open('a/b', 'w'); os.chmod('a', 0)",
-    "os.symlink(outside, 'link'); os.symlink('link', 'link2'); os.symlink('x', 'x')",
-    "os.mkdir('d'); os.symlink(outside, 'd/link'); os.mkfifo('pipe')",
+    "os.mkdir('d'); os.symlink(outside, 'd/link'); os.symlink(outside, 'link')",
     "open('\\n', 'w'); open('-rf', 'w'); open(b'\\xff', 'w'); open('x' * 255, 'w')",
-    "for i in range(200): open(str(i), 'wb').write(bytes(1 << 20))",
     "os.chmod('.', 0)",
 ]
 
@@ -438,26 +366,6 @@ def test_litter_is_cleared(attack, tmp_path):
     outcomes = attack([setting + litter for litter in LITTER])
     assert {outcome.kind for outcome in outcomes} <= {"ok", "exception", "timeout"}
     assert (tmp_path / "kept").read_text() == "kept"
-
-
-def test_clear_takes_everything(tmp_path):
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside/kept").touch()
-    litter = tmp_path / "litter"
-    litter.mkdir()
-    (litter / "link").symlink_to(tmp_path / "outside")
-    (litter / "locked").mkdir()
-    (litter / "locked/file").touch()
-    (litter / "locked").chmod(0)
-    here = os.open(".", os.O_RDONLY)
-    os.chdir(litter)
-    for _ in range(100):  # the path is longer than any system call takes
-        os.mkdir("deep" * 25)
-        os.chdir("deep" * 25)
-    os.fchdir(here)
-    os.close(here)
-    sandbox.clear(litter)
-    assert list(litter.iterdir()) == [] and (tmp_path / "outside/kept").exists()
 
 
 def test_files_have_a_limit(attack):
@@ -476,7 +384,8 @@ ATTACK = """
 import array, ctypes, fcntl, mmap, os, signal, socket, struct, threading, time
 libc, x86 = ctypes.CDLL(None, use_errno=True), os.uname().machine == "x86_64"
 HIGH = 1 << 32  # a bit of a register that the kernel does not look at in an int
-outside, secret, listener, caller = {outside!r}, {secret!r}, {listener!r}, {caller}
+outside, caller = {outside!r}, {caller}
+secret, listener = outside + "/secret", outside + "/listener"
 def checked(result):
     if result == -1: raise OSError(ctypes.get_errno(), "refused")
     return result
@@ -484,25 +393,8 @@ def call(number, on_arm, *args):
     args = [ctypes.c_long(a) if type(a) is int else a for a in args]
     return checked(libc.syscall(ctypes.c_long(number if x86 else on_arm), *args))
 def pair(kind=socket.SOCK_DGRAM): return socket.socketpair(socket.AF_UNIX, kind)
-streams = []
-def stream(): return streams.append(pair(socket.SOCK_STREAM)) or streams[-1][0]
-page = mmap.mmap(-1, 1 << 16, prot=7)
-address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-def pointer(data, at):
-    page[at : at + len(data)] = data
-    return address + at
-def vector(text, at): return pointer(struct.pack("PN", pointer(text, at + 99), len(text)), at)
-def message(name):
-    name = struct.pack("H", 1) + name.encode() + bytes(1)
-    header = struct.pack("PI4xPNPNi4x", pointer(name, 512), len(name), vector(b"x", 0), 1, 0, 0, 0)
-    return header + bytes(8)
-def thread(flags):
-    pause, stack = ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(address + (1 << 15))
-    return checked(libc.clone(pause, stack, flags, None))
-number = ctypes.byref(ctypes.c_int(0x7fc00000))
 with open("own", "w") as file: file.write("own")
 own = os.open("own", os.O_RDWR)
-r, w = os.pipe()
 files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [own]))]
 def f():
     {attempt}
@@ -510,160 +402,60 @@ def f():
 """
 SENDING = [
     "pair()[0].sendto(b'x', listener)",
-    "a, b = pair(); a.connect(listener); a.send(b'x')",
     "pair(socket.SOCK_RAW)[0].sendto(b'x', listener)",
-    "pair()[0].sendmsg([b'x'], [], 0, listener)",
-    "pair()[0].sendmsg([b'x'], files, 0, listener)",
-    "a, b = pair(); call(307, 269, a.fileno(), message(listener), 1, 0)",  # sendmmsg
-    "pair(socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)[0].sendto(b'x', listener)",
     "ends = (ctypes.c_int * 2)(); call(53, 199, 1, HIGH | 2, 0, ends);"
     "socket.socket(fileno=ends[0]).sendto(b'x', listener)",
 ]
 WORKING = [
     # other sockets
-    "pair(socket.SOCK_SEQPACKET)", "stream().bind('here')", "stream().bind('\\0abstract')",
-    "stream().sendmsg([b'x'])", "call(307, 269, stream().fileno(), address, 1, 0)",  # sendmmsg
-    "a = stream(); [a.sendmsg([b'x'], files) for _ in range(99)]",
-    "a, b = pair(1); a.send(b'x'); b.recvmsg(1)",
-    "stream().setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)",
-    "stream().setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)",
-    "fcntl.ioctl(stream(), 0x8912, struct.pack('iP', 0, 0))",  # SIOCGIFCONF: interfaces
+    "pair(socket.SOCK_SEQPACKET)", "pair(1)[0].bind('\\0abstract')",
+    "a, b = pair(1); [a.sendmsg([b'x'], files) for _ in range(99)]",
     # attributes of files
-    "os.getxattr(secret, 'user.note')", "os.getxattr(secret, 'user.note', follow_symlinks=False)",
-    "os.listxattr(secret)", "os.listxattr(own)", "os.setxattr('own', 'user.x', b'x')",
-    "call(465, 465, -100, secret.encode(), 0, 0, 0)",  # listxattrat
-    "call(468, 468, -100, secret.encode(), address, 24, 0)",  # file_getattr
-    "fcntl.ioctl(own, 0x80086601, bytes(8))",  # FS_IOC_GETFLAGS
+    "os.getxattr(secret, 'user.note')", "os.listxattr(own)", "os.setxattr('own', 'user.x', b'x')",
     "fcntl.ioctl(own, 0x40086602, struct.pack('q', 0x80))",  # FS_IOC_SETFLAGS: no atime
-    "call(16, 29, own, HIGH | 0x80086601, address)",
-    "fcntl.fcntl(own, 1036, struct.pack('Q', 2))",  # F_SET_RW_HINT
-    "os.chmod('own', 0o600)", "os.fchmod(own, 0o600)", "os.utime(own)",
-    "call(452, 452, -100, b'own', 0o600, 0)",  # fchmodat2
-    # a program that stays
-    "checked(libc.prctl(1, 0, 0, 0, 0))", "call(157, 167, 1, 0, 0, 0, 0)",  # PR_SET_PDEATHSIG
-    "call(157, 167, HIGH | 1, 0, 0, 0, 0)",
-    "checked(libc.prctl(36, 1, 0, 0, 0))",  # PR_SET_CHILD_SUBREAPER
-    "checked(libc.prctl(4, 1, 0, 0, 0))",  # PR_SET_DUMPABLE
-    "checked(libc.prctl(29, 1, 0, 0, 0))",  # PR_SET_TIMERSLACK
-    "call(317, 277, 2, 0, number)",  # SECCOMP_GET_ACTION_AVAIL
-    "thread(0x10900)",  # CLONE_VM, SIGHAND, THREAD, but descriptors of its own: 64 more
-    "thread(0x810f00)",  # CLONE_UNTRACED beside those of a thread
-    "os.setresuid(-1, -1, -1)", "os.setpriority(os.PRIO_PROCESS, 0, 0)",
-    "os.sched_setaffinity(0, os.sched_getaffinity(0))",
-    "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
-    "call(251, 30, 1, 0, 0)",  # ioprio_set
-    "call(438, 438, os.pidfd_open(os.getppid()), 0, 0)",  # pidfd_getfd
-    "call(312, 272, os.getpid(), os.getpid(), 0, 0, 0)",  # kcmp
+    "os.chmod('own', 0o600)", "os.utime(own)",
+    # a program that stays, or changes what it may do
+    "checked(libc.prctl(1, 0, 0, 0, 0))", "os.sched_setaffinity(0, os.sched_getaffinity(0))",
     # files that are emptied or opened beside landlock
     "os.open('own', os.O_RDONLY | os.O_TRUNC)", "os.open('own', 3 | os.O_TRUNC)",
-    "os.open('own', os.O_RDONLY | os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC)",
-    "os.open(secret, 3)", "os.open('/dev/ptmx', 3 | os.O_NOCTTY)",
+    "os.open(secret, 3)", "os.open('/dev/ptmx', 3 | os.O_NOCTTY)", "os.truncate('own', 0)",
     "call(2, -1, b'own', os.O_TRUNC, 0)",  # open, on x86_64 alone
-    "call(257, 56, -100, b'own', HIGH | os.O_TRUNC, 0)",
-    "call(437, 437, -100, b'own', struct.pack('QQQ', os.O_TRUNC, 0, 0), 24)",  # openat2
-    "os.truncate('own', 0)", "fcntl.fcntl(own, 1024, 1)",  # F_SETLEASE
-    "call(303, 264, -100, b'own', struct.pack('Ii', 128, 0) + bytes(128), number, 0)",
     # the kernel's memory, beyond what is counted
-    "fcntl.fcntl(w, 1031, 1 << 19)", "call(72, 25, w, HIGH | 1031, 1 << 19)",  # F_SETPIPE_SZ
-    "call(278, 75, w, vector(b'x', 0), 1, 0)",  # vmsplice keeps huge pages
-    "os.splice(own, w, 3, offset_src=0)",
-    "os.write(w, b'x'); call(276, 77, r, os.pipe()[1], 1, 0)",  # tee
-    "call(222, 107, 1, struct.pack('PiiP', 0, 0, 1, 0) + bytes(40), number)",  # a timer
-    "call(206, 0, 1, address)",  # io_setup: the system has 65,536 in all
-    "call(425, 425, 1, address)",  # io_uring_setup
-    "fcntl.fcntl(os.open('.', 0), 1026, 2)",  # F_NOTIFY
-    "fcntl.fcntl(own, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))",  # F_OFD_SETLK
-    "call(294, 26, 0)", "call(300, 262, 0x200, 0)",  # inotify_init1, fanotify_init
-    "call(149, 228, address, 1)",  # mlock
+    "fcntl.fcntl(os.pipe()[1], 1031, 1 << 19)", "os.splice(own, os.pipe()[1], 3, offset_src=0)",
+    "call(425, 425, 1, bytes(120))", "call(248, 217, b'user', b'x', b'x', 1, -2)",  # io_uring, key
     "mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x2000)",  # MAP_LOCKED
-    "call(248, 217, b'user', b'x', b'x', 1, -2)",  # add_key, to the process's own keyring
-    "call(250, 219, 0, -2, 1)",  # keyctl
-    "call(321, 280, 0, struct.pack('IIII', 2, 4, 4, 1) + bytes(112), 128)",  # bpf: a map
-    "call(323, 282, 1)",  # userfaultfd
-    # what else a process does not need; at the end getpid by the entry of 32 bits
-    "call(238, 237, 0, 0, 0)", "call(324, 283, 0, 0, 0)",  # set_mempolicy, membarrier
-    "call(159, 171, address)",  # adjtimex, to read
-    "call(27, 232, address, 4096, bytes(1))",  # mincore
-    "call(451, 451, own, bytes(16), address, 0)",  # cachestat
-    "call(444, 444, 0, 0, 1)",  # landlock_create_ruleset
-    "call(430, 430, b'tmpfs', 0)",  # fsopen
-    "call(154, -1, 0, address, 64)", "call(135, 92, 0xffffffff)",  # modify_ldt, personality
-    "ctypes.CFUNCTYPE(ctypes.c_int)(pointer(bytes.fromhex('b814000000cd80c3'), 0))()",
+    # getpid by the entry of 32 bits
+    "page = mmap.mmap(-1, 4096, prot=7); page.write(bytes.fromhex('b814000000cd80c3'));"
+    "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()",
 ]  # fmt: skip
 PROBES = [  # what fails without the layers, too, here or elsewhere, or would do harm
     "a, b = pair(1); a.sendto(b'x', listener)", "a, b = pair(1); b.close(); a.connect(listener)",
-    "a, b = pair(1); a.shutdown(2); a.connect(listener)", "pair(1)[0].listen()",
-    "socket.socketpair(socket.AF_INET, 1)",
-    "socket.socketpair(30, 1)",  # AF_TIPC: the kernel would load its module
-    "call(0x40000000 | 53, -1, 1, 2, 0, address)", "call(0x40000000 | 57, -1)",  # numbers of x32
-    "checked(libc.prctl(62, 1, 0, 0, 0))",  # PR_SCHED_CORE
-    "call(162, 81)", "call(306, 267, own)",  # sync, syncfs
-    "call(64, 190, 0, 1, 0o1600)", "call(68, 186, 0, 0o1600)",  # semget, msgget
-    "os.mknod('device', 0o20600, os.makedev(1, 1))", "time.clock_settime(0, time.time())",
-    "call(165, 40, b'none', outside.encode(), b'tmpfs', 0, 0)",  # mount
-    "socket.sethostname('x')", "call(169, 142, 0, 0, 0)",  # reboot, without its magic
-    "fcntl.ioctl(own, 0x40049409, own)", "call(500, 500)",  # FICLONE, no call
-    # processes and signals
-    "[os.fork() for _ in range(6)]",
+    "socket.socket()", "os.mknod('device', 0o20600, os.makedev(1, 1))", "call(500, 500)",  # no call
+    "[os.fork() for _ in range(6)]", "os.execv('/bin/true', ['true'])",
     "[os.fork() or (os.setsid(), os.fork() or time.sleep(20)) for _ in range(5)]",
-    "import subprocess; subprocess.run(['/bin/true'])", "os.execv('/bin/true', ['true'])",
-    "os.posix_spawn('/bin/true', ['true'], {})", "checked(libc.vfork())",
-    "import multiprocessing; multiprocessing.Process(target=print).start()",
-    "import multiprocessing; multiprocessing.Lock()",
-    "call(56, 220, 17, 0, 0, 0, 0)", "call(435, 435, bytes(88), 88)",  # clone, clone3
+    "import subprocess; subprocess.run(['/bin/true'])", "call(435, 435, bytes(88), 88)",  # clone3
     "os.kill(os.getppid(), 9)", "os.kill(-1, 0)", "os.killpg(0, 9)", "os.kill(1, 0)",
-    "signal.raise_signal(signal.SIGSTOP)", "signal.pthread_kill(threading.get_ident(), 9)",
-    "signal.pidfd_send_signal(os.pidfd_open(os.getppid()), 9)",
-    "fcntl.fcntl(3, fcntl.F_SETOWN, os.getppid())",
-    "fcntl.ioctl(3, 0x8901, struct.pack('i', os.getppid()))",  # FIOSETOWN
     "import resource; resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))",
-    "os.sched_setaffinity(os.getppid(), [0])", "os.setpriority(os.PRIO_PROCESS, os.getppid(), 19)",
-    "checked(libc.ptrace(16, os.getppid(), 0, 0))",
-    "checked(libc.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0))",
-    # the network, and memory that outlives a process
-    "socket.socket()", "socket.socket(socket.AF_UNIX)",
-    "socket.create_connection(('127.0.0.1', 80))",
-    "import urllib.request; urllib.request.urlopen('http://127.0.0.1')",
-    "call(425, 425, 8, bytes(120))", "checked(libc.unshare(0x10000000))",  # io_uring_setup
-    "checked(libc.shmget(0, 4096, 0o1600))", "os.memfd_create('x')",
 ]  # fmt: skip
 FILES = [  # outside of the folder
-    "open(secret).read()", "open(secret, 'a')", "open(secret, 'w')", "os.remove(secret)",
-    "os.rename(secret, 'mine')", "os.rename(secret, secret + '2')", "os.link(secret, 'mine')",
-    "os.truncate(secret, 0)", "os.chmod(secret, 0o777)", "os.utime(secret)",
-    "os.chown(secret, os.getuid(), os.getgid())", "os.setxattr(secret, 'user.x', b'x')",
-    "os.symlink(secret, 'link'); open('link').read()", "ctypes.CDLL(secret)",
-    "mmap.mmap(os.open(secret, os.O_RDONLY), 1)",
+    "open(secret).read()", "open(secret, 'a')", "os.remove(secret)", "os.rename(secret, 'mine')",
+    "os.link(secret, 'mine')", "os.truncate(secret, 0)", "os.rmdir(os.getcwd())",
+    "os.symlink(secret, 'link'); open('link').read()", "os.chdir(outside); open('secret').read()",
     "os.listdir(outside)", "open(outside + '/new', 'w')", "os.mkdir(outside + '/new')",
-    "os.symlink('x', outside + '/new')", "os.symlink(outside, 'link'); os.listdir('link')",
-    "os.chdir(outside); open(os.path.basename(secret)).read()",
-    "open(f'/proc/{caller}/environ').read()", "open(f'/proc/{os.getppid()}/environ').read()",
-    "open(f'/proc/{os.getppid()}/mem', 'r+b')", "open('/proc/self/environ').read()",
-    "open('/etc/passwd').read()", "open('/dev/shm/x', 'w')", "open('/tmp/x', 'w')",
-    "open('../x', 'w')", "os.listdir('/')", "os.rmdir(os.getcwd())", "open(os.__file__, 'a')",
-    "open(os.path.dirname(os.__file__) + '/x', 'w')",
+    "os.symlink('x', outside + '/new')", "open('../new', 'w')", "os.listdir('/')",
+    "open(f'/proc/{caller}/environ').read()", "open(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "open('/proc/self/environ').read()", "open('/etc/passwd').read()", "open('/dev/shm/x', 'w')",
+    "open(os.__file__, 'a')", "open(os.path.dirname(os.__file__) + '/x', 'w')",
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def naked(tmp_path_factory):
+@pytest.fixture
+def naked(tmp_path, monkeypatch):
     """Workers as the sandbox's, without the layers: what an attack does there."""
-    with altered(tmp_path_factory.mktemp("naked"), "LAYERS = (", "LAYERS = () and (") as pool:
-        yield pool
-
-
-@contextlib.contextmanager
-def altered(folder, *changes):
-    """A pool of workers whose program is changed: old text, new text, ..."""
     text = Path(sandbox_child.__file__).read_text()
-    for old, new in zip(changes[::2], changes[1::2], strict=True):
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    (folder / "child.py").write_text(text)
+    (tmp_path / "child.py").write_text(text.replace("LAYERS = (", "LAYERS = () and ("))
+    monkeypatch.setattr(sandbox, "CHILD", tmp_path / "child.py")
     with sandbox.Pool(1) as pool:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sandbox, "CHILD", folder / "child.py")
-            pool.run([HONEST], "f")
         yield pool
 
 
@@ -672,8 +464,6 @@ def outside(tmp_path):
     """A folder with a secret, that has an attribute, and a socket that listens."""
     secret = tmp_path / "secret"
     secret.write_text("the secret")
-    secret.chmod(0o666)
-    tmp_path.chmod(0o777)
     with contextlib.suppress(OSError):
         os.setxattr(secret, "user.note", b"a note")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
@@ -683,13 +473,7 @@ def outside(tmp_path):
 
 
 def attack_on(folder, attempt):
-    paths = {name: f"{folder}/{name}" for name in ("secret", "listener")}
-    return ATTACK.format(attempt=attempt, outside=str(folder), caller=os.getpid(), **paths)
-
-
-def arrived(listener):
-    with contextlib.suppress(BlockingIOError):
-        return listener.recv(1 << 10)
+    return ATTACK.format(attempt=attempt, outside=str(folder), caller=os.getpid())
 
 
 def state_of(folder):
@@ -700,13 +484,13 @@ def state_of(folder):
 
 
 def refused(outcome):
-    answers = [f"[Errno {number}]" for number in REFUSALS]
+    answers = [f"[Errno {number}]" for number in (1, 13, 38, 95)]  # EPERM, EACCES, ENOSYS, ENOTSUP
     by_error = outcome.kind == "exception" and any(each in outcome.detail for each in answers)
     return by_error or outcome.detail.startswith(f"signal {signal.SIGSYS:d}")
 
 
 def failed(outcome):
-    return outcome.kind == "exception" and outcome.detail.startswith(("OSError", "PermissionError"))
+    return outcome.detail.startswith(("OSError", "PermissionError"))
 
 
 @pytest.mark.parametrize(
@@ -721,7 +505,9 @@ def test_attacks_are_refused(attack, outside, attempts, expected):
     before = state_of(folder)
     outcomes = attack([attack_on(folder, attempt) for attempt in attempts], seconds=5.0)
     assert unlike(attempts, outcomes, expected) == []
-    assert arrived(listener) is None and state_of(folder) == before
+    assert state_of(folder) == before
+    with pytest.raises(BlockingIOError):
+        listener.recv(9)
 
 
 @LINUX
@@ -730,7 +516,7 @@ def test_the_same_attacks_work_without_the_layers(naked, outside):
     folder, listener = outside
     attempts = SENDING + WORKING
     outcomes = naked.run([attack_on(folder, attempt) for attempt in attempts], "f")
-    assert [arrived(listener) for _ in SENDING] == [b"x"] * len(SENDING)
+    assert [listener.recv(9) for _ in SENDING] == [b"x"] * len(SENDING)
     if weak := unlike(attempts, outcomes, lambda outcome: outcome.value == "done"):
         pytest.skip(f"{len(weak)} of {len(attempts)} prove nothing here: {weak}")  # an older kernel
 
@@ -746,51 +532,31 @@ def test_no_network_in_the_namespace(pool):
 
 @needs("capabilities")
 def test_root_is_a_user_like_others(attack):
-    raise_limit = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"
-    limit, root = attack([raise_limit, "import os\nos.chroot('.')"])
-    assert limit.detail == "ValueError: not allowed to raise maximum limit"
-    assert root.detail.startswith("PermissionError")
+    (outcome,) = attack(["import resource\nresource.setrlimit(resource.RLIMIT_AS, (-1, -1))"])
+    assert outcome.detail == "ValueError: not allowed to raise maximum limit"
 
 
-def alive(pid):
-    """Whether any of its threads runs, even if the first has ended."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
-    return any(text.rpartition(")")[2].split()[0] not in "ZX" for text in texts)
-
-
-STAY = """
-import ctypes, os, threading, time
-libc, x86 = ctypes.CDLL(None), os.uname().machine == "x86_64"
-def f():
-    {attempt}
-    time.sleep(20)
-"""
 STAYING = [
     "libc.prctl(1, 0, 0, 0, 0)",
-    "libc.syscall(157 if x86 else 167, 1, 0, 0, 0, 0)",
-    "threading.Thread(target=libc.prctl, args=(1, 0, 0, 0, 0)).start()",
     "threading.Thread(target=time.sleep, args=(20,)).start();"
-    "time.sleep(0.2); libc.syscall(60 if x86 else 93, 0)",
-]
+    "time.sleep(0.2); libc.syscall(60 if os.uname().machine == 'x86_64' else 93, 0)",
+]  # in the second one the first thread ends
 
 
 @needs("seccomp")
-def test_no_program_outlives_its_worker():
-    workers = [sandbox.Worker() for _ in STAYING]
-    for worker, attempt in zip(workers, STAYING, strict=True):
-        worker.start()
-        program = STAY.format(attempt=attempt)
-        worker.send(dict(program=program, function="f", seconds=20, memory=1 << 29))
-    ids = [worker.process.pid for worker in workers]
-    assert wait_until(lambda: len(children(ids)) == len(ids))
-    programs = children(ids)
-    time.sleep(0.5)  # for the attempts; in the last one the first thread has ended
-    assert all(map(alive, programs))
-    for worker in workers:
-        worker.process.kill()
-    assert wait_until(lambda: not any(map(alive, programs)), 1)
-    for worker in workers:
-        worker.stop()
+@pytest.mark.parametrize("attempt", STAYING)
+def test_no_program_outlives_its_worker(attempt):
+    imports = "import ctypes, os, threading, time\nlibc = ctypes.CDLL(None)\n"
+    worker, program = sandbox.Worker(), f"{imports}{attempt}\ntime.sleep(20)"
+    worker.start()
+    worker.send(dict(program=program, function=None, seconds=20, memory=1 << 29))
+    assert wait_until(lambda: children([worker.process.pid]))
+    (child,) = children([worker.process.pid])
+    time.sleep(0.5)  # for the attempt
+    assert child in processes()
+    worker.process.kill()
+    assert wait_until(lambda: child not in processes(), 1)
+    worker.stop()
 
 
 @LINUX
@@ -807,39 +573,17 @@ def test_crashes_leave_no_core(naked):
     assert naked.run([program], "f")[0].value == 0
 
 
-@needs("landlock")
-@pytest.mark.parametrize("layers, text", [("", "a library"), ("LAYERS = LAYERS[:3]\n\n\n", "")])
-def test_landlock_of_old_kernels_leaves_emptying_to_seccomp(tmp_path, layers, text):
-    """As landlock was up to Linux 6.1; the second time without seccomp."""
-    (library := tmp_path / "library").mkdir()
-    files, programs = [library / f"{i}.py" for i in range(3)], []
-    for file, more in zip(files, ("0", "3", "os.O_CREAT"), strict=True):
-        file.write_text("a library")
-        programs.append(f"import os\ndef f(): os.open({str(file)!r}, os.O_TRUNC | {more})")
-    old = 'version = call("syscall", create_ruleset, None, 0, 1)', "return {*system, "
-    new = "version = 2", f"return {{{str(library)!r}, *system, "
-    start = "if __name__ =="
-    with altered(tmp_path, old[0], new[0], old[1], new[1], start, layers + start) as pool:
-        outcomes = pool.run(programs, "f")
-    assert {file.read_text() for file in files} == {text}
-    assert {refused(outcome) for outcome in outcomes} == {bool(text)}
-
-
 @pytest.mark.parametrize(
-    "machine, header",
-    [
-        ("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
-        ("aarch64", "/usr/include/asm-generic/unistd.h"),
-    ],
+    "column, header", [(1, "x86_64-linux-gnu/asm/unistd_64.h"), (2, "asm-generic/unistd.h")]
 )
-def test_system_call_numbers(machine, header):
+def test_system_call_numbers(column, header):
     """Against the C library's headers, where they are installed."""
-    if not Path(header).exists():
+    header = Path("/usr/include", header)
+    if not header.exists():
         pytest.skip(f"no {header}")
-    lines = [line.split() for line in Path(header).read_text().splitlines()]
+    lines = [line.split() for line in header.read_text().splitlines()]
     defined = {words[1]: words[2] for words in lines if words[:1] == ["#define"] and words[2:]}
-    column = 1 + list(sandbox_child.MACHINES).index(machine)
-    tables = sandbox_child.ALLOWED, sandbox_child.NOT_SUPPORTED, sandbox_child.BY_ARGUMENT
+    tables = sandbox_child.ALLOWED, sandbox_child.NOT_SUPPORTED, sandbox_child.BY_ARGUMENT, REFUSED
     for row in ",".join(tables).split(","):
         name, number = row.split()[0], row.split()[column]
         expected = defined.get(f"__NR3264_{name}", defined.get(f"__NR_{name}", "-"))
@@ -850,17 +594,17 @@ def test_system_call_numbers(machine, header):
 def verdict(rules, machine, number, args=()):
     """What the kernel makes of the filter: a slow reading of man 2 seccomp."""
     halves = [part for arg in args for part in (arg & 0xFFFFFFFF, arg >> 32)]
-    words = [number, machine, 0, 0, *halves]
+    words = [number, machine, 0, 0, *halves, *[0] * 12]
     at = value = 0
     while True:
         operation, if_true, if_false, operand = rules[at]
         at += 1
+        if operation == 6:
+            return operand
         if operation == 0x20:
-            value = words[operand // 4] if operand // 4 < len(words) else 0
+            value = words[operand // 4]
         elif operation == 0x54:
             value &= operand
-        elif operation == 6:
-            return operand
         else:
             holds = {0x15: value == operand, 0x35: value >= operand}[operation]
             at += if_true if holds else if_false
@@ -868,17 +612,35 @@ def verdict(rules, machine, number, args=()):
 
 ALLOW, KILL, EPERM, ENOSYS, ENOTSUP = 0x7FFF0000, 0x80000000, 0x50001, 0x50026, 0x5005F
 FLAGS = os.O_TRUNC | os.O_CREAT | os.O_CLOEXEC
+HIGH = 1 << 32  # a bit of a register that the kernel does not look at in an int
 ARGUMENTS = {  # of a call: those that are allowed, those that are not, and the answer to these
     "openat": ([(0, 0, os.O_RDONLY), (0, 0, FLAGS | os.O_WRONLY), (0, 0, FLAGS | os.O_RDWR)],
-               [(0, 0, FLAGS), (0, 0, FLAGS | 3), (0, 0, 3)], EPERM),
-    "clone": ([(0x3D0F00,), (0x7D0F00,)], [(0x3D0B00,), (17,)], EPERM),
-    "fcntl": ([(0, 6), (0, 1030)], [(0, 8), (0, 1031)], EPERM),
-    "ioctl": ([(0, 0x5401), (0, 0x5421)], [(0, 0x8901)], ENOTSUP),
-    "prctl": ([(15,)], [(1,), (1 << 32 | 1,)], EPERM),
+               [(0, 0, FLAGS), (0, 0, FLAGS | 3), (0, 0, 3), (0, 0, HIGH | FLAGS)], EPERM),
+    "clone": ([(0x3D0F00,), (0x7D0F00,)], [(0x3D0B00,), (17,), (0x10900,), (0x810F00,)], EPERM),
+    "fcntl": ([(0, 6), (0, 1030)],
+              [(0, n) for n in (8, 37, 1024, 1026, 1031, HIGH | 1031, 1036)], EPERM),
+    "ioctl": ([(0, 0x5401), (0, 0x5421)],
+              [(0, n) for n in (0x8901, 0x8912, HIGH | 0x80086601, 0x40086602)], ENOTSUP),
+    "prctl": ([(15,)], [(1,), (4,), (29,), (36,), (62,), (HIGH | 1,)], EPERM),
     "prlimit64": ([(0,)], [(1,)], EPERM),
-    "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, 5), (30, 1)], EPERM),
+    "socketpair": ([(1, 1 | 0o4000)], [(1, 2 | 0o4000), (1, HIGH | 2), (1, 5), (2, 1)], EPERM),
     "sendto": ([(0,) * 6], [(0, 0, 0, 0, 0, 110)], EPERM),
 }  # fmt: skip
+REFUSED = """
+    socket 41 198, connect 42 203, sendmsg 46 211, recvmsg 47 212, bind 49 200, listen 50 201,
+    setsockopt 54 208, sendmmsg 307 269, fork 57 -, vfork 58 -, execve 59 221, execveat 322 281,
+    kill 62 129, tkill 200 130, tgkill 234 131, ptrace 101 117, process_vm_readv 310 270,
+    kcmp 312 272, setresuid 117 147, setpriority 141 140, sched_setaffinity 203 122,
+    sched_setscheduler 144 119, ioprio_set 251 30, seccomp 317 277, personality 135 92,
+    modify_ldt 154 -, chmod 90 -, fchmod 91 52, fchmodat 268 53, chown 92 -, fchown 93 55,
+    fchownat 260 54, utime 132 -, utimensat 280 88, truncate 76 45, name_to_handle_at 303 264,
+    splice 275 76, tee 276 77, vmsplice 278 75, timer_create 222 107, io_setup 206 0,
+    inotify_init1 294 26, fanotify_init 300 262, mlock 149 228, memfd_create 319 279,
+    shmget 29 194, semget 64 190, msgget 68 186, add_key 248 217, keyctl 250 219, bpf 321 280,
+    userfaultfd 323 282, set_mempolicy 238 237, membarrier 324 283, mincore 27 232, sync 162 81,
+    syncfs 306 267, adjtimex 159 171, clock_settime 227 112, mount 165 40, unshare 272 97,
+    chroot 161 51, sethostname 170 161, reboot 169 142
+"""  # from UNKNOWN on all calls are refused
 
 
 @LINUX
@@ -897,6 +659,7 @@ def test_the_filter_of_each_machine(monkeypatch, machine):
     for number in expected.keys() - by_argument.values():
         assert verdict(rules, audit, number) == expected[number], number
         assert verdict(rules, 0x40000003, number) == KILL  # the 32 bits of x86
+    assert {verdict(rules, audit, n) for n in sandbox_child.numbers(REFUSED).values()} == {EPERM}
     assert ARGUMENTS.keys() == by_argument.keys() - {"open"}
     for name, (good, bad, answer) in ARGUMENTS.items():
         assert {verdict(rules, audit, by_argument[name], args) for args in good} == {ALLOW}, name
@@ -906,76 +669,44 @@ def test_the_filter_of_each_machine(monkeypatch, machine):
 # ---------------------------------------------------------------------------------------- the pool
 
 
-def test_a_worker_killed_at_work_is_replaced_and_takes_the_program_along():
-    with sandbox.Pool(1) as pool:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_dies_or_is_late_is_replaced(monkeypatch, number):
+    monkeypatch.setattr(sandbox, "PATIENCE", 1.0)
+    with sandbox.Pool(1) as pool, ThreadPoolExecutor(1) as thread:
         pool.run([HONEST], "f")
         worker, folder = pool.workers[0].process.pid, Path(pool.workers[0].directory)
-        slow, results = "import time\ntime.sleep(1)\ndef f(): return 1", []
-        thread = threading.Thread(target=lambda: results.extend(pool.run([slow, HONEST], "f", 9.0)))
-        thread.start()
-        if sys.platform == "linux":
-            assert wait_until(lambda: children([worker]))
-            (program,) = children([worker])
+        slow = "import time\ntime.sleep(0.5)\ndef f(): return 1"
+        results = thread.submit(pool.run, [slow, HONEST], "f", 1.0)
         time.sleep(0.2)
-        os.kill(worker, signal.SIGKILL)
-        if sys.platform == "linux":
-            assert wait_until(lambda: program not in processes(), 1)
-        thread.join()
-        assert [outcome.value for outcome in results] == [1, "honest"]  # run again by a second one
+        os.kill(worker, number)
+        assert [outcome.value for outcome in results.result()] == [1, "honest"]
         assert pool.workers[0].process.pid != worker and not folder.exists()
 
 
-def test_a_program_that_takes_its_worker_down_costs_only_itself(monkeypatch):
-    """Where the layers are missing a program could: here the test does it on its behalf."""
-    send = sandbox.Worker.send
-
-    def send_and_kill(worker, request):
-        send(worker, request)
-        if "sleep" in request["program"]:
-            worker.process.kill()
-
-    monkeypatch.setattr(sandbox.Worker, "send", send_and_kill)
-    outcomes = sandbox.run([HONEST, "__import__('time').sleep(9)", HONEST], "f", workers=1)
+def test_a_program_that_takes_its_worker_down_costs_only_itself(naked):
+    outcomes = naked.run([HONEST, "import os\nos.kill(os.getppid(), 9)", HONEST], "f")
     assert [outcome.kind for outcome in outcomes] == ["ok", "killed", "ok"]
 
 
-def test_a_worker_that_is_late_or_says_too_much_is_replaced(monkeypatch):
-    monkeypatch.setattr(sandbox, "PATIENCE", 1.0)
-    with sandbox.Pool(1) as pool:
-        pool.run([HONEST], "f")
-        os.kill(pool.workers[0].process.pid, signal.SIGSTOP)
-        assert pool.run([HONEST], "f", seconds=0.1)[0].kind == "ok"
-        monkeypatch.setattr(sandbox, "MAX_OUTPUT", 10)
-        outcomes = pool.run(["print('x' * 99)", HONEST], "f")
-        assert [outcome.kind for outcome in outcomes] == ["killed", "ok"]
+def test_a_worker_that_says_too_much_is_replaced(monkeypatch):
+    monkeypatch.setattr(sandbox, "MAX_OUTPUT", 10)
+    outcomes = sandbox.run(["print('x' * 99)", HONEST], "f", workers=1)
+    assert [outcome.kind for outcome in outcomes] == ["killed", "ok"]
 
 
 @LINUX
-@pytest.mark.parametrize("program", [HONEST, "while True: pass"])
-def test_workers_die_with_the_caller(tmp_path, program):
-    caller = f"""
-import sandbox, time
-pool = sandbox.Pool(2)
-pool.run([{HONEST!r}] * 4, "f")
-print("ready", flush=True)
-pool.run([{program!r}] * 2, "f", seconds=100.0)
-time.sleep(100)
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", caller],
-        cwd=ROOT,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout.readline() == b"ready\n"
-    time.sleep(0.3)
+def test_workers_die_with_the_caller(tmp_path):
+    """One at work, and one that waits."""
+    caller = f"import sandbox\nsandbox.run([{HONEST!r}, 'while True: pass'], 'f', 99.0, workers=2)"
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([sys.executable, "-c", caller], cwd=ROOT, env=environment)
+    assert wait_until(lambda: len(children([process.pid])) == 2)
     workers = children([process.pid])
-    assert workers
+    assert wait_until(lambda: children(workers))
     family = {*workers, *children(workers)}
     process.kill()
     process.wait()
-    process.stdout.close()
-    assert wait_until(lambda: not family & set(processes()))
+    assert wait_until(lambda: not processes().keys() & family)
     assert wait_until(lambda: list(tmp_path.iterdir()) == [])
 
 
