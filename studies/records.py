@@ -23,6 +23,7 @@ from engine.files import atomic_path
 runs = ""  # comma-separated folders of runs, or patterns of folders
 out = ""  # the archive
 BEGINNING = 1980, 1, 1, 0, 0, 0  # a zip archive knows no earlier time
+LARGEST = 256 << 20  # bytes that an archive may unpack to: it may be a stranger's
 
 
 @contextlib.contextmanager
@@ -54,9 +55,13 @@ def folders(patterns):
 def opened(archive):
     """The archive as a ZipFile. Raises SystemExit if it is none, or damaged."""
     try:
+        if not Path(archive).is_file():  # a pipe may have no end
+            raise ValueError("no such file")
         with zipfile.ZipFile(archive) as file:
+            if sum(entry.file_size + 4096 for entry in file.infolist()) > LARGEST:
+                raise ValueError(f"more than {LARGEST >> 20} MB in an archive of records")
             yield file
-    except (OSError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise SystemExit(f"{archive}: {error}") from None
 
 

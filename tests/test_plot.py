@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -314,7 +315,13 @@ def test_an_archive_takes_no_two_runs_of_one_name(make, tmp_path, refused):
     run_script(*pack, f"--runs={tmp_path}/a/*,{tmp_path}/a/puma_1")  # one run, named twice
 
 
-def test_what_is_no_archive_of_runs_is_refused(tmp_path):
+def test_what_is_no_archive_of_runs_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "LARGEST", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("run/metrics.jsonl", bytes(2 << 20))
+    bomb = pytest.raises(SystemExit, match="more than 1 MB in an archive of records")
+    with bomb, records.folders(f"{tmp_path}/bomb.zip"):
+        pass
     empty = b"PK\5\6" + bytes(18)
     for content, message in (b"PK\3\4", "is not a zip file"), (empty, "no run matches '.*all.zip'"):
         (tmp_path / "all.zip").write_bytes(content)
