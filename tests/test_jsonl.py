@@ -47,8 +47,8 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def call(files, tmp_path_factory):
     """Run the script's main with settings; the folder it wrote."""
-    script = (ROOT / "data" / "jsonl" / "prepare.py").read_text()
-    defaults = {name: getattr(prepare, name) for name in read_keys(script)}
+    names = read_keys((ROOT / "data" / "jsonl" / "prepare.py").read_text())
+    defaults = {name: getattr(prepare, name) for name in names}
 
     def call(**settings):
         out = tmp_path_factory.mktemp("out") / "tokens"
@@ -83,10 +83,6 @@ def runs(pairs, packed, tmp_path_factory):
     return out
 
 
-def dropped(folder):
-    return corpus.read_header(folder)["dropped"]
-
-
 def rows(folder, split):
     examples = Examples(folder, split)
     return examples[np.arange(len(examples))]
@@ -99,12 +95,12 @@ def test_every_pair_is_where_it_belongs(pairs):
     for split in ("train", "val"):
         expected = [row for row in PAIRS if (row["ask"] in held_out) == (split == "val")]
         x0, prompt = rows(pairs, split)
-        end = x0[0, -1]
-        found = [bytes(row[row != end].tolist()).decode() for row in x0]
-        assert found == [f"{row['ask']}\n{row['say']}" for row in expected]
-        given = [bytes(row[ask].tolist()).decode() for row, ask in zip(x0, prompt, strict=True)]
-        assert given == [row["ask"] + "\n" for row in expected]
-    assert dropped(pairs) == {"unusable": 7, "too_long": 1, "prompt_too_long": 1}
+        for row, x, is_given in zip(expected, x0, prompt, strict=True):
+            response = x[~is_given & (x != x0[0, -1])]
+            assert bytes(x[is_given].tolist()).decode() == row["ask"] + "\n"
+            assert bytes(response.tolist()).decode() == row["say"]
+    header = corpus.read_header(pairs)
+    assert header["dropped"] == {"unusable": 7, "too_long": 1, "prompt_too_long": 1}
 
 
 @pytest.mark.parametrize(
@@ -124,7 +120,7 @@ def test_packed_rows_are_the_documents_one_after_another(call, files, name, text
         assert (x0.ravel() == stream[: x0.size]).all() and not prompt.any()
         assert 0 <= len(stream) - x0.size < 64 <= x0.size
         left += len(stream) - x0.size
-    assert dropped(folder)["tokens_left_over"] == left
+    assert corpus.read_header(folder)["dropped"]["tokens_left_over"] == left
 
 
 def test_parquet_and_the_hub_give_the_same_rows(call, monkeypatch, tmp_path):
@@ -159,16 +155,10 @@ def test_parquet_and_the_hub_give_the_same_rows(call, monkeypatch, tmp_path):
         ({"prompt": "ask"}, "expected --prompt=FIELD and --response=FIELD, or --text"),
         ({"prompt": "asks", "response": "say"}, r"has no field 'asks', but ask, say"),
         ({"tokenizer": "none.json", "text": "text"}, "no such file; expected bytes, a .tiktoken"),
-        (
-            {"text": "ask", "val": 1e-9},
-            r"^309 .*'val': 0. kept, .*le .first in row 10.*--val",
-        ),
+        ({"text": "ask", "val": 1e-9}, r"^309 .*'val': 0. kept, .*le .first in row 10.*--val"),
         ({"source": "damaged.parquet", "text": "text"}, r"ed\.parquet: not a whole \.parquet file"),
         ({"source": "pairs.jsonl,c.jsonl", "text": "say"}, "source 'c.jsonl': no such file"),
-        (
-            {"source": "*", "text": "say"},
-            "expected .jsonl, .parquet or .txt files, all of one",
-        ),
+        ({"source": "*", "text": "say"}, "expected .jsonl, .parquet or .txt files, all of one"),
     ],
 )
 def test_mistakes_are_named(call, files, tmp_path, monkeypatch, settings, message):
@@ -244,27 +234,25 @@ def test_the_loss_alone_where_nothing_judges(runs):
         assert last["accuracy"] == {} and last["examples"] == 0 and 0 < last["val_loss"] < 9
 
 
-def test_sampling_by_prompt(runs):
+def test_sampling(runs):
     flags = f"--out_dir={runs / 'pairs'}", "--device=cpu", "--reveal=40"
     printed = run_script("sample.py", *flags, "--prompt=How much is 2 + 2?", "--watch", "--delay=0")
     assert printed.startswith("How much is 2 + 2?\n\u2591\u2591") and "step 2 of 2" in printed
     assert run_script("sample.py", *flags).startswith("How much is ")  # a held-out one
     printed = run_script("sample.py", *flags, f"--prompt={'x' * 70}")
     assert "# the prompt leaves no room in 64 tokens" in printed
-
-
-def test_sampling_text_without_a_prompt(runs):
     flags = f"--out_dir={runs / 'packed'}", "--device=cpu", "--reveal=32"
     printed = run_script("sample.py", *flags)
     assert "32.00 tokens per step, 2 forward passes" in printed and "not judged" not in printed
     assert run_script("sample.py", *flags, "--prompt=The cat ").startswith("The cat ")
 
 
-def test_an_end_within_a_row_is_a_blank_line(packed):
+def test_packed_text_has_ends_within_rows_and_no_judge(packed):
     task = own_text.OwnText(packed, "", 1)
-    tokens = np.array([*b"one", 256, *b"two"])
-    assert task.test.show(tokens) == "one\n\ntwo"
+    assert task.test.show(np.array([*b"one", 256, *b"two"])) == "one\n\ntwo"
     assert not task.padding(np.array([[1, 256, 2, 256, 256]])).any()
+    with pytest.raises(ValueError, match="holds text without prompts"):
+        task.held_out("exact")
 
 
 def test_bits_per_character(runs, packed):
@@ -339,11 +327,6 @@ def test_judges_that_are_none(judge, body, message, monkeypatch):
     monkeypatch.setattr(own_text, "SECONDS", 1)
     with pytest.raises(ValueError, match=message):
         judge(body)
-
-
-def test_text_without_prompts_has_no_judge(packed):
-    with pytest.raises(ValueError, match="holds text without prompts"):
-        own_text.OwnText(packed, "exact", 5).held_out("exact")
 
 
 def test_a_judged_run(pairs, tmp_path):
