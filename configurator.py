@@ -69,7 +69,8 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
     spec = settings.get("__spec__")
     script = f"python -m {spec.name}" if spec else f"python {file.name}"
     argv = sys.argv[1:] if argv is None else argv
-    own = read_keys(file.read_text(encoding="utf-8"))
+    settings_alone, *_ = re.split("^(?:def|class) ", file.read_text("utf-8"), flags=re.MULTILINE)
+    own = read_keys(settings_alone)
     try:
         given = [each for arg in argv if arg not in ("-h", "--help") for each in read(arg)]
         saved = kept(merged(own, {}, given)) if kept else {}
@@ -197,11 +198,14 @@ def checked(where, key, value):
         if fits and type(value) in ACCEPTED.get(kind, (kind,)):
             return None if value is None else kind(value)
     got = f"{printable(repr(value))}; the default is {key.default!r}"
-    raise ValueError(f"{where}: expected {described(key.kinds, low, high)}, got {got}")
+    raise ValueError(
+        f"{where}: expected {described(key.kinds, key.elements, low, high)}, got {got}"
+    )
 
 
-def described(kinds, low, high):
-    """The types and the range in words: an int or None from 1 to 9."""
+def described(kinds, elements, low, high):
+    """The types and the range in words: an int or None from 1 to 9, a list of str."""
     names = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "None")
+    names += "".join(f" of {kind.__name__}" for kind in elements[:1])
     limits = f" from {low}" * bool(low) + f" to {high}" * bool(high)
     return f"{'an' if names.startswith('int') else 'a'} {names}{limits}"

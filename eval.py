@@ -157,7 +157,8 @@ def solve_missing(saved, test, sampler, kept, rank, world):
     count = min(examples or len(test), len(test))
     shares = [test.batches(count, batch_size, number, world) for number in range(world)]
     for batches in itertools.zip_longest(*shares, fillvalue=()):  # one for each process
-        indices, records = np.array(batches[rank], int), []
+        indices = np.array(batches[rank], int)
+        records = []
         if not done.issuperset(indices.tolist()):  # a batch that was cut off is redone whole
             records, more = solve(saved, test, indices, sampler, rank)
             passes += more

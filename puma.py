@@ -218,7 +218,7 @@ class ProgressiveUnmasking:
         if state["number"].shape != self.number.shape:  # copy_ would broadcast a buffer of 1
             raise ValueError("the saved chains have another buffer or batch size")
         for name in self.STATE:
-            getattr(self, name).copy_(state[name])
+            getattr(self, name).copy_(state[name].view_as(getattr(self, name)))
         self.turn, self.stages, self.visiting = state["turn"], state["stages"], False
 
     def adopt(self, rows):

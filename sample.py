@@ -163,7 +163,8 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
         age = torch.zeros_like(x[rows, :1])
         counts = hidden[rows].sum(0).tolist()  # per column
         starts = [column // size * size for column, count in enumerate(counts) if count]
-        given, last = starts[0], starts[-1]  # first and last block to fill in
+        given = starts[0]  # the first block to fill in
+        last = starts[-1]
         if given:
             cache.keep(x[rows, :given])
         for start in range(given, last + 1, size):
@@ -171,7 +172,8 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
             tokens = x[rows, block]
             now = hidden[rows, block]
             at = revealed_at[rows, block]
-            left, carry = sum(counts[block]), None
+            left = sum(counts[block])
+            carry = None
             while left:
                 h = cache.states(tokens, carry)
                 carry = h.float() if model.carries else None
@@ -273,7 +275,8 @@ def main(sampler):
         tokens, revealed_at, passes = generate(saved.model, x, hidden, sampler, saved.block)
         if watch:
             screen.play(saved.model, tokens[0], revealed_at[0], saved.block, delay)
-    tokens, steps = tokens.cpu().numpy(), revealed_at.max().item()
+    tokens = tokens.cpu().numpy()
+    steps = revealed_at.max().item()
     if not watch:
         print(tasks.printable(test.show(tokens[0])))
     if verdict := test.verdict(test.judge(tokens, [0])[0]):

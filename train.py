@@ -6,8 +6,8 @@
     python train.py --out_dir=out/sudoku_mini_puma_1 --init_from=continue --lr=5e-4    with changes
 
 Writes metrics.jsonl and checkpoint.pt; a resumed run ends with the weights of an uninterrupted one.
-Settings of a data set are in its file in tasks/; what keeps a run alive is in engine/. Bad settings
-raise ValueError before the loop; after it begins, a run that must stop raises SystemExit.
+A data set's settings are in sudoku.py or its file in tasks/; what keeps a run alive is in engine/.
+Bad settings raise ValueError before the loop; a run that must stop later raises SystemExit.
 """
 
 from configurator import configure, errors_as_messages  # isort: skip (first, to say if torch is missing)
@@ -34,7 +34,7 @@ name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
 init_from = "scratch"  # resume; continue[:START]; RUN/checkpoint.pt; hf:FOLDER; hf:NAME@REVISION
-# -- data (a data set's own settings are in its file in tasks/) --------------------------------
+# -- data (a data set's own settings are in sudoku.py or its file in tasks/) --------------------
 dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
 train_examples = 200_000  # 1..: to generate; files are used whole

@@ -1,8 +1,8 @@
-"""What is compared with PUMA: variants of the chain, PAPL, and the place for your own.
+"""What PUMA is compared with: variants of the chain, and PAPL's loss. Add your own here.
 
 `train.py --method=NAME` with a name of STREAMS. All randomness comes from self.generator, which a
-checkpoint holds, so that runs resume exactly. The choice of contexts sees x only, and never a
-hidden token of x0, so the minimiser of the loss is unchanged (Proposition 2 of the paper).
+checkpoint holds, so that runs resume exactly. A chain's choice of contexts sees x only, and never a
+hidden token of x0, so its minimiser of the loss is unchanged (Proposition 2 of the paper).
 
 Other comparisons are settings of train.py: --second_visit=False is the method as published, which
 these are variants of, --tau=None turns fast-forward off, --chains_from begins with random masks,

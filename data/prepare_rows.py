@@ -108,6 +108,8 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
         writer.dropped["tokens_left_over"] = sum(map(len, rest.values()))
     elif kept:
         print(f"the longest row has {longest} tokens, --length is {writer.header['length']}")
+    if kept < most < math.inf:
+        print(f"there are only {kept:,} examples; {most:,} were asked for")
     finish(writer, read, first)
 
 

@@ -37,7 +37,7 @@ class Characters(Vocabulary):
 class HuggingFace(Vocabulary):
     """A tokenizer.json, read by the library `tokenizers`; no special tokens of its own are used.
 
-    content: of the file; kind "dream" puts the special ids of Dream after those of text, as
+    content: of the file; kind "dream" puts Dream's special ids after the ids of text, as
     Tokenizer does; any other puts end and mask after all ids. Raises ValueError if the library
     cannot read it, or is missing.
     """

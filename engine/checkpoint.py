@@ -18,7 +18,7 @@ import torch
 
 from engine.files import atomic_path
 
-FORMAT = 3
+FORMAT = 2
 
 
 def save(state, path):

@@ -3,7 +3,7 @@
     {"type": "config", "config": {...}, "versions": {...}, "commit": ...}    at start and resumes
     {"type": "train", "iter", "loss", "grad_norm", "epoch", "lr", "visits", "hidden", "tenths",
      "seconds", "examples_per_second"}
-    {"type": "eval", "iter", "accuracy": {sampler: share}, "val_loss", "examples"}
+    {"type": "eval", "iter", "accuracy": {name: share}, "val_loss", "examples"}
 
 `iter` counts finished updates, `epoch` the passes over the data started so far. grad_norm is taken
 before clipping; accuracy and val_loss use the averaged weights; `seconds` counts training since

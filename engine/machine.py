@@ -96,7 +96,7 @@ def compiling(first, anew):
 
         raise SystemExit(
             f"torch.compile failed ({str(error).splitlines()[0]:.200}): delete its cache, "
-            f"{cache_dir()}, which may have a broken file, or train without compiling"
+            f"{cache_dir()}, which may have a broken file, or turn compiling off (see --help)"
         ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

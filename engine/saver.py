@@ -98,7 +98,7 @@ class Saver:
                 fault = f"the norm of the weights is {norm} at iteration {iteration}"
         if any_process(fault):
             fault = fault or f"a loss of another process is not finite by iteration {iteration}"
-            remedy = "start with a smaller learning rate, or continue from there with one"
+            remedy = "start anew, or continue from there, with a smaller learning rate"
             raise SystemExit(f"{fault}; {self.resume_hint()}: {remedy}")
 
     def resume_hint(self):

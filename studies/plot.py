@@ -182,6 +182,8 @@ FIGURES = {
 def main():
     if figure not in FIGURES:
         raise SystemExit(f"figure {figure!r}: expected {', '.join(FIGURES)}")
+    if not runs:
+        raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
     with errors_as_messages(), records.folders(runs) as folders:
         groups = comparison.groups_of([comparison.load_run(folder) for folder in folders])
         FIGURES[figure](groups, out or f"out/{figure}.png")

@@ -1,4 +1,4 @@
-"""What a run can be trained on. A task is one module with `load(config)`, named here.
+"""What a run can be trained on. A task is one module with `load(config)`, named in TASKS.
 
 `load` takes the configuration of a run (keys as in train.py) and returns an object that has
 
@@ -17,7 +17,7 @@ by every process, at resume and by eval.py: it must always return the same data,
 out must not depend on train_examples, which is 1 where a run is evaluated.
 
 A task's own settings are the fields of `Settings`, a NamedTuple in its module, which may be absent:
-see `settings`. `load` reads them as config["name"], like those of train.py.
+see `settings`. `load` reads them as config["name"], as it reads settings of train.py.
 """
 
 import importlib

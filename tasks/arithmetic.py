@@ -9,7 +9,7 @@ prompt. Column 0 is the units, whatever the order in a row.
 A *carry chain* begins in a column whose digits add up to 10 or more and continues through the next
 higher columns as long as their digits add up to 9: 95 + 5 has a chain of 2 columns. Uniform digits
 rarely have a long one, so test sums come in strata by their longest chain, 0-1, 2-3, 4-7, ..., the
-last up to D, equally filled: accuracy is the mean over these, not that of uniform sums. Within a
+last up to D, equally filled: accuracy is the mean over these, not over uniform sums. Within a
 stratum all lengths are equally likely, and a sum is uniform except for its chain. A difference
 borrows where its sum carries, so it has the same strata. Digits to sort have none.
 

@@ -141,6 +141,27 @@ def test_a_causal_model_fills_in_from_left_to_right_as_without_a_cache(count, ta
     assert passes == 2 * L  # two batches, and a pass per token
 
 
+def test_sampled_tokens_of_a_causal_model_follow_the_product_of_its_conditionals():
+    """All 4 * 4 pairs at the last two places, against the probabilities of the uncached model."""
+    torch.manual_seed(0)
+    model = Transformer(5, 4, 4, dim=16, layers=2, heads=2, mlp=16, causal=True, shifted=True)
+    model.lm_head.weight.data.mul_(40)
+    x = torch.tensor([[1, 3, 0, 0]])
+    pairs = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    rows = torch.cat((x[:, :2].expand(16, 2), pairs), 1)
+    log_probs = model.logits(model(rows)).log_softmax(-1)
+    expected = log_probs[:, 2:].gather(-1, pairs[..., None]).sum((1, 2)).exp()
+
+    n = 40_000
+    hidden = torch.tensor([False, False, True, True]).expand(n, 4)
+    tokens, *_ = generate(
+        model, x.expand(n, 4), hidden, Sampler(reveal=1, temperature=1.0), batch_size=n
+    )
+    shares = (4 * tokens[:, 2] + tokens[:, 3]).bincount(minlength=16) / n
+    assert (shares - expected).abs().max() < 0.0125  # 5 standard deviations
+    assert expected.max() - expected.min() > 0.05
+
+
 # -- chains ----------------------------------------------------------------------------------------
 def make_blocks(size=6, **settings):
     """Chains in blocks; size: theirs, or a schedule of sizes."""

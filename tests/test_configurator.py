@@ -127,7 +127,8 @@ MISTAKES = {
     "--tau": "expected a float or None from -1 to 2, got True; the default is 0.9",
     "--ema=2": "expected a bool or None, got 2; the default is True",
     "--k_schedule=[(": "expected a list or int, got '[('; the default is [(0, 9)]",
-    "--betas=(0.9,)": "expected a tuple from 0 to 1, got [0.9]; the default is (0.9, 0.95)",
+    "--betas=(0.9,)": "expected a tuple of float from 0 to 1, got [0.9]; "
+    "the default is (0.9, 0.95)",
     "--betas=(0.9,'x')": "expected a float from 0 to 1, got 'x'; the default is (0.9, 0.95)",
     "--betas=(0.9,1.5)": "expected a float from 0 to 1, got 1.5; the default is (0.9, 0.95)",
     "--names=[3]": "expected a str, got 3; the default is []",

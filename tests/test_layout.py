@@ -35,15 +35,15 @@ MODULES = {
 PRIMITIVES = "model", "policies", "puma", "block", "losses"
 LIMITS = {  # lines
     "the root": 2560, "engine/": 1300, "train.py": 363, "puma.py": 282,
-    "another file of the root": 350, "all code": 14_420, "all tests": 10_090,
-    "a run of Sudoku": 4300,
+    "another file of the root": 302, "all code": 14_700, "all tests": 10_200,
+    "a run of Sudoku": 4500,
 }  # fmt: skip
 SETTINGS = 55
 PACKED = 2.5  # `a, b = c, d` in 100 lines of code
 # Words that settings share with PyTorch, or that engine/ takes as arguments of the same name.
 SHARED_WORDS = {
-    "name", "seed", "device", "dtype", "compile", "track", "shard", "dim", "layers", "muon", "ema",
-    "lr", "betas", "weight_decay", "buffer", "policy",
+    "name", "seed", "device", "dtype", "compile", "shard", "dim", "layers", "ema", "lr",
+    "weight_decay", "buffer", "policy",
 }  # fmt: skip
 LOADED = """
 import runpy, sys
@@ -100,7 +100,7 @@ def test_the_root_and_engine_stay_small():
     root = [path for path in FILES if path.parent == Path(".")]
     for path in root:
         check(path.name if path.name in LIMITS else "another file of the root", lines([path]))
-    assert len(root) <= 13
+    assert len(root) <= 12
     check("the root", lines(root))
     check("engine/", lines(path for path in FILES if path.parts[0] == "engine"))
 
@@ -126,17 +126,20 @@ def code_lines(source):
     return len(found)
 
 
-def test_lines_are_not_packed():
-    sources = [(ROOT / p).read_text() for p in tracked("*.py") if p.parts[0] != "tests"]
-    packed = [
-        node
-        for source in sources
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Tuple)
-        and isinstance(node.value, ast.Tuple)
+def packed(source):
+    """The assignments `a, b = c, d`."""
+    found = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign))
+    return [
+        n for n in found if isinstance(n.targets[0], ast.Tuple) and isinstance(n.value, ast.Tuple)
     ]
-    share = 100 * len(packed) / sum(map(code_lines, sources))
+
+
+@pytest.mark.parametrize("folder", [".", ""])
+def test_lines_are_not_packed(folder):
+    """In the root, and in all."""
+    paths = [path for path in tracked("*.py") if path.parts[0] != "tests"]
+    sources = [(ROOT / p).read_text() for p in paths if not folder or p.parent == Path(folder)]
+    share = 100 * sum(len(packed(s)) for s in sources) / sum(map(code_lines, sources))
     assert share <= PACKED, f"{share:.2f} packed assignments in 100 lines: give each its own line"
 
 

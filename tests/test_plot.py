@@ -333,7 +333,7 @@ def test_what_is_no_archive_of_runs_is_refused(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ([], "no run matches ''"),
+        ([], "no runs: give folders"),
         (["--figure=curve"], "'curve': expected curves, final, visits, nelbo"),
         (["--figure=nelbo"], "nelbo.json: no such file"),
     ],
