@@ -18,7 +18,7 @@ GRADIENTS = """
 import torch
 import policies
 from engine import head, processes, sharding
-from losses import ChunkedObjective
+from variants import ChunkedPapl
 from model import Transformer
 
 head.CHUNK["cpu"] = 2000
@@ -36,7 +36,7 @@ for tied in False, True:
     x = x0.masked_fill(hidden, 300)
     def loss_of(model, rows):
         own = x[rows], x0[rows], hidden[rows]
-        return ChunkedObjective(model, policies.top_k, 1.0)(*own)[0]
+        return ChunkedPapl(model, policies.top_k, alpha=1.0)(*own)[0]
     loss_of(one, slice(6)).backward()
     loss_of(model, slice(rank, 6, world)).backward()
     held = sum(p.to_local().numel() for p in model.parameters())
