@@ -53,7 +53,7 @@ def papl_weights(nll, hidden, block, alpha):
 
 
 class Papl(Objective):
-    """The objective in which tokens that the model knows weigh more."""
+    """The objective in which tokens that the model knows weigh more: Papl(model, alpha=1.0)."""
 
     def __init__(self, *args, alpha):
         super().__init__(*args)
