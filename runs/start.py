@@ -50,12 +50,11 @@ def find(folder, config, place):
     changes = differences(saved, config | {"init_from": origin}, place)
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
-    if word == "resume" and changes:
-        remedy = "--init_from=continue allows changes"
-        raise ValueError(f"a saved run must keep its configuration: {text_of(changes)}; {remedy}")
+    resumes = word == "resume"
     was, now = identity(before), identity(config)
-    if refused := {key: changes[key] for key in changes if was.get(key) != now.get(key)}:
-        raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}")
+    if refused := {key: changes[key] for key in changes if resumes or was.get(key) != now.get(key)}:
+        remedy = "; --init_from=continue allows changes" if resumes else ""
+        raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}{remedy}")
     if changes and place.rank == 0:
         print(f"continuing at iteration {saved['iteration']} with changes: {text_of(changes)}")
     return saved, changes, origin
