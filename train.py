@@ -24,7 +24,7 @@ import variants
 from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
-from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
+from puma import MasksThenChains, ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from runs import start
 from runs.validation import evaluate
 from sample import Sampler
@@ -46,7 +46,7 @@ k_schedule: list | int = [(0, 9)]  # K tokens per stage at full length; (iterati
 tau: float | None = 0.9  # 0..1: also reveal all tokens with confidence above this; None = off
 buffer = 8  # 1..: batches of chains in progress, trained on in turn
 second_visit = True  # after a chain of one visit, start the next one partly revealed (puma.py)
-chains_from = 0  # 0..: iterations with random masks before the chains begin
+chains_from: int | None = None  # 0..: random masks before; None = until the model is sure (puma.py)
 papl = 0.0  # 0..: alpha of PAPL's loss weights 1 + alpha * w (variants.py); 0 = off
 carry = False  # each step of a chain receives the states of the previous step (carry.py)
 window = 1  # 1..: visits per update; with a carry, all of the same chains
@@ -147,10 +147,9 @@ class Run:
         self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
         before = start.take_over(self.queue, saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
-        self.masks, self.chains = make_streams(self.queue, self.model.mask_token, generator,
-                                               buffer * self.passes)  # fmt: skip
+        self.stream = make_stream(self.queue, self.model.mask_token, generator, buffer * self.passes)
         if before:
-            self.chains.adopt(before)  # the chains of other processes
+            self.stream.adopt(before)  # the chains of other processes
         # -- saving and logging
         self.saver = self.make_saver(folder, config, args, weights, generator)
         torch.manual_seed(seed + rank + stride)
@@ -164,7 +163,7 @@ class Run:
         about = dict(config=config, model_args=args, device=self.place.device.type, data=data)
         shared = dict(model=weights, optimizer=self.optimizer)
         shared |= dict(ema=self.averaged) if ema else {}
-        own = dict(queue=self.queue, generator=generator, stream=self.chains)
+        own = dict(queue=self.queue, generator=generator, stream=self.stream)
         return saver.Saver(folder, about, shared, own, self.place.rank, self.task.files)
 
     def begin(self, saved, changes, tracker):
@@ -186,7 +185,7 @@ def train(run):
     stop = processes.StopSign()
     for iteration in range(run.start, max_iters):
         blocks_change = block_at(iteration) != block_at(iteration - 1)
-        with machine.compiling(iteration in (run.start, chains_from), blocks_change):
+        with machine.compiling(iteration == run.start, blocks_change):
             run.log.add(*update(run, iteration))
         done, stopping = iteration + 1, stop()
         keep_record(run, done, stopping)
@@ -199,8 +198,7 @@ def train(run):
 
 def update(run, iteration):
     """One step of the optimizer: mean loss, the gradient's norm before clipping, hidden shares."""
-    stream = run.masks if iteration < chains_from else run.chains
-    losses, hidden = [], []
+    stream, losses, hidden = run.stream, [], []
     for micro in range(run.passes):
         with processes.synchronised(run.objective, micro == run.passes - 1):
             for _ in range(window):
@@ -262,7 +260,7 @@ def check():
         raise ValueError(f"block_schedule: expected [] with {method=}")
     if carry and method != "puma":
         raise ValueError(f"carry: expected False with {method=}, which has no chains")
-    if chains_from >= max(max_iters, 1):
+    if (chains_from or 0) >= max(max_iters, 1):
         raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
     if shard and (muon or lora_rank or carry):  # of the last, one graph holds several passes
         raise ValueError("shard: expected --muon=False, --lora_rank=0 and --carry=False")
@@ -326,8 +324,8 @@ def make_objective(model, place):
     return processes.distributed(objective, place)
 
 
-def make_streams(queue, mask_token, generator, buffer):
-    """Random masks, and the chains that follow them from chains_from on."""
+def make_stream(queue, mask_token, generator, buffer):
+    """Random masks, and, with a method that has chains, those that follow."""
     data = dict(queue=queue, mask_token=mask_token, generator=generator)
     chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer)
     chains |= {"second_visit": second_visit and method == "puma"}  # variants are as published
@@ -346,7 +344,9 @@ def make_streams(queue, mask_token, generator, buffer):
         kind = CarryingBlocks if block_schedule else CarryingChains
         chains |= {"width": dim, "window": window}
     first = masks(**data)
-    return first, first if method in ("mdm", "ar") else kind(**data, **chains)
+    if method in ("mdm", "ar"):
+        return first
+    return MasksThenChains(first, kind(**data, **chains), chains_from, processes.mean)
 
 
 if __name__ == "__main__":

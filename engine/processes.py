@@ -85,6 +85,11 @@ def all_reduce_sum(values):
     return summed.tolist()
 
 
+def mean(value):
+    """The mean of a number over all processes."""
+    return all_reduce_sum([float(value)])[0] / (dist.get_world_size() if dist.is_initialized() else 1)
+
+
 def gather(state):
     """[the state of each process], on every process; tensors go to the CPU."""
     state = on_cpu(state)

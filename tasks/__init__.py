@@ -30,6 +30,7 @@ import torch
 TASKS = {
     "sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
     "arithmetic": "tasks.arithmetic", "own_text": "tasks.own_text",
+    **dict.fromkeys(("permutations", "sums", "latin", "brackets"), "tasks.rules"),
 }  # fmt: skip
 
 
