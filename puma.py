@@ -229,49 +229,49 @@ class ProgressiveUnmasking:
 
 
 class MasksThenChains:
-    """Random masks until the model has begun to learn, then chains.
+    """Random masks until the model has begun to learn; from then on chains.
 
-    Before that the order is noise, and an example stays in the buffer for all stages of its chain:
-    the model would see fewer examples for nothing. begin: the iteration of the first chains; None =
-    as soon as the model is sure of SHARE of the hidden tokens, by a running mean over the batches of
-    random masks that is read every EVERY iterations; mean: of this number over all processes.
+    Until then a chain's order is noise, and each example stays for all stages of its chain, so the
+    model would see fewer examples for nothing. begin: the iteration of the first chains; None = as
+    soon as the model is sure of SHARE of what random masks hide: a running mean over batches, read
+    every EVERY iterations. mean: of a number over all processes that train together.
     """
 
     CONFIDENCE, SHARE, EVERY = 0.9, 0.5, 10
 
     def __init__(self, masks, chains, begin=None, mean=float):
         self.masks, self.chains, self.begin, self.mean = masks, chains, begin, mean
-        self.sure = torch.zeros((), device=masks.all.device)  # no .item() in between
-        self.began, self.iteration = False, -1
+        self.sure, self.latest = torch.zeros((), device=masks.all.device), None
 
     def batch(self, iteration):
-        if not self.began and iteration != self.iteration:  # all visits of an update are of a kind
-            self.iteration = iteration
-            self.began = iteration >= self.begin if self.begin is not None else self.is_sure()
-        self.stream = self.chains if self.began else self.masks
+        if iteration != self.latest:  # all visits of an update are of one kind
+            self.stream = self.chains if self.has_begun(iteration) else self.masks
+            self.latest = iteration
         batch = self.stream.batch(iteration)
         self.hidden, self.effective = batch.hidden, self.stream.effective
         return batch
 
-    def is_sure(self):
-        return self.iteration % self.EVERY == 0 and self.mean(self.sure) > self.SHARE
+    def has_begun(self, iteration):
+        if self.begin is None and iteration % self.EVERY == 0 and self.mean(self.sure) > self.SHARE:
+            self.begin = iteration
+        return self.begin is not None and iteration >= self.begin
 
     def advance(self, score, confidence, *carry):
-        if not self.began:
+        self.stream.advance(score, confidence, *carry)
+        if self.stream is self.masks:  # on the device: nothing waits for it
             sure = (confidence > self.CONFIDENCE) & self.hidden
             self.sure.lerp_(sure.sum() / self.hidden.sum(), 0.1)
-        self.stream.advance(score, confidence, *carry)
 
     def adopt(self, rows):
         self.chains.adopt(rows)
 
     def state_dict(self):
-        return self.chains.state_dict() | {"sure": self.sure.clone(), "began": self.began}
+        return self.chains.state_dict() | {"begin": self.begin, "sure": self.sure.clone()}
 
     def load_state_dict(self, state):
         self.chains.load_state_dict(state)
+        self.begin = state["begin"]
         self.sure.copy_(state["sure"])
-        self.began = state["began"]
 
 
 # -- schedules -------------------------------------------------------------------------------------

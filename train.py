@@ -147,7 +147,7 @@ class Run:
         self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
         before = start.take_over(self.queue, saved["ranks"]) if changes else None
         generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
-        self.stream = make_stream(self.queue, self.model.mask_token, generator, buffer * self.passes)
+        self.stream = make_stream(self.queue, self.model.mask_token, generator, self.passes)
         if before:
             self.stream.adopt(before)  # the chains of other processes
         # -- saving and logging
@@ -324,10 +324,10 @@ def make_objective(model, place):
     return processes.distributed(objective, place)
 
 
-def make_stream(queue, mask_token, generator, buffer):
+def make_stream(queue, mask_token, generator, passes):
     """Random masks, and, with a method that has chains, those that follow."""
     data = dict(queue=queue, mask_token=mask_token, generator=generator)
-    chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer)
+    chains = dict(k_schedule=k_schedule, tau=tau, buffer=buffer * passes)
     chains |= {"second_visit": second_visit and method == "puma"}  # variants are as published
     masks = RandomMasking
     kind = variants.get(method) or ProgressiveUnmasking
@@ -346,7 +346,8 @@ def make_stream(queue, mask_token, generator, buffer):
     first = masks(**data)
     if method in ("mdm", "ar"):
         return first
-    return MasksThenChains(first, kind(**data, **chains), chains_from, processes.mean)
+    begin = chains_from if method == "puma" else chains_from or 0  # variants are as published
+    return MasksThenChains(first, kind(**data, **chains), begin, processes.mean)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ def all_reduce_sum(values):
 
 def mean(value):
     """The mean of a number over all processes."""
-    return all_reduce_sum([float(value)])[0] / (dist.get_world_size() if dist.is_initialized() else 1)
+    total, processes = all_reduce_sum([float(value), 1])
+    return total / processes
 
 
 def gather(state):

@@ -24,7 +24,7 @@ class Settings(NamedTuple):
     given: int = 8  # 0..79: of these signs
 
 
-# -- rows: (count, L) tokens and prompt, and the rule: (n, L) -> which are right, (n,) bool ----------
+# -- rows: (count, L) tokens and prompt, and the rule: (n, L) -> right (n,) bool -------------------
 def permutations(count, config, rng):
     n = config["elements"]
     p, q = rng.random((2, count, n)).argsort(2)

@@ -28,6 +28,7 @@ TINY = [  # 4x4 Sudoku on a model of a few thousand parameters: seconds per run
     "--box=(2,2)", "--k_schedule=[(0,4)]", "--dim=32", "--layers=2", "--heads=2", "--mlp=64",
     "--train_examples=200", "--test_examples=40", "--batch_size=16", "--buffer=2", "--warmup=5",
     "--max_iters=20", "--eval_interval=10", "--log_interval=1", "--device=cpu", "--dtype=float32",
+    "--chains_from=0",
 ]  # fmt: skip
 
 

@@ -105,11 +105,11 @@ def test_the_gradient_of_a_window_is_that_of_its_steps_in_one_graph(kind):
 def test_an_update_trains_on_the_mean_of_the_window(monkeypatch):
     """train.update with a window of 3, against the three visits of a twin stream in one graph."""
     monkeypatch.setattr(trainer, "carry", True)
-    for name, value in {"window": 3, "dim": 32, "ema": 0.0, "grad_clip": 0.0}.items():
+    for name, value in {"window": 3, "dim": 32, "ema": 0.0, "grad_clip": 0.0, "buffer": 2}.items():
         monkeypatch.setattr(trainer, name, value)
     model, generators = make_model(carry=True).float(), [torch.Generator() for _ in "12"]
     chains, twin = (
-        trainer.make_streams(make_queue(length=L), MASK, generator, buffer=2)[1]
+        trainer.make_stream(make_queue(length=L), MASK, generator, passes=1).chains
         for generator in generators
     )
     objective, losses = Objective(model), []
@@ -123,7 +123,7 @@ def test_an_update_trains_on_the_mean_of_the_window(monkeypatch):
     found, rate = [], [{"lr": torch.zeros(())}]
     optimizer = SimpleNamespace(param_groups=rate, zero_grad=model.zero_grad)
     optimizer.step = lambda: found.extend(p.grad.clone() for p in model.parameters())
-    run = SimpleNamespace(masks=None, chains=chains, passes=1, objective=objective, model=model)
+    run = SimpleNamespace(stream=chains, passes=1, objective=objective, model=model)
     run.casts, run.optimizer = contextlib.nullcontext(), optimizer
     mean, _, hidden = trainer.update(run, 0)
     assert mean.item() == pytest.approx(sum(losses).item() / 3) and len(hidden) == 48

@@ -15,7 +15,7 @@ from engine.muon import Muon
 from engine.queue import rows_and_passes
 from losses import Objective
 from model import Transformer
-from puma import RandomMasking
+from puma import MasksThenChains, RandomMasking
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,7 @@ def make_run(chains, passes):
         "model": model, "averaged": copy.deepcopy(model),
         "optimizer": Muon(model, model.model.layers, train.muon),
         "objective": Objective(model), "passes": passes, "casts": contextlib.nullcontext(),
-        "masks": RandomMasking(make_queue(), MASK, torch.Generator().manual_seed(0)),
-        "chains": chains,
+        "stream": chains,
     }  # fmt: skip
     return SimpleNamespace(**parts)
 
@@ -67,16 +66,38 @@ def test_the_host_waits_once_for_many_steps(kind, monkeypatch):
     assert not any(p.equal(q) for p, q in zip(run.model.parameters(), before, strict=True))
 
 
-def test_random_masks_come_first_and_the_chains_wait(monkeypatch):
-    monkeypatch.setattr(train, "chains_from", 3)
+def test_random_masks_come_first_and_the_chains_wait():
     chains = make_chains(tau=0.9, buffer=2)
-    run, waiting = make_run(chains, passes=1), chains.hidden.clone()
+    masks = RandomMasking(make_queue(), MASK, torch.Generator().manual_seed(0))
+    run, waiting = (
+        make_run(MasksThenChains(masks, chains, begin=3), passes=1),
+        chains.hidden.clone(),
+    )
     for iteration in range(3):
         train.update(run, iteration)
         assert chains.hidden.equal(waiting) and chains.turn == 0
     *_, share_hidden = train.update(run, 3)
     assert share_hidden.equal(waiting[0].sum(1) / 24) and chains.turn == 1
-    assert run.masks.queue.taken == 3 * 16
+    assert masks.queue.taken == 3 * 16
+
+
+def test_chains_begin_once_the_model_is_sure_of_half():
+    """Against a loop over tokens; what is not hidden does not count, nor one process alone."""
+    others = iter([0.6, 0.5, 0.5, 0.6])  # the mean of three other processes, at each reading
+    masks = RandomMasking(make_queue(), MASK, torch.Generator().manual_seed(0))
+    stream = MasksThenChains(masks, make_chains(), mean=lambda own: (own + 3 * next(others)) / 4)
+    expected, begun = 0.0, []
+    for iteration in range(40):
+        for _ in range(2):  # visits of an update
+            hidden = stream.batch(iteration).hidden
+            begun.append(stream.stream is stream.chains)
+            confidence = torch.where(hidden, 1.5 * torch.rand(16, 24), 1.0)
+            stream.advance(confidence, confidence)
+            sure = [c > 0.9 for c, h in zip(confidence.ravel(), hidden.ravel(), strict=True) if h]
+            expected += 0.1 * (float(sum(sure)) / len(sure) - expected)
+            assert begun[-1] or float(stream.sure) == pytest.approx(expected, abs=1e-5)
+    assert begun == [iteration >= 30 for iteration in range(40) for _ in range(2)]
+    assert stream.begin == 30
 
 
 def test_rows_of_an_update_are_divided_over_processes_and_passes():

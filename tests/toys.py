@@ -16,7 +16,7 @@ from data import vocabularies
 from data.wordproblems import prepare
 from engine.queue import ExampleQueue
 from model import Transformer
-from puma import ProgressiveUnmasking, RandomMasking
+from puma import MasksThenChains, ProgressiveUnmasking, RandomMasking
 
 MASK = 9
 L = 12  # of the transformer and its problems; chains have rows of 24
@@ -105,10 +105,21 @@ def make_chains(k=3, tau=None, buffer=1, seed=0, kind=ProgressiveUnmasking, **da
     return kind(queue, MASK, generator, schedule, tau, buffer)
 
 
+class WhenSure(MasksThenChains):
+    """Begins under noise, where a tenth of all confidences is above 0.9."""
+
+    SHARE = 0.105
+
+    def __init__(self, *args):
+        super().__init__(RandomMasking(*args[:3]), ProgressiveUnmasking(*args))
+        self.queue, self.generator = args[0], args[2]
+
+
 BLOCKS = [(0, 3), (20, 12), (40, 24)]
-STREAMS = {  # as train.make_streams makes them: kind(queue, mask, generator, schedule, tau, buffer)
+STREAMS = {  # as train.make_stream makes them: kind(queue, mask, generator, schedule, tau, buffer)
     "puma": ProgressiveUnmasking,
     "as published": lambda *args: ProgressiveUnmasking(*args, second_visit=False),
+    "masks, then chains": WhenSure,
     "blocks": lambda *args: BlockUnmasking(*args[:3], BLOCKS, *args[3:]),
     "mdm": lambda *args: RandomMasking(*args[:3]),
     "mdm in blocks": lambda *args: BlockMasking(*args[:3], BLOCKS),

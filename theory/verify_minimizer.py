@@ -151,6 +151,36 @@ def two_prompts(one, other):
     return [(both, coefficients(joints, per_hidden)) for joints in (chains, [random_masks])]
 
 
+# -- random masks first, then chains ---------------------------------------------------------------
+def started(rng, worlds, same=False):
+    """(data, C) where a random mask decides what the next example gets: another, or a chain.
+
+    same: against the rules, the next example is the one that has decided.
+    """
+    for data in worlds:
+        begins = {z: rng.random() < 0.5 for z in data.mass}
+        first, masked = Counter(), Counter()
+        for x0, p in masked_states(data.p, data.L):
+            for other, q in [(x0[0], ONE)] if same else data.p.items():
+                if begins[x0[1]]:
+                    first[other, (MASK,) * data.L, 0] += p * q
+                else:
+                    for (_, z), share in masked_states({other: ONE}, data.L):
+                        masked[other, z, 0] += p * q * share
+        policy = exact.random_policy(rng, wait=True)
+        joints = exact.teacher_forced(data, policy, data.L, first)
+        yield data, coefficients([masked, *joints], per_hidden)
+
+
+def masked_states(p, L):
+    """[((x0, context), probability)] of the shipped random masks."""
+    return [
+        ((x0, z), q * masks.uniform_count(len(hidden(z)), L))
+        for x0, q in p.items()
+        for z in exact.contexts(x0)
+    ]
+
+
 # -- a carry ---------------------------------------------------------------------------------------
 def with_history(data, moves, known=lambda path, x0: path):
     """(data, C) for each value of what a carry may tell: known(path of states before, x0)."""
@@ -187,6 +217,7 @@ def claims(args):
         worked_example(),
         preserved("corrected: any alpha, Z(x0) constant", random_alphas(rng, wide, constant=True)),
         preserved("given positions independent of x0", two_prompts(narrow[0], narrow[0])),
+        preserved("random masks, then chains", started(rng, narrow)),
         carried(rng, narrow),
     ]
 
@@ -212,6 +243,11 @@ def prompts_that_leak(args):
     return preserved("given depends on x0", two_prompts(one, other))
 
 
+def start_by_the_same_example(args):
+    pairs = started(random.Random(args.seed), worlds_of(args), same=True)
+    return preserved("an example decides when its own chain begins", pairs)
+
+
 def carry_of_another_row(args):
     """As if a chain got the carry of a row with the same example, which shows the last token."""
     another = {"known": lambda path, x0: (path, x0[-1])}
@@ -231,6 +267,7 @@ CONTROLS = {
     "leak": lambda args: [leak(args)],
     "per_x0": lambda args: [normalised_per_x0(args)],
     "prompts": lambda args: [prompts_that_leak(args)],
+    "start": lambda args: [start_by_the_same_example(args)],
     "carry": lambda args: [carry_of_another_row(args)],
 }
 
