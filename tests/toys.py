@@ -108,7 +108,7 @@ def make_chains(k=3, tau=None, buffer=1, seed=0, kind=ProgressiveUnmasking, **da
 class WhenSure(MasksThenChains):
     """Begins under noise, where a tenth of all confidences is above 0.9."""
 
-    SHARE = 0.105
+    SHARE = 0.1
 
     def __init__(self, *args):
         super().__init__(RandomMasking(*args[:3]), ProgressiveUnmasking(*args))
