@@ -67,8 +67,8 @@ def square(n, rng):
     grid = np.full((n, n), -1)
     for row in range(n):
         for column in rng.permutation(n):
-            free = np.setdiff1d(range(n), [*grid[row], *grid[:, column]])
-            if not len(free):
+            free = [*{*range(n)} - {*grid[row].tolist(), *grid[:, column].tolist()}]
+            if not free:
                 return square(n, rng)
             grid[row, column] = rng.choice(free)
     return grid
