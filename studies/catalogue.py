@@ -15,10 +15,28 @@ class Study(NamedTuple):
     config: str = "config/sudoku_tiny.py"
 
 
-def arms(name, flags, updates):
-    mdm, puma = f"{flags} --method=mdm", f"{flags} --second_visit"
-    runs = {"puma": puma, "paper": flags, "mdm": mdm, "twice": f"{mdm} --max_iters={2 * updates}"}
-    return {f"{name}_{arm}": f"--max_iters={updates} {run}" for arm, run in runs.items()}
+SUDOKU = "config/sudoku_tiny.py --dataset=sudoku --k_schedule=[(0,4)]"
+SUMS = "config/addition.py --operation="
+NINE = {  # tasks, with the flags of their runs and the number of updates
+    "minimal": (SUDOKU, 1000),
+    "clues": (f"{SUDOKU} --clues=20", 1000),
+    "sort": (f"{SUMS}sort --digits=14", 2000),
+    "subtract": (f"{SUMS}subtract", 2000),
+    "add": (f"{SUMS}add", 3000),
+    "permutations": ("--dataset=permutations --k_schedule=[(0,7)] --theta=20", 1500),
+    "sums": ("--dataset=sums --k_schedule=[(0,4)] --lr=4e-3", 2000),
+    "latin": ("--dataset=latin --k_schedule=[(0,4)] --eval_interval=100", 600),
+    "brackets": ("--dataset=brackets --k_schedule=[(0,4)]", 1000),
+}
+
+
+def nine(times=1, **arms):
+    """The runs {name: flags} of all nine tasks in each arm."""
+    return {
+        f"{task}_{arm}": f"{own} --max_iters={times * updates} {flags}"
+        for task, (own, updates) in NINE.items()
+        for arm, flags in arms.items()
+    }
 
 
 def carried(name, updates, flags):
@@ -45,21 +63,22 @@ STUDIES = {
         23,
         MDM | PUMA | {f"tau_{tau}": f"--tau={tau}" for tau in (None, 0.4, 0.65, 0.75, 0.85, 0.95)},
     ),
-    "arithmetic": Study(
-        "Does the second visit keep what chains as published forget? Sorting, sums, differences.",
-        100,
-        arms("sort", "--operation=sort --digits=14", 2000)
-        | arms("subtract", "--operation=subtract", 2000)
-        | arms("add", "--operation=add", 3000),
-        "curves",
-        "config/addition.py",
+    "nine": Study(
+        "Is PUMA, with chains that begin once the model is sure, behind random masks anywhere?",
+        130,
+        nine(
+            puma="--second_visit --chains_from=None",
+            early="--second_visit",
+            paper="",
+            mdm="--method=mdm",
+        ),
+        config="config/small.py",
     ),
-    "when": Study(
-        "What does the second visit cost where chains as published pay? Minimal puzzles, 20 clues.",
-        60,
-        arms("minimal", "--k_schedule=[(0,4)]", 1000)
-        | arms("clues", "--k_schedule=[(0,4)] --clues=20", 1000),
-        "curves",
+    "twice": Study(
+        "What do random masks solve after twice the updates?",
+        65,
+        nine(2, twice="--method=mdm"),
+        config="config/small.py",
     ),
     "carry": Study(
         "Does it pay to hand states on (arXiv 2609.37974)? 2 layers, equal numbers of passes.",

@@ -34,7 +34,7 @@ out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
 archive = ""  # of finished runs (records.py): only draw the study's figure, of these seeds
 # Flags of all runs, which may override them: the method is studied as it was published.
-SHARED = '--eval_policies=["top_k"]', "--second_visit=False"
+SHARED = '--eval_policies=["top_k"]', "--second_visit=False", "--chains_from=0"
 RESUME = "--init_from=resume"
 
 
