@@ -47,8 +47,8 @@ class NextToken(RandomMasking):
 
     def batch(self, iteration):
         x0, prompt, _ = self.queue.take(self.all)
-        self.effective = (~prompt).sum(1)
-        return Batch(x0, x0, ~prompt, block=1)
+        self.hidden, self.effective = ~prompt, (~prompt).sum(1)
+        return Batch(x0, x0, self.hidden, block=1)
 
 
 class BlockMasking(RandomMasking):

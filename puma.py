@@ -78,30 +78,40 @@ class Batch(NamedTuple):
 
 
 class RandomMasking:
-    """Ordinary masked diffusion, the baseline: every batch holds new examples, randomly masked."""
+    """Ordinary masked diffusion, the baseline: every batch holds new examples, randomly masked.
+
+    sure (): the share of what they hide where the model is sure, a running mean over batches.
+    """
 
     block = 0  # size of blocks with masks of their own (block.py); 0: the row is one block
+    begin = None  # no chains follow: see MasksThenChains
+    SURE = 0.9  # confidence above this
 
     def __init__(self, queue, mask_token, generator):
         self.queue, self.mask_token, self.generator = queue, mask_token, generator
         self.all = torch.ones(queue.rows, dtype=torch.bool, device=generator.device)
+        self.sure = torch.zeros((), device=generator.device)
 
     def batch(self, iteration):
         x0, prompt, _ = self.queue.take(self.all)
         self.effective = (~prompt).sum(1)
-        hidden = random_masks(prompt, self.generator, self.block)
-        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden, self.block)
+        self.hidden = random_masks(prompt, self.generator, self.block)
+        x = x0.masked_fill(self.hidden, self.mask_token)
+        return Batch(x, x0, self.hidden, self.block)
 
     def advance(self, score, confidence):
-        """Random masks do not depend on the model."""
+        """The masks do not depend on the model."""
+        sure = (confidence > self.SURE) & self.hidden
+        self.sure.lerp_(sure.sum() / self.hidden.sum(), 0.1)  # nothing waits for the device
 
     def adopt(self, rows):
         """Nothing to continue: the queue gives the examples of other processes' chains again."""
 
     def state_dict(self):
-        return {}
+        return {"sure": self.sure.clone()}
 
-    load_state_dict = adopt  # nothing is kept between batches
+    def load_state_dict(self, state):
+        self.sure.copy_(state["sure"])
 
 
 class ProgressiveUnmasking:
@@ -233,45 +243,34 @@ class MasksThenChains:
 
     Until then a chain's order is noise, and each example stays for all stages of its chain, so the
     model would see fewer examples for nothing. begin: the iteration of the first chains; None = as
-    soon as the model is sure of SHARE of what random masks hide: a running mean over batches, read
-    every EVERY iterations. mean: of a number over all processes that train together.
+    soon as the model is sure of SHARE of what random masks hide. mean: over all processes.
     """
 
-    CONFIDENCE, SHARE, EVERY = 0.9, 0.5, 10
+    SHARE, EVERY = 0.5, 10  # looked up every so many iterations: the host waits for the device
 
     def __init__(self, masks, chains, begin=None, mean=float):
         self.masks, self.chains, self.begin, self.mean = masks, chains, begin, mean
-        self.sure, self.latest = torch.zeros((), device=masks.all.device), None
+        self.latest, self.adopt = None, chains.adopt
 
     def batch(self, iteration):
         if iteration != self.latest:  # all visits of an update are of one kind
-            self.stream = self.chains if self.has_begun(iteration) else self.masks
-            self.latest = iteration
+            looks = self.begin is None and iteration % self.EVERY == 0
+            if looks and self.mean(self.masks.sure) > self.SHARE:
+                self.begin = iteration
+            begun = self.begin is not None and iteration >= self.begin
+            self.stream, self.latest = self.chains if begun else self.masks, iteration
+            self.sure = None if begun else self.masks.sure
         batch = self.stream.batch(iteration)
-        self.hidden, self.effective = batch.hidden, self.stream.effective
+        self.advance, self.effective = self.stream.advance, self.stream.effective
         return batch
 
-    def has_begun(self, iteration):
-        if self.begin is None and iteration % self.EVERY == 0 and self.mean(self.sure) > self.SHARE:
-            self.begin = iteration
-        return self.begin is not None and iteration >= self.begin
-
-    def advance(self, score, confidence, *carry):
-        self.stream.advance(score, confidence, *carry)
-        if self.stream is self.masks:  # on the device: nothing waits for it
-            sure = (confidence > self.CONFIDENCE) & self.hidden
-            self.sure.lerp_(sure.sum() / self.hidden.sum(), 0.1)
-
-    def adopt(self, rows):
-        self.chains.adopt(rows)
-
     def state_dict(self):
-        return self.chains.state_dict() | {"begin": self.begin, "sure": self.sure.clone()}
+        return self.chains.state_dict() | self.masks.state_dict() | {"begin": self.begin}
 
     def load_state_dict(self, state):
         self.chains.load_state_dict(state)
+        self.masks.load_state_dict(state)
         self.begin = state["begin"]
-        self.sure.copy_(state["sure"])
 
 
 # -- schedules -------------------------------------------------------------------------------------

@@ -187,6 +187,8 @@ def train(run):
         blocks_change = block_at(iteration) != block_at(iteration - 1)
         with machine.compiling(iteration == run.start, blocks_change):
             run.log.add(*update(run, iteration))
+        if iteration == run.stream.begin and run.place.rank == 0:
+            files.say(f"iteration {iteration}: the chains begin")
         done, stopping = iteration + 1, stop()
         keep_record(run, done, stopping)
         if stopping:
@@ -228,7 +230,9 @@ def keep_record(run, done, stopping):
     if logs or keeps or saves:
         run.saver.stop_if_not_finite(run.log.fault(done), done, run.model, run.averaged)
     if logs:
+        sure = run.stream.sure
         values = {"epoch": run.queue.passes(), "lr": lr_at(done - 1)}
+        values |= {} if sure is None else {"sure": round(sure.item(), 4)}
         run.log.report_training(done, values, run.place.world, run.queue.taken)
     if keeps:
         run.saver.save_weights(done, block)

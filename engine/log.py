@@ -8,7 +8,8 @@
 `iter` counts finished updates, `epoch` the passes over the data started so far. grad_norm is taken
 before clipping; accuracy and val_loss use the averaged weights; `seconds` counts training since
 iteration 0, without evaluations. Of what the first process has trained on since the previous line:
-`visits`, how many updates an example stayed in training, on average (null if none left); `hidden`,
+`sure`, until chains begin: the share of hidden tokens where the confidence is above 0.9; `visits`,
+how many updates an example stayed in training, on average (null if none left); `hidden`,
 the mean share of a row's non-prompt positions that are hidden; `tenths`, rows by that share.
 """
 

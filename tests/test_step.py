@@ -95,7 +95,7 @@ def test_chains_begin_once_the_model_is_sure_of_half():
             stream.advance(confidence, confidence)
             sure = [c > 0.9 for c, h in zip(confidence.ravel(), hidden.ravel(), strict=True) if h]
             expected += 0.1 * (float(sum(sure)) / len(sure) - expected)
-            assert begun[-1] or float(stream.sure) == pytest.approx(expected, abs=1e-5)
+            assert begun[-1] or float(masks.sure) == pytest.approx(expected, abs=1e-5)
     assert begun == [iteration >= 30 for iteration in range(40) for _ in range(2)]
     assert stream.begin == 30
 
