@@ -117,12 +117,6 @@ def told(run, keys, firsts):
     return said
 
 
-def passes_per_update(group):
-    """The forward passes of one update, which is what its time goes into."""
-    config = next(iter(group.seeds.values())).config
-    return config.get("window", 1) * config.get("loops", 1)
-
-
 def reference_of(group, groups):
     """Random masks with the same settings, else the first of random masks, else the last group."""
     masks = [other for other in groups if other.method == "mdm"]

@@ -42,8 +42,8 @@ def looks(groups):
     """
     arms = [arm for arm, _ in groups]
     both = min(map(arms.count, ("PUMA", "random masks"))) > 1  # each with the same settings
-    said = [(len([*filter(None, words.split(", "))]), n) for n, (_, words) in enumerate(groups)]
-    own = {arm: min(each for each in said if arms[each[1]] == arm)[1] for arm in arms}
+    named = [(words.count(", ") + bool(words), n) for n, (_, words) in enumerate(groups)]
+    own = {arm: min(each for each in named if arms[each[1]] == arm)[1] for arm in arms}
     others = itertools.count()
     styles = {arm: itertools.count() for arm in arms}
     found = []

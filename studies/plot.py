@@ -72,7 +72,8 @@ def draw_curves(axes, groups, key, within):
     within: where values, and so their intervals, can lie; many groups, and two seeds, are drawn
     without intervals. Where an update is several forward passes, the x axis counts passes.
     """
-    costs = [comparison.passes_per_update(group) for group in groups]
+    configs = [next(iter(group.seeds.values())).config for group in groups]
+    costs = [config.get("window", 1) * config.get("loops", 1) for config in configs]
     for group, cost in zip(groups, costs, strict=True):
         own = curves_of(group, key).values()
         curves = [{cost * i: value for i, value in points} for points in own]
@@ -124,8 +125,7 @@ def final_accuracy(groups, file):
             ends = [[middle - low], [high - middle]]
             axes.errorbar(middle, y, xerr=ends, fmt="o", capsize=3, color=color)
         axes.set_yticks(range(len(groups)), [in_two_lines(group.label) for group in groups])
-        axes.invert_yaxis()
-        axes.set(xlabel=f"share solved, {metric} at the end")
+        axes.set(xlabel=f"share solved, {metric} at the end", ylim=(len(groups) - 0.5, -0.5))
 
 
 def in_two_lines(label):
