@@ -89,10 +89,8 @@ def hidden_nll(model, x0, hidden):
 @torch.no_grad()
 def chain_nll(model, x0, prompt, sampler):
     """-log P(x0 | prompt), (B,) float64: the order is the sampler's at temperature 0, tokens are
-    drawn at temperature 1. Raises ValueError for a random order.
-
-    entropy, margin and left_to_right without tau sample so at temperature 1. top_k, semi_ar and tau
-    do not: there they go by the probability of the token that was drawn.
+    drawn at temperature 1. ValueError for a random order. At temperature 1 the sampler follows this
+    with entropy, margin, left_to_right; not with top_k, semi_ar or tau, which see the drawn token.
     """
     if sampler.policy == "random":
         raise ValueError("--chain: a run with --policy=random has no order, and so no likelihood")
