@@ -19,6 +19,7 @@ import torch
 from engine.files import atomic_path
 
 FORMAT = 2
+FORM = {"iteration": int, "config": dict, "model_args": dict}  # types of what every reader needs
 
 
 def save(state, path):
@@ -57,10 +58,16 @@ def load(path):
         raise ValueError(
             f"{path} is damaged or not a checkpoint ({reason}): use a copy, or start a new run"
         ) from None
-    if not isinstance(state, dict) or not {"iteration", "config", "model_args"} <= state.keys():
+    found = repr(checked(state, path).get("format"))  # it may be anything, a tensor too
+    if found != repr(FORMAT):
+        raise ValueError(f"{path} has format {found:.60}, expected {FORMAT}: train anew")
+    return state
+
+
+def checked(state, path):
+    """The state, if it has the FORM. Raises ValueError that names the file."""
+    if not isinstance(state, dict) or any(type(state.get(key)) is not FORM[key] for key in FORM):
         raise ValueError(f"{path} is not a checkpoint of this program")
-    if repr(state.get("format")) != repr(FORMAT):  # it may be anything, a tensor too
-        raise ValueError(f"{path} has format {state.get('format')}, expected {FORMAT}: train anew")
     return state
 
 

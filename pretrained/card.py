@@ -47,9 +47,15 @@ def public(value):
 
 
 def needed(config):
-    """Header and tokenizer that text was prepared with; () for other data."""
+    """Header and tokenizer that text was prepared with; () for other data.
+
+    Raises ValueError if the tokenizer is not the header's: a stranger's may link to a private file.
+    """
     folder = config.get("data_dir")
-    return corpus.needed(folder) if folder and Path(folder, "header.json").exists() else ()
+    if not folder or not Path(folder, "header.json").is_file():
+        return ()
+    header, tokenizer = corpus.needed(folder)
+    return header, corpus.kept_file(folder, tokenizer.name)
 
 
 def evaluation(path, log):

@@ -31,11 +31,20 @@ class Results:
         return f"{zlib.crc32(text.encode()):08x}"
 
     def row(self, sampler):
-        return self.rows.get(self.key(sampler))
+        """None also if an edit has parted row and records: the records are then counted anew."""
+        row = self.rows.get(self.key(sampler), {})
+        return row if row.get("checksum") == self.checksum(row) else None
+
+    def checksum(self, row):
+        """CRC-32 of a row and its records; against slips, as an edit may change it too."""
+        records = [record for record in self.all if record["id"] == row.get("id")]
+        text = json.dumps([row | {"checksum": None}, records], sort_keys=True)
+        return zlib.crc32(text.encode())
 
     def comparable(self):
         """All rows under these conditions."""
-        return [row for row in self.rows.values() if self.conditions.items() <= row.items()]
+        rows = [row for row in self.rows.values() if self.conditions.items() <= row.items()]
+        return [row for row in rows if row.get("checksum") == self.checksum(row)]
 
     def records(self, sampler):
         key = self.key(sampler)
@@ -54,7 +63,8 @@ class Results:
         row = {"id": self.key(sampler), "sampler": str(sampler)} | self.conditions
         row |= sampler._asdict() | result
         row |= {"examples": len(records), "tokens_per_step": hidden / max(1, steps)}
-        self.rows[row["id"]] = row | origin()
+        row |= origin()
+        self.rows[row["id"]] = row | {"checksum": self.checksum(row)}
         if self.rank == 0:
             write_json(self.folder / "eval.json", [*self.rows.values()])
 

@@ -124,14 +124,25 @@ def folder_of(config):
 
 
 def settings_of_run(config):
-    """The settings of the run that resumes or continues, which flags alone change; {} if none."""
+    """The settings of the run that resumes or continues, which flags alone change; {} if none.
+
+    The run may be a stranger's: only this command says which judge is executed, and who is told.
+    """
     path = folder_of(config) / "checkpoint.pt"
     if not (re.match("resume$|continue(:|$)", str(config["init_from"])) and path.exists()):
         return {}
+    saved = checkpoint.load(path)["config"]
+    own = {"out_dir": str(path.parent), "init_from": config["init_from"], "track": config["track"]}
+    if (judge := saved.get("eval_judge", "")) not in ("", "exact"):
+        if "eval_judge" not in config:
+            raise ValueError(
+                f"{path} names a judge, which is executed only if you name it again: add "
+                f"--eval_judge={judge!r}, =exact, or = (the loss alone)"
+            )
+        own["eval_judge"] = config["eval_judge"]
     if local_rank() == 0:
-        say(f"settings as in {path}, but for those in --key=value")
-    own = {"out_dir": str(path.parent), "init_from": config["init_from"]}
-    return checkpoint.load(path)["config"] | own
+        say(f"settings as in {path}, but for those in --key=value, and track")
+    return saved | own
 
 
 def pinned(origin):

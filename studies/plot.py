@@ -18,6 +18,7 @@ import numpy as np
 
 from configurator import configure, errors_as_messages
 from engine.files import read_json
+from engine.log import read_metrics
 from studies import comparison, labels, records
 from studies.comparison import SHARE, curves_of, interval
 
@@ -172,6 +173,19 @@ def ablation_of(sampler):
     return None if len(changed) > 1 else (changed or ["reveal"])[0]
 
 
+def read_run(folder):
+    """The run in a folder. Raises ValueError naming a line with a value that cannot be drawn."""
+    path = Path(folder, "metrics.jsonl")
+    for number, row in enumerate(read_metrics(path), start=1):
+        shares = row.get("accuracy", {})
+        values = [row.get("val_loss", 0), row.get("hidden", 0)]
+        values += shares.values() if isinstance(shares, dict) else [None]
+        values += [] if row.get("visits") is None else [row["visits"]]
+        if not all(type(value) in (int, float) for value in values):
+            raise ValueError(f"{path}, line {number}: a value to draw is not a number")
+    return comparison.load_run(folder)
+
+
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "visits": visits,
@@ -185,7 +199,7 @@ def main():
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
     with errors_as_messages(), records.folders(runs) as folders:
-        groups = comparison.groups_of([comparison.load_run(folder) for folder in folders])
+        groups = comparison.groups_of([*map(read_run, folders)])
         FIGURES[figure](groups, out or f"out/{figure}.png")
 
 

@@ -64,6 +64,8 @@ def reached(folder):
             own = row["config"]["data"]["validation"]
             if own != PUZZLES:
                 raise ValueError(f"{folder} solves other puzzles, {own}: expected {PUZZLES}")
+            if row["config"]["init_from"] != "scratch" or row["config"]["data_file"]:
+                raise ValueError(f"{folder} has init_from or data_file: no entry")
         elif row["type"] == "train":
             seconds = row["seconds"]
         elif row["accuracy"]["top_k"] >= target:

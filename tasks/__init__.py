@@ -22,6 +22,7 @@ see `settings`. `load` reads them as config["name"], as it reads settings of tra
 
 import importlib
 import math
+import traceback
 from collections import Counter
 
 import numpy as np
@@ -31,6 +32,7 @@ TASKS = {
     "sudoku": "sudoku", "text": "tasks.text", "instructions": "tasks.codeeval",
     "arithmetic": "tasks.arithmetic", "own_text": "tasks.own_text",
 }  # fmt: skip
+FIRST = 1024  # rows of each set that `check` reads
 
 
 def get(name):
@@ -38,7 +40,10 @@ def get(name):
     if name not in TASKS:
         raise ValueError(f"dataset {name!r}: expected {', '.join(TASKS)}")
     package = __package__.removesuffix("tasks")  # "puma_mdm." if these files are in a package
-    return importlib.import_module(package + TASKS[name])
+    module = importlib.import_module(package + TASKS[name])
+    if not hasattr(module, "load"):
+        raise ValueError(f"dataset {name!r}: {module.__file__} has no function load(config)")
+    return module
 
 
 def settings(name):
@@ -49,6 +54,40 @@ def settings(name):
 def settings_of(config):
     """The same, of the configuration's task."""
     return settings(config["dataset"])
+
+
+def check(task):
+    """Look at the first rows. Raises ValueError that says what does not have the form above."""
+    try:
+        for name in "train", "validation":
+            data = getattr(task, name)
+            x0 = check_rows(name, data[np.arange(min(len(data), FIRST))], task)
+        x = check_rows("test", task.test[[0]], task)
+        records = task.test.judge(x0[:1], np.zeros(1, int))  # a likely answer
+        if len(records) != 1 or not isinstance(records[0]["kind"], str):
+            raise ValueError(f"judge: {records!r:.80}: expected a dictionary with kind per row")
+        for place, text in task.test.pieces(x[0], None):
+            if not isinstance(place, int | np.integer | None) or not isinstance(text, str):
+                raise ValueError(f"pieces: {(place, text)!r:.80}: expected (position, text)")
+    except (TypeError, LookupError, AttributeError) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
+        raise ValueError(f"{where}: not a task as tasks/__init__.py describes it") from None
+
+
+def check_rows(name, rows, task):
+    """The tokens of `rows`, if they and the prompt, or what is hidden, have the task's form."""
+    tokens, marked = map(np.asarray, rows)
+    shape = len(tokens), task.length
+    if tokens.shape != shape or marked.shape != shape:
+        raise ValueError(f"{name}: {tokens.shape} and {marked.shape}: expected {shape} twice")
+    if tokens.dtype.kind not in "iu" or marked.dtype.kind != "b":
+        kinds = f"{tokens.dtype} and {marked.dtype}"
+        raise ValueError(f"{name}: {kinds}: expected integers and bool")
+    if tokens.min() < 0 or tokens.max() >= task.vocab_size:
+        found = f"ids {tokens.min()} to {tokens.max()}"
+        raise ValueError(f"{name}: {found}: expected 0 to {task.vocab_size - 1} (vocab_size - 1)")
+    return tokens
 
 
 class Task:

@@ -181,14 +181,16 @@ def decided(judge, file, *texts):
     try:
         with time_limit(SECONDS):
             answer = judge(*texts)
-    except (Exception, SystemExit, Late) as error:
+        shown = configurator.printable(repr(answer))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a judge may also exit, or be Late
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
     if isinstance(answer, str) and answer:
         return answer, ""
     if isinstance(answer, bool | np.bool_):
         return "correct" if answer else "wrong", ""
-    shown = configurator.printable(repr(answer))
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
 
 
