@@ -20,6 +20,7 @@ from engine.files import atomic_path
 
 FORMAT = 2
 FORM = {"iteration": int, "config": dict, "model_args": dict}  # types of what every reader needs
+PARTS = {"model": dict, "optimizer": dict, "ranks": list, "device": str, "data": dict}  # to resume
 
 
 def save(state, path):
@@ -74,8 +75,8 @@ def checked(state, path):
 def load_whole(path):
     """The state in a checkpoint. Raises ValueError if it holds only weights."""
     state = load(path)
-    if missing := {"model", "optimizer", "ranks", "device", "data"} - state.keys():
-        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds only weights")
+    if missing := [key for key in PARTS if not isinstance(state.get(key), PARTS[key])]:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it holds only weights")
     return state
 
 

@@ -32,7 +32,7 @@ def main():
         if not (out_dir and folder):
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
         state = load(out_dir)
-        origin = state["config"]["init_from"]
+        origin = str(state["config"].get("init_from"))
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
         if state["config"].get("lora_rank"):
             model, adapters = lora.restore(state)

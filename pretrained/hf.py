@@ -203,19 +203,14 @@ def save(model, model_args, folder, like=None):
     config["dtype"] = config["torch_dtype"] = str(model.lm_head.weight.dtype).removeprefix("torch.")
     write = optional("huggingface_hub").save_torch_state_dict
     Path(folder).mkdir(exist_ok=True)
+    home = Path(like or folder).resolve()
     for path in Path(like).iterdir() if like else ():
         if path.is_file() and path.name != INDEX and not unwanted & set(path.suffixes):
-            within(path, like)
+            if path.resolve().parent not in (home, home.parents[1] / "blobs"):  # the hub's cache
+                raise ValueError(f"{path} is a link out of the folder: copy what it shows")
             shutil.copy(path, folder)
     Path(folder, "config.json").write_text(json.dumps(config, indent=2) + "\n")
     write(weights(model, complete(model_args)), folder, max_shard_size=SHARD)
-
-
-def within(path, folder):
-    """Raise ValueError if a file of the folder is a link to another place than the hub's cache."""
-    home = Path(folder).resolve()
-    if path.resolve().parent not in (home, home.parents[1] / "blobs"):
-        raise ValueError(f"{path} is a link out of the folder: copy what it shows")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ class Results:
 
     def __init__(self, folder, conditions, rank):
         self.folder, self.conditions, self.rank = folder, conditions, rank
-        self.rows = {row["id"]: row for row in read_rows(folder / "eval.json")}
+        self.rows = {str(row["id"]): row for row in read_rows(folder / "eval.json")}
         self.all = read_lines(folder / "eval.jsonl")
         for left in folder.glob("eval.*.tmp") if rank == 0 else ():
             left.unlink()  # by a process that was killed while writing
@@ -36,10 +36,9 @@ class Results:
         return row if row.get("checksum") == self.checksum(row) else None
 
     def checksum(self, row):
-        """CRC-32 of a row and its records; against slips, as an edit may change it too."""
+        """CRC-32 of a row and its records; it tells of a slip, not of an edit that changes it."""
         records = [record for record in self.all if record["id"] == row.get("id")]
-        text = json.dumps([row | {"checksum": None}, records], sort_keys=True)
-        return zlib.crc32(text.encode())
+        return zlib.crc32(json.dumps([row | {"checksum": 0}, records], sort_keys=True).encode())
 
     def comparable(self):
         """All rows under these conditions."""

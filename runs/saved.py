@@ -17,11 +17,11 @@ from model import Transformer
 from pretrained import card, hf
 
 EXPORTED = "run.json"  # in an exported folder: all of a checkpoint but the weights
+MOST = 1 << 20  # held-out examples, or tokens of a row, of a run that is opened
 RANGES = {  # of model_args and block, which may be a stranger's
-    "length": (1, 1 << 20), "layers": (1, 1024), "heads": (1, 1024), "loops": (1, 1024),
-    "eps": (0.0, 1.0), "theta": (1.0, 1e12), "block": (0, 1 << 20),
+    "length": (1, MOST), "layers": (1, 1024), "heads": (1, 1024), "loops": (1, 1024),
+    "eps": (0.0, 1.0), "theta": (1.0, 1e12), "block": (0, MOST),
 }  # fmt: skip
-TESTS = 1 << 20  # most held-out examples of a run that is opened
 
 
 class Saved(NamedTuple):
@@ -114,8 +114,8 @@ def load_task(config):
     try:
         judge = "exact" if config.get("eval_judge") == "exact" else ""
         less = config | {"train_examples": 1, "eval_judge": judge}
-        if not 1 <= config["test_examples"] <= TESTS:
-            raise ValueError(f"test_examples {config['test_examples']}: expected 1 to {TESTS}")
+        if not 1 <= config["test_examples"] <= MOST:
+            raise ValueError(f"test_examples {config['test_examples']}: expected 1 to {MOST}")
         if fields := tasks.settings_of(config):
             for name, key in configurator.read_fields(fields).items():
                 less[name] = configurator.checked(f"saved {name}", key, less[name])

@@ -175,12 +175,10 @@ def ablation_of(sampler):
 
 def read_run(folder):
     """The run in a folder. Raises ValueError naming a line with a value that cannot be drawn."""
-    path = Path(folder, "metrics.jsonl")
-    for number, row in enumerate(read_metrics(path), start=1):
+    for number, row in enumerate(read_metrics(path := Path(folder, "metrics.jsonl")), start=1):
         shares = row.get("accuracy", {})
-        values = [row.get("val_loss", 0), row.get("hidden", 0)]
+        values = [row.get("val_loss", 0), row.get("hidden", 0), row.get("visits") or 0]
         values += shares.values() if isinstance(shares, dict) else [None]
-        values += [] if row.get("visits") is None else [row["visits"]]
         if not all(type(value) in (int, float) for value in values):
             raise ValueError(f"{path}, line {number}: a value to draw is not a number")
     return comparison.load_run(folder)

@@ -58,36 +58,24 @@ def settings_of(config):
 
 def check(task):
     """Look at the first rows. Raises ValueError that says what does not have the form above."""
+    last = task.vocab_size - 1
     try:
-        for name in "train", "validation":
+        for name in "train", "test", "validation":
             data = getattr(task, name)
-            x0 = check_rows(name, data[np.arange(min(len(data), FIRST))], task)
-        x = check_rows("test", task.test[[0]], task)
-        records = task.test.judge(x0[:1], np.zeros(1, int))  # a likely answer
-        if len(records) != 1 or not isinstance(records[0]["kind"], str):
-            raise ValueError(f"judge: {records!r:.80}: expected a dictionary with kind per row")
-        for place, text in task.test.pieces(x[0], None):
-            if not isinstance(place, int | np.integer | None) or not isinstance(text, str):
-                raise ValueError(f"pieces: {(place, text)!r:.80}: expected (position, text)")
+            x, marked = map(np.asarray, data[np.arange(min(len(data), FIRST))])
+            fits = x.shape == marked.shape == (len(x), task.length) and x.dtype.kind in "iu"
+            if not fits or marked.dtype.kind != "b" or min(x.min(), last - x.max()) < 0:
+                found = f"{x.dtype} {x.min()} to {x.max()} {x.shape}, {marked.dtype} {marked.shape}"
+                expected = f"ids 0 to {last} and bool, both (rows, {task.length})"
+                raise ValueError(f"{name}: {found}: expected {expected}")
+        (record,) = task.test.judge(x[:1], np.zeros(1, int))  # a row of validation is an answer
+        texts = [text for _, text in task.test.pieces(x[0], None)]
+        if not isinstance(dict(record)["kind"], str) or not all(isinstance(t, str) for t in texts):
+            raise ValueError(f"judge {record!r:.80}, pieces {texts!r:.80}")
     except (TypeError, LookupError, AttributeError) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
-        raise ValueError(f"{where}: not a task as tasks/__init__.py describes it") from None
-
-
-def check_rows(name, rows, task):
-    """The tokens of `rows`, if they and the prompt, or what is hidden, have the task's form."""
-    tokens, marked = map(np.asarray, rows)
-    shape = len(tokens), task.length
-    if tokens.shape != shape or marked.shape != shape:
-        raise ValueError(f"{name}: {tokens.shape} and {marked.shape}: expected {shape} twice")
-    if tokens.dtype.kind not in "iu" or marked.dtype.kind != "b":
-        kinds = f"{tokens.dtype} and {marked.dtype}"
-        raise ValueError(f"{name}: {kinds}: expected integers and bool")
-    if tokens.min() < 0 or tokens.max() >= task.vocab_size:
-        found = f"ids {tokens.min()} to {tokens.max()}"
-        raise ValueError(f"{name}: {found}: expected 0 to {task.vocab_size - 1} (vocab_size - 1)")
-    return tokens
+        reason = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
+        raise ValueError(f"not a task as tasks/__init__.py describes it: {reason}") from None
 
 
 class Task:

@@ -69,6 +69,10 @@ FORMS = {
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
     "format": (lambda state: state.update(format=99), "has format 99, expected 2"),
     "no arguments": (lambda state: state.update(model_args={}), "'length'"),
+    "iteration": (lambda state: state.update(iteration="\x1b]0;"), ""),
+    "heads": (lambda state: state["model_args"].update(heads=0), "heads 0: expected 1 to 1024"),
+    "block": (lambda state: state.update(block="x"), "block 'x': expected 0 to 1048576"),
+    "NaN": (lambda state: state["ema"]["lm_head.weight"].fill_(torch.nan), "not finite"),
 }
 
 
