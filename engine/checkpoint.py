@@ -6,8 +6,8 @@ chains, its place in the data and its random states: 5 MB for 1,024 chains of 51
 if each token carries 512 numbers of state.
 
 `torch.load(weights_only=True)` reads it, and no file that it names is executed, so opening one
-never runs code. But a stranger's settings decide which data sample.py and eval.py then read, and
-how much they generate.
+never runs code. But a stranger's settings decide which data sample.py and eval.py then read, which
+base model they download, and how much they generate; or, if it is resumed, how much is trained.
 """
 
 import itertools

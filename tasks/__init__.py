@@ -71,7 +71,8 @@ def check(task):
         (record,) = task.test.judge(x[:1], np.zeros(1, int))  # a row of validation is an answer
         texts = [text for _, text in task.test.pieces(x[0], None)]
         if not isinstance(dict(record)["kind"], str) or not all(isinstance(t, str) for t in texts):
-            raise ValueError(f"judge {record!r:.80}, pieces {texts!r:.80}")
+            found = f"judge: {record!r:.80}, pieces: texts {texts!r:.80}"
+            raise ValueError(f"{found}: expected a word as kind, and (position, text) pairs")
     except (TypeError, LookupError, AttributeError) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
