@@ -9,6 +9,8 @@ from configurator import printable
 from engine.files import read_json, read_lines, write_json, write_lines
 from engine.log import origin
 
+RECORD = {"id": str, "index": int, "kind": str, "tokens": int, "steps": int}
+
 
 class Results:
     """Of a run under the same conditions {name: value}. Raises ValueError for a damaged file."""
@@ -16,7 +18,9 @@ class Results:
     def __init__(self, folder, conditions, rank):
         self.folder, self.conditions, self.rank = folder, conditions, rank
         self.rows = {str(row["id"]): row for row in read_rows(folder / "eval.json")}
-        self.all = read_lines(folder / "eval.jsonl")
+        self.all = read_lines(path := folder / "eval.jsonl")
+        if not all(isinstance(each.get(key), RECORD[key]) for each in self.all for key in RECORD):
+            raise ValueError(f"{path} is damaged, move it away")
         for left in folder.glob("eval.*.tmp") if rank == 0 else ():
             left.unlink()  # by a process that was killed while writing
         if rank == 0 and self.all:

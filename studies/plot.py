@@ -178,7 +178,8 @@ def read_run(folder):
     for number, row in enumerate(read_metrics(path := Path(folder, "metrics.jsonl")), start=1):
         shares = row.get("accuracy", {})
         values = [row.get("val_loss", 0), row.get("hidden", 0), row.get("visits") or 0]
-        values += shares.values() if isinstance(shares, dict) else [None]
+        known = isinstance(shares, dict) and isinstance(row.get("config", {}), dict)
+        values += shares.values() if known else [None]
         if not all(type(value) in (int, float) for value in values):
             raise ValueError(f"{path}, line {number}: a value to draw is not a number")
     return comparison.load_run(folder)

@@ -58,15 +58,16 @@ def settings_of(config):
 
 def check(task):
     """Look at the first rows. Raises ValueError that says what does not have the form above."""
-    last = task.vocab_size - 1
     try:
+        last = task.vocab_size - 1
         for name in "train", "test", "validation":
             data = getattr(task, name)
             x, marked = map(np.asarray, data[np.arange(min(len(data), FIRST))])
             fits = x.shape == marked.shape == (len(x), task.length) and x.dtype.kind in "iu"
-            if not fits or marked.dtype.kind != "b" or min(x.min(), last - x.max()) < 0:
+            least = min(x.min(), last - x.max(), task.mask, last - task.mask)
+            if not fits or marked.dtype.kind != "b" or least < 0:
                 found = f"{x.dtype} {x.min()} to {x.max()} {x.shape}, {marked.dtype} {marked.shape}"
-                expected = f"ids 0 to {last} and bool, both (rows, {task.length})"
+                expected = f"ids and mask 0 to {last}, and bool, both (rows, {task.length})"
                 raise ValueError(f"{name}: {found}: expected {expected}")
         (record,) = task.test.judge(x[:1], np.zeros(1, int))  # a row of validation is an answer
         texts = [text for _, text in task.test.pieces(x[0], None)]

@@ -58,8 +58,16 @@ def test_the_task_of_contributing_learns(learn, tmp_path):
 @pytest.mark.parametrize(
     "right, wrong, message",
     [
-        ("digits, MASK + 1, MASK", "digits, 5, 4", "train: int64 0 to 9.*expected ids 0 to 4"),
-        ("2 * digits, MASK +", "3 * digits, MASK +", r"expected ids 0 to 10 .*\(rows, 6\)"),
+        (
+            "digits, MASK + 1, MASK",
+            "digits, 5, 4",
+            "train: int64 0 to 9.*expected ids and mask 0 to 4",
+        ),
+        (
+            "2 * digits, MASK +",
+            "3 * digits, MASK +",
+            r"expected ids and mask 0 to 10, .*\(rows, 6\)",
+        ),
         ("], self.prompt[indices]", "], 1 * self.prompt[indices]", r"int64 \(200, 4\): expected"),
         ('"correct" if ok else "wrong"', "bool(ok)", "{'kind': True}, .*expected a word as kind"),
         ('(place, "0123456789_"[token])', "(place, int(token))", r"texts \[\d, .*expected a word"),

@@ -169,8 +169,9 @@ def test_an_edited_result_is_counted_anew(run):
 
 def test_damaged_results_are_named(run, refused):
     for name in "eval.json", "eval.jsonl":
-        (run / name).write_text("[\n")
-        assert f"{name}" in (said := refused(evaluate, run)) and "move" in said
+        for wrong in "[\n", '{"id": 3}\n':
+            (run / name).write_text(wrong)
+            assert f"{name}" in (said := refused(evaluate, run)) and "move" in said
         (run / name).unlink()
 
 
