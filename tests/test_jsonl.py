@@ -352,7 +352,8 @@ def test_a_judged_run(pairs, tmp_path, capsys):
     # The judge that a run names, perhaps a stranger's, is not executed.
     (tmp_path / "judge.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
     run_script("sample.py", f"--out_dir={tmp_path}/run")
-    run_script(*parts, "--eval_judge=exact")
+    (tmp_path / "exact.py").write_text("eval_judge = 'exact'")
+    run_script(*parts, str(tmp_path / "exact.py"))
     with pytest.raises(SystemExit, match="this run's texts have no judge"):
         evaluate(tmp_path / "run")
     assert not (tmp_path / "executed").exists()
