@@ -161,7 +161,7 @@ def test_mistakes_are_named(flag, message, run, refused):
 
 
 def test_an_edited_result_is_counted_anew(run):
-    for flag in "--reveal=3", "--reveal=[3,4]":
+    for flag in "--reveal=3", "--reveal=[4,5]":
         evaluate(run, "--reveal=3")
         files.write_json(run / "eval.json", [rows(run)[0] | {"accuracy": 0.999}])
         assert "99.9%" not in evaluate(run, flag)
