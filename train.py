@@ -38,7 +38,7 @@ init_from = "scratch"  # resume; continue[:START]; RUN/checkpoint.pt; hf:FOLDER;
 dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
 train_examples = 200_000  # 1..: to generate; files are used whole
-test_examples = 512  # 1..: held out
+test_examples = 512  # 1..1048576: held out
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma; mdm (random masks); ar (next token); others in variants.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
@@ -132,7 +132,7 @@ class Run:
         matmuls = machine.precision(device, dtype)
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
-            len(self.task.test)  # so that a broken judge is reported before training
+            tasks.check(self.task)  # so that a broken one is reported before training
             torch.manual_seed(seed)
             self.model, weights, args = start.make_model(
                 origin, self.task, saved, model_args(self.task), (lora_rank, lora_alpha, matmuls),

@@ -379,6 +379,12 @@ def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, 
 def test_runs_without_a_record_are_named(make, tmp_path):
     with pytest.raises(ValueError, match=r"untested: metrics\.jsonl has no evaluation"):
         make("untested", [])
+    for wrong in '"val_loss": null', '"accuracy": {"a": true}', '"accuracy": 3':
+        (tmp_path / "untested/metrics.jsonl").write_text(f'{{"type": "eval", {wrong}}}\n')
+        with pytest.raises(
+            ValueError, match=r"metrics.jsonl, line 1: a value to draw is not a num"
+        ):
+            plot.read_run(tmp_path / "untested")
     (tmp_path / "untested/metrics.jsonl").write_text("{\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: not a JSON object"):
         load_run(tmp_path / "untested")
