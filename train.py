@@ -25,7 +25,7 @@ from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
-from runs import start
+from runs import notes, start
 from runs.validation import evaluate
 from sample import Sampler
 
@@ -105,8 +105,8 @@ def main(config):
 
                 tracker = until_the_end.enter_context(contextlib.closing(Tracker(track, folder)))
             run = Run(config | {"k_schedule": check_schedule(k_schedule)}, folder, place, tracker)
-        result = train(run)
-        run.log.close()
+        with contextlib.closing(run.log):  # also the bar, before a message on why it stopped
+            result = train(run)
     if place.rank == 0:
         print(f"{result['val_loss']:.4f} validation loss")
         for sampler, share in zip(samplers(), result["accuracy"].values(), strict=False):
@@ -155,6 +155,8 @@ class Run:
         self.saver = self.make_saver(folder, config, args, weights, generator)
         torch.manual_seed(seed + rank + stride)
         self.begin(saved, changes, tracker)
+        if rank == 0:
+            notes.say_all(config, self.chains)
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
 
