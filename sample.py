@@ -112,13 +112,13 @@ def whole_rows(model, x, hidden, sampler, batch_size, progress):
     queue = hidden.any(1).nonzero()[:, 0]
     rows = queue[:batch_size]  # (B,), the rows in progress
     taken = len(rows)
-    passes, before = 0, hidden.sum().item()
+    passes = before = 0
     width = getattr(model, "carries", 0)
     carry = torch.zeros(taken, x.shape[1], width, device=x.device)  # of `rows` (carry.py)
     while True:
         now = hidden[rows]  # (B, L)
         working, total = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
-        progress(before - total)
+        progress(max(0, before - total))  # 0 at first
         before = total
         if not working:
             return revealed_at, passes
