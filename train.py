@@ -155,8 +155,6 @@ class Run:
         self.saver = self.make_saver(folder, config, args, weights, generator)
         torch.manual_seed(seed + rank + stride)
         self.begin(saved, changes, tracker)
-        if rank == 0:
-            notes.say_all(config, self.chains)
         self.casts = machine.autocast(device, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
 
@@ -177,6 +175,8 @@ class Run:
         recorded = self.saver.about["config"] | {"data": self.saver.about["data"]}
         self.log = log.Log(folder, recorded, start.identity, self.start, max_iters, changes,
                            int(self.queue.taken), tracker)  # fmt: skip
+        if folder:
+            notes.say_all(self.saver.about["config"], self.chains)
 
 
 # -- the loop --------------------------------------------------------------------------------------
