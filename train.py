@@ -25,7 +25,7 @@ from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import ProgressiveUnmasking, RandomMasking, check_schedule, value_at
-from runs import start
+from runs import notes, start
 from runs.validation import evaluate
 from sample import Sampler
 
@@ -105,8 +105,8 @@ def main(config):
 
                 tracker = until_the_end.enter_context(contextlib.closing(Tracker(track, folder)))
             run = Run(config | {"k_schedule": check_schedule(k_schedule)}, folder, place, tracker)
-        result = train(run)
-        run.log.close()
+        with contextlib.closing(run.log):  # also the bar, before a message on why it stopped
+            result = train(run)
     if place.rank == 0:
         print(f"{result['val_loss']:.4f} validation loss")
         for sampler, share in zip(samplers(), result["accuracy"].values(), strict=False):
@@ -175,6 +175,8 @@ class Run:
         recorded = self.saver.about["config"] | {"data": self.saver.about["data"]}
         self.log = log.Log(folder, recorded, start.identity, self.start, max_iters, changes,
                            int(self.queue.taken), tracker)  # fmt: skip
+        if folder:
+            notes.say_all(self.saver.about["config"], self.chains)
 
 
 # -- the loop --------------------------------------------------------------------------------------

@@ -1,9 +1,11 @@
 """The main process of a prepare.py, and its worker processes."""
 
+import inspect
 import itertools
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
@@ -37,10 +39,10 @@ def in_order(task, items, workers):
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=follow_parent)
     try:
-        waiting = deque(pool.submit(task, item) for item in itertools.islice(items, 2 * workers))
+        waiting = deque(submit(pool, task, item) for item in itertools.islice(items, 2 * workers))
         while waiting:
             yield waiting.popleft().result()
-            waiting.extend(pool.submit(task, item) for item in itertools.islice(items, 1))
+            waiting.extend(submit(pool, task, item) for item in itertools.islice(items, 1))
     except BrokenProcessPool:
         raise ChildProcessError(
             "a worker process was killed, perhaps for lack of memory; run the same command again"
@@ -49,9 +51,24 @@ def in_order(task, items, workers):
         pool.shutdown(cancel_futures=True)
 
 
+def submit(pool, task, item):
+    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning.
+
+    They import the module of a task that is a function, not the script, which would import torch.
+    """
+    main = sys.modules["__main__"]
+    if inspect.isfunction(task):
+        sys.modules["__main__"] = sys.modules[task.__module__]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
+    try:
+        return pool.submit(task, item)
+    finally:
+        sys.modules["__main__"] = main
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def follow_parent():
-    """In a worker: leave Ctrl-C to the parent, and end when the parent does, even if killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a worker: end when the parent does, even if killed."""
     threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
 
 
