@@ -110,7 +110,8 @@ def whole_rows(model, x, hidden, sampler, batch_size, progress):
     revealed_at = torch.zeros_like(x)
     age = torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
-    taken = len(rows := queue[:batch_size])  # (B,), the rows in progress
+    rows = queue[:batch_size]  # (B,), the rows in progress
+    taken = len(rows)
     passes = before = 0
     width = getattr(model, "carries", 0)
     carry = torch.zeros(taken, x.shape[1], width, device=x.device)  # of `rows` (carry.py)

@@ -1,11 +1,9 @@
 """The main process of a prepare.py, and its worker processes."""
 
-import inspect
 import itertools
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
@@ -52,18 +50,11 @@ def in_order(task, items, workers):
 
 
 def submit(pool, task, item):
-    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning.
-
-    They import the module of a task that is a function, not the script, which would import torch.
-    """
-    main = sys.modules["__main__"]
-    if inspect.isfunction(task):
-        sys.modules["__main__"] = sys.modules[task.__module__]
+    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
     try:
         return pool.submit(task, item)
     finally:
-        sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
