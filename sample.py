@@ -110,18 +110,17 @@ def whole_rows(model, x, hidden, sampler, batch_size, progress):
     revealed_at = torch.zeros_like(x)
     age = torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
-    rows = queue[:batch_size]  # (B,), the rows in progress
-    taken = len(rows)
+    taken = len(rows := queue[:batch_size])  # rows (B,) in progress
     passes = before = 0
     width = getattr(model, "carries", 0)
-    carry = torch.zeros(taken, x.shape[1], width, device=x.device)  # of `rows` (carry.py)
+    carry = x.new_zeros((*x[:taken].shape, width), dtype=torch.float)  # of `rows` (carry.py)
     while True:
         now = hidden[rows]  # (B, L)
-        working, total = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
-        progress(max(0, before - total))  # 0 at first
-        before = total
+        working, left = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
+        progress(max(0, before - left))  # 0 at first
         if not working:
             return revealed_at, passes
+        before = left
         size = slots_for(working, len(rows))
         if size < len(rows):
             kept = now.any(1).int().argsort(descending=True, stable=True)[:size]
