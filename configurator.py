@@ -63,7 +63,8 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
 
     fields: a NamedTuple whose fields are settings too, in the returned values alone, or a function
     of the script's own values that returns one; lists: each field may be a list; kept: a function
-    of these values that returns a saved run's values, which only flags override.
+    of these values, and of others as they are given, that returns a saved run's values, which only
+    flags override.
     """
     file = Path(settings["__file__"])
     spec = settings.get("__spec__")
@@ -73,18 +74,22 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
     own = read_keys(settings_alone)
     try:
         given = [each for arg in argv if arg not in ("-h", "--help") for each in read(arg)]
-        saved = kept(merged(own, {}, given)) if kept else {}
+        others = {name: value for _, name, value in given}
+        saved = kept(others | merged(own, {}, given)) if kept else {}
         # a saved run ignores config files: flags alone change its settings
         given = [each for each in given if each[0].startswith("--") or not saved]
         if not isinstance(fields, type | None):
             fields = fields(merged(own, saved, given))
-        keys = own | read_fields(fields, lists) if fields else own
+        more = read_fields(fields, lists) if fields else {}
+        if twice := own.keys() & more.keys():
+            raise ValueError(f"{fields.__module__}: {script} has the settings {sorted(twice)} too")
+        keys = own | more
         if "-h" in argv or "--help" in argv:
             print(help_text(script, settings["__doc__"], keys))
             raise SystemExit(0)
         refuse_unknown(keys, given)
         values = merged(keys, saved, given)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"{error}\n`{script} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
     settings.update({name: values[name] for name in own})
@@ -93,8 +98,8 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
 
 def merged(keys, saved, given):
     """The values of these keys: as given, else as saved, else the default."""
-    values = {name: saved.get(name, key.default) for name, key in keys.items()}
-    for where, name, value in given:
+    values = {name: key.default for name, key in keys.items()}
+    for where, name, value in [*((f"saved {name}", name, saved[name]) for name in saved), *given]:
         if name in keys:
             values[name] = checked(where, keys[name], value)
     return values

@@ -139,8 +139,7 @@ def measure_samplers(saved, samplers, conditions, place):
     with Lock(out_dir, "eval.lock") if place.rank == 0 else contextlib.nullcontext():
         kept = open_results(conditions, content, place)
         missing = [sampler for sampler in samplers if not kept.row(sampler)]
-        show = place.rank == 0 and len(missing) > 1
-        for sampler in progress_bar(missing, unit="sampler", show=show):
+        for sampler in missing:
             cost = solve_missing(saved, test, sampler, kept, place.rank, place.world)
             kept.finish(sampler, test.summary(kept.records(sampler)) | cost)
         if place.rank == 0:
@@ -156,14 +155,17 @@ def solve_missing(saved, test, sampler, kept, rank, world):
     done = {row["index"] for row in kept.records(sampler)}
     count = min(examples or len(test), len(test))
     shares = [test.batches(count, batch_size, number, world) for number in range(world)]
+    todo = sum(len(batch) for batch in shares[rank] if not done.issuperset(batch))
+    bar = progress_bar(total=todo, desc=str(sampler), unit="problem", leave=False, show=rank == 0)
     for batches in itertools.zip_longest(*shares, fillvalue=()):  # one for each process
         indices = np.array(batches[rank], int)
         records = []
         if not done.issuperset(indices.tolist()):  # a batch that was cut off is redone whole
-            records, more = solve(saved, test, indices, sampler, rank)
+            records, more = solve(saved, test, indices, sampler, bar.update)
             passes += more
         for part in processes.gather({"records": [r for r in records if r["index"] not in done]}):
             kept.add(sampler, part["records"])
+    bar.close()
     seconds = max(processes.gather(time.perf_counter() - begin))
     cost = {
         "forward_passes": int(processes.all_reduce_sum([passes])[0]),
@@ -172,12 +174,12 @@ def solve_missing(saved, test, sampler, kept, rank, world):
     return dict.fromkeys(cost) if done else cost
 
 
-def solve(saved, test, indices, sampler, rank):
+def solve(saved, test, indices, sampler, progress):
     """A record of each problem at `indices` (n,), and the forward passes. Each batch has a seed."""
     x, hidden = tasks.problems_on(saved.model.lm_head.weight.device, test, indices)
     torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
     tokens, revealed_at, passes = generate(
-        saved.model, x, hidden, sampler, saved.block, batch_size, progress=rank == 0
+        saved.model, x, hidden, sampler, saved.block, batch_size, progress
     )
     cost = zip(hidden.sum(1).tolist(), revealed_at.amax(1).tolist(), strict=True)
     judged = test.judge(tokens.cpu().numpy(), indices)

@@ -215,7 +215,7 @@ class ProgressiveUnmasking:
         start_stage, start_hidden = torch.zeros_like(stage), ~self.prompt[turn]
         if self.second_visit and self.stages > 1:
             u = uniform(stage.numel(), self.generator).view_as(stage)
-            start_stage = (1 + u * (self.stages - 1)).long() * was_all_hidden
+            start_stage = (1 + (u * (self.stages - 1)).long()) * was_all_hidden
             start_hidden = self.first_state(self.prompt[turn], start_stage)
         self.hidden[turn] = torch.where(ended_row, start_hidden, hidden)
         self.stage[turn] = torch.where(ended_row, start_stage, stage)

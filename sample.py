@@ -18,7 +18,7 @@ import torch
 import policies
 import tasks
 from engine import processes
-from engine.files import progress_bar, say
+from engine.files import say
 from engine.head import chunks
 from engine.machine import autocast
 
@@ -64,7 +64,7 @@ class Sampler(NamedTuple):
 
 
 @torch.no_grad()
-def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False):
+def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda rows: None):
     """Unmask the hidden positions of x, step by step.
 
     model: model.Transformer, or another model in model.Logits, with dropout off (model.eval()).
@@ -74,7 +74,8 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
     first samples a token for every position; `confidence` is then the model's untempered
     probability of the sampled token (paper, table 1), and the entropy does not depend on it.
     block: the size of blocks filled in one after the other; 0 = the whole row. Needs a Transformer;
-    a causal model's blocks are single tokens. progress: show a bar of revealed tokens.
+    a causal model's blocks are single tokens. progress(n): called at each step with
+    the rows that it fills in, as a share of all hidden tokens times N.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Raises ValueError for a bad sampler or an unsuitable model.
@@ -85,9 +86,9 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=False)
     hidden = hidden.clone()
     block = 1 if model.causal else block
     fill = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
-    total = hidden.sum().item()
-    with progress_bar(total=total, unit="token", leave=False, show=progress) as bar:
-        revealed_at, passes = fill(model, x, hidden, sampler, batch_size, bar)
+    share = len(x) / max(1, hidden.sum().item())
+    report = lambda tokens: progress(tokens * share)  # noqa: E731
+    revealed_at, passes = fill(model, x, hidden, sampler, batch_size, report)
     return x, revealed_at, passes
 
 
@@ -100,7 +101,7 @@ def check_model(model, block):
         raise ValueError(f"block {block}: expected 0, or a Transformer; {kind} has no cache")
 
 
-def whole_rows(model, x, hidden, sampler, batch_size, bar):
+def whole_rows(model, x, hidden, sampler, batch_size, progress):
     """Fill in x, hidden (N, L) in place, `batch_size` rows at a time.
 
     A waiting row takes the place of a finished one immediately. When none waits, finished rows stay
@@ -109,17 +110,17 @@ def whole_rows(model, x, hidden, sampler, batch_size, bar):
     revealed_at = torch.zeros_like(x)
     age = torch.zeros_like(x[:, 0])
     queue = hidden.any(1).nonzero()[:, 0]
-    rows = queue[:batch_size]  # (B,), the rows in progress
-    taken = len(rows)
-    passes = 0
+    taken = len(rows := queue[:batch_size])  # rows (B,) in progress
+    passes = before = 0
     width = getattr(model, "carries", 0)
-    carry = torch.zeros(taken, x.shape[1], width, device=x.device)  # of `rows` (carry.py)
+    carry = x.new_zeros((*x[:taken].shape, width), dtype=torch.float)  # of `rows` (carry.py)
     while True:
         now = hidden[rows]  # (B, L)
-        working, total = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
-        bar.update(bar.total - total - bar.n)
+        working, left = torch.stack((now.any(1).sum(), hidden.sum())).tolist()
+        progress(max(0, before - left))  # 0 at first
         if not working:
             return revealed_at, passes
+        before = left
         size = slots_for(working, len(rows))
         if size < len(rows):
             kept = now.any(1).int().argsort(descending=True, stable=True)[:size]
@@ -149,7 +150,7 @@ def slots_for(working, size):
     return size
 
 
-def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
+def by_blocks(size, model, x, hidden, sampler, batch_size, progress):
     """Fill in x, hidden (N, L) in place, block by block from the left; finished blocks are cached.
 
     The rows of a batch start each block together. `passes` also counts those that fill the cache.
@@ -181,7 +182,7 @@ def by_blocks(size, model, x, hidden, sampler, batch_size, bar):
                 age += chosen.any(1, keepdim=True)
                 at, now = torch.where(chosen, age, at), now & ~chosen
                 before, left = left, now.sum().item()  # only here the host waits for the device
-                bar.update(before - left)
+                progress(before - left)
             x[rows, block], revealed_at[rows, block] = tokens, at
             if start < last:  # nothing follows the last block
                 cache.keep(tokens)

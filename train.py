@@ -25,7 +25,7 @@ from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
 from losses import objective_for
 from puma import MasksThenChains, ProgressiveUnmasking, RandomMasking, check_schedule, value_at
-from runs import start
+from runs import notes, start
 from runs.validation import evaluate
 from sample import Sampler
 
@@ -38,7 +38,7 @@ init_from = "scratch"  # resume; continue[:START]; RUN/checkpoint.pt; hf:FOLDER;
 dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
 train_examples = 200_000  # 1..: to generate; files are used whole
-test_examples = 512  # 1..: held out
+test_examples = 512  # 1..1048576: held out
 # -- method ----------------------------------------------------------------------------------
 method = "puma"  # puma; mdm (random masks); ar (next token); others in variants.py
 policy = "top_k"  # which tokens a chain reveals first: top_k, margin, entropy, random, ...
@@ -105,8 +105,8 @@ def main(config):
 
                 tracker = until_the_end.enter_context(contextlib.closing(Tracker(track, folder)))
             run = Run(config | {"k_schedule": check_schedule(k_schedule)}, folder, place, tracker)
-        result = train(run)
-        run.log.close()
+        with contextlib.closing(run.log):  # also the bar, before a message on why it stopped
+            result = train(run)
     if place.rank == 0:
         print(f"{result['val_loss']:.4f} validation loss")
         for sampler, share in zip(samplers(), result["accuracy"].values(), strict=False):
@@ -132,7 +132,7 @@ class Run:
         matmuls = machine.precision(device, dtype)
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
-            len(self.task.test)  # so that a broken judge is reported before training
+            tasks.check(self.task)  # so that a broken one is reported before training
             torch.manual_seed(seed)
             self.model, weights, args = start.make_model(
                 origin, self.task, saved, model_args(self.task), (lora_rank, lora_alpha, matmuls),
@@ -174,6 +174,8 @@ class Run:
         recorded = self.saver.about["config"] | {"data": self.saver.about["data"]}
         self.log = log.Log(folder, recorded, start.identity, self.start, max_iters, changes,
                            int(self.queue.taken), tracker)  # fmt: skip
+        if folder:
+            notes.say_all(self.saver.about["config"], self.stream)
 
 
 # -- the loop --------------------------------------------------------------------------------------

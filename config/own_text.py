@@ -9,7 +9,7 @@ dataset = "own_text"
 data_dir = "data/jsonl/tokens"
 test_examples = 64
 
-k_schedule = [(0, 16)]
+k_schedule = [(0, 8)]  # 32 stages of 256 tokens, 4 of 30: for longer rows, a larger K
 tau = 0.9
 buffer = 32
 chains_from = 500  # random masks until then: they teach copying, which chains take for granted

@@ -1,7 +1,7 @@
 # Four small tasks (tasks/rules.py) with one, few and very many right answers.
 #
 #     python train.py config/small.py --k_schedule=7 --theta=20 --max_iters=1500    # permutations
-#     python train.py config/small.py --dataset=sums --k_schedule=4 --lr=4e-3 --max_iters=2000
+#     python train.py config/small.py --dataset=sums --k_schedule=3 --lr=4e-3 --max_iters=4000
 #     python train.py config/small.py --dataset=latin --k_schedule=4 --max_iters=600
 #     python train.py config/small.py --dataset=brackets --k_schedule=4 --max_iters=1000
 #

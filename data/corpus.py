@@ -186,7 +186,7 @@ def damaged(folder, name, why):
 def read_header(folder):
     """header.json. Raises FileNotFoundError or ValueError if the folder is not a corpus."""
     path = Path(folder) / "header.json"
-    if not path.exists():
+    if not path.is_file():
         raise FileNotFoundError(
             f"{folder} is not a prepared corpus (no header.json): see data/*/prepare.py"
         )

@@ -37,10 +37,10 @@ def in_order(task, items, workers):
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, context, initializer=follow_parent)
     try:
-        waiting = deque(pool.submit(task, item) for item in itertools.islice(items, 2 * workers))
+        waiting = deque(submit(pool, task, item) for item in itertools.islice(items, 2 * workers))
         while waiting:
             yield waiting.popleft().result()
-            waiting.extend(pool.submit(task, item) for item in itertools.islice(items, 1))
+            waiting.extend(submit(pool, task, item) for item in itertools.islice(items, 1))
     except BrokenProcessPool:
         raise ChildProcessError(
             "a worker process was killed, perhaps for lack of memory; run the same command again"
@@ -49,9 +49,17 @@ def in_order(task, items, workers):
         pool.shutdown(cancel_futures=True)
 
 
+def submit(pool, task, item):
+    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
+    try:
+        return pool.submit(task, item)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def follow_parent():
-    """In a worker: leave Ctrl-C to the parent, and end when the parent does, even if killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a worker: end when the parent does, even if killed."""
     threading.Thread(target=end_with, args=[multiprocessing.parent_process()], daemon=True).start()
 
 

@@ -6,8 +6,8 @@ chains, its place in the data and its random states: 5 MB for 1,024 chains of 51
 if each token carries 512 numbers of state.
 
 `torch.load(weights_only=True)` reads it, and no file that it names is executed, so opening one
-never runs code. But a stranger's settings decide which data sample.py and eval.py then read, and
-how much they generate.
+never runs code. But a stranger's settings decide which data sample.py and eval.py then read, which
+base model they download, and how much they generate; or, if it is resumed, how much is trained.
 """
 
 import itertools
@@ -19,6 +19,8 @@ import torch
 from engine.files import atomic_path
 
 FORMAT = 2
+FORM = {"iteration": int, "config": dict, "model_args": dict}  # types of what every reader needs
+PARTS = {"model": dict, "optimizer": dict, "ranks": list, "device": str, "data": dict}  # to resume
 
 
 def save(state, path):
@@ -57,18 +59,24 @@ def load(path):
         raise ValueError(
             f"{path} is damaged or not a checkpoint ({reason}): use a copy, or start a new run"
         ) from None
-    if not isinstance(state, dict) or not {"iteration", "config", "model_args"} <= state.keys():
+    found = repr(checked(state, path).get("format"))  # it may be anything, a tensor too
+    if found != repr(FORMAT):
+        raise ValueError(f"{path} has format {found:.60}, expected {FORMAT}: train anew")
+    return state
+
+
+def checked(state, path):
+    """The state, if it has the FORM. Raises ValueError that names the file."""
+    if not isinstance(state, dict) or any(type(state.get(key)) is not FORM[key] for key in FORM):
         raise ValueError(f"{path} is not a checkpoint of this program")
-    if repr(state.get("format")) != repr(FORMAT):  # it may be anything, a tensor too
-        raise ValueError(f"{path} has format {state.get('format')}, expected {FORMAT}: train anew")
     return state
 
 
 def load_whole(path):
     """The state in a checkpoint. Raises ValueError if it holds only weights."""
     state = load(path)
-    if missing := {"model", "optimizer", "ranks", "device", "data"} - state.keys():
-        raise ValueError(f"{path} has no {', '.join(sorted(missing))}: it holds only weights")
+    if missing := [key for key in PARTS if not isinstance(state.get(key), PARTS[key])]:
+        raise ValueError(f"{path} has no {', '.join(missing)}: it holds only weights")
     return state
 
 

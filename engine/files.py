@@ -1,6 +1,7 @@
 """Files of a run: written whole or not at all, one run per folder, read with a message."""
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -11,6 +12,10 @@ from pathlib import Path
 
 import filelock
 from tqdm import tqdm
+
+BAR = "{desc}: {n:.0f}/{total_fmt} {bar} {elapsed}<{remaining}, {rate_fmt}{postfix}"
+LINE = "{desc}: {n:.0f} of {total_fmt}, {elapsed} elapsed, {remaining} left, {rate_fmt}{postfix}"
+LINES = 8  # seconds between two lines, at least
 
 
 class Lock:
@@ -134,9 +139,24 @@ def finite(text):
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
+class Lines(tqdm):
+    """A bar where standard error is no terminal: some 25 lines, the first after LINES seconds."""
+
+    def display(self, msg=None, pos=None):
+        if msg is None and self.n > self.initial:
+            say(str(self))
+            elapsed = self.format_dict["elapsed"]
+            expected = elapsed * (self.total - self.initial) / (self.n - self.initial)
+            # The first update may take a minute, to compile: do not trust `expected` too early.
+            self.mininterval = max(LINES, min(expected / 20, elapsed / 2))
+
+
 def progress_bar(*args, show=True, **options):
-    """tqdm's bar; none unless standard error is a terminal: it would fill a log file."""
-    return tqdm(*args, disable=None if show else True, **options)
+    """tqdm's bar, which must have a total; lines unless standard error is a terminal."""
+    if sys.stderr.isatty():
+        return tqdm(*args, bar_format=BAR, disable=not show, **options)
+    options |= dict(bar_format=LINE, smoothing=0.3, mininterval=LINES, delay=LINES, miniters=1)
+    return Lines(*args, file=io.StringIO(), disable=not show, **options)  # say() clears no line
 
 
 def say(text):

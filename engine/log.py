@@ -40,7 +40,7 @@ class Log:
     def __init__(self, folder, config, identity, start, total, changes, taken=0, tracker=None):
         self.path = folder and Path(folder, "metrics.jsonl")
         self.tracker = tracker
-        self.updates, self.shown, self.taken, self.seconds = [], {}, taken, 0.0
+        self.updates, self.taken, self.seconds = [], taken, 0.0
         self.written, self.waiting, self.failed = 0, [], False  # bytes; lines
         how = {"show": folder is not None, "unit": "it", "smoothing": 0.05}
         self.bar = progress_bar(total=total, initial=start, **how)
@@ -88,26 +88,23 @@ class Log:
         line |= context_stats(hidden, used)
         line |= {"seconds": round(self.seconds, 3), "examples_per_second": rate}
         self.write({"type": "train"} | line)
-        shown = {k: "-" if line[k] is None else f"{line[k]:.2f}" for k in ("visits", "hidden")}
-        self.show(iteration, {"loss": f"{loss:.3f}"} | shown | {"examples/s": f"{rate:,.0f}"})
+        visits = "-" if line["visits"] is None else f"{line['visits']:.1f}"
+        stage = f"sure {line['sure']:.2f}" if "sure" in line else f"visits {visits}"
+        shown = f"loss {loss:.3f}, {stage}, hidden {line['hidden']:.2f}"
+        self.bar.set_postfix_str(shown, refresh=False)  # at the next update
         self.updates, self.since = [], time.perf_counter()
         return line
 
     def report_evaluation(self, iteration, result, seconds):
-        """A result of an evaluation; its seconds do not count as training."""
+        """A result of an evaluation, also on a line; its seconds do not count as training."""
         self.write({"type": "eval", "iter": iteration} | result)
-        accuracy = [f"{share:.3f}" for share in result["accuracy"].values()]  # own text may lack it
-        new = {"val_loss": f"{result['val_loss']:.3f}"}
-        self.show(iteration, new | ({"accuracy": accuracy[0]} if accuracy else {}))
+        accuracy, words = result["accuracy"], f"validation loss {result['val_loss']:.3f}"
+        if accuracy:  # own text may lack it
+            best = max(accuracy, key=accuracy.get)
+            words += f", {accuracy[best]:.1%} solved ({best})"
+        if self.path:
+            say(f"iteration {iteration}: {words}")
         self.since += seconds
-
-    def show(self, iteration, new):
-        """Numbers {name: text}, on the bar, or on a line of their own."""
-        self.shown |= new
-        self.bar.set_postfix(self.shown)
-        if self.path and self.bar.disable:
-            words = ", ".join(f"{name} {text}" for name, text in new.items())
-            say(f"iteration {iteration} of {self.bar.total}: {words}")
 
     def write(self, line):
         if not self.path:

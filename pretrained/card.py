@@ -25,10 +25,10 @@ def text(out_dir, state, how):
     order = f"in blocks of {state['block']} tokens" if state["block"] else "in any order"
     parts = [
         "---\npipeline_tag: text-generation\ntags: [masked-diffusion, puma]\n---",
-        f"# {config['name']}, method {config['method']}",
+        f"# {config.get('name')}, method {config.get('method')}",
         f"A masked diffusion model, {state['iteration']} updates. {how} Tokens are revealed "
         f"{order}; the mask token is {mask}.",
-        f"- data: {config['dataset']}, {data}\n- commit: {commit or 'not known'}",
+        f"- data: {config.get('dataset')}, {data}\n- commit: {commit or 'not known'}",
         f"## Evaluation\n\n{evaluation(Path(out_dir, 'eval.json'), log)}",
         f"## Configuration\n\n```json\n{json.dumps(shown(config), indent=1)}\n```",
         f"## Citation\n\n```bibtex\n{CITATION.read_text(encoding='utf-8')}```\n",
@@ -47,9 +47,15 @@ def public(value):
 
 
 def needed(config):
-    """Header and tokenizer that text was prepared with; () for other data."""
+    """Header and tokenizer that text was prepared with; () for other data.
+
+    Raises ValueError if the tokenizer is not the header's: a stranger's may link to a private file.
+    """
     folder = config.get("data_dir")
-    return corpus.needed(folder) if folder and Path(folder, "header.json").exists() else ()
+    if not folder or not Path(folder, "header.json").is_file():
+        return ()
+    header, tokenizer = corpus.needed(folder)
+    return header, corpus.kept_file(folder, tokenizer.name)
 
 
 def evaluation(path, log):

@@ -32,15 +32,17 @@ def main():
         if not (out_dir and folder):
             raise ValueError("expected --out_dir=RUN and --folder=FOLDER")
         state = load(out_dir)
-        origin = state["config"]["init_from"]
+        origin = str(state["config"].get("init_from"))
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
         if state["config"].get("lora_rank"):
             model, adapters = lora.restore(state)
             if not merge:
                 how = f"LoRA adapters of {card.public(base)}, for peft."
                 text = card.text(out_dir, state, how)
-                adapters.save(folder, base)
-                finish(text, how, "adapter_config.json")
+                with hf.appearing(folder) as partial:
+                    adapters.save(partial, base)
+                    files.write(partial / "README.md", text)
+                finish(how, "adapter_config.json")
                 return
             adapters.merge()
         else:
@@ -49,15 +51,17 @@ def main():
         how = loading(hf.described(state["model_args"], like))
         text = card.text(out_dir, state, how)  # before anything is written: what it reads may fail
         model = model.half() if half else model
-        hf.save(model, state["model_args"], folder, like)
-        describe(folder, state, model)
-        for file in card.needed(state["config"]):
-            shutil.copy(file, folder)
-        if not any(Path(folder).glob("tokenizer*.json")):  # transformers would make an empty one
-            files.write(Path(folder, "tokenizer.json"), "none: see README.md\n")
-        if (card_of_base := Path(folder, "README.md")).exists():
-            card_of_base.rename(Path(folder, "README.base.md"))
-        finish(text, how, "config.json")
+        with hf.appearing(folder) as partial:
+            hf.save(model, state["model_args"], partial, like)
+            describe(partial, state, model)
+            for file in card.needed(state["config"]):
+                shutil.copy(file, partial)
+            if not any(partial.glob("tokenizer*.json")):  # transformers would make an empty one
+                files.write(partial / "tokenizer.json", "none: see README.md\n")
+            if (card_of_base := partial / "README.md").exists():
+                card_of_base.rename(partial / "README.base.md")
+            files.write(partial / "README.md", text)
+        finish(how, "config.json")
 
 
 def loading(config):
@@ -75,9 +79,8 @@ def loading(config):
     )
 
 
-def finish(text, how, settings):
-    """Write the model card, and print the files."""
-    files.write(Path(folder, "README.md"), text)
+def finish(how, settings):
+    """Print the files."""
     for path in sorted(path for path in Path(folder).iterdir() if path.is_file()):
         print(f"{path.stat().st_size / 1e6:10.2f} MB  {path}")
     print(f"{how.split('. ')[0].rstrip('.')}; {settings} has the settings, README.md the card")

@@ -172,15 +172,18 @@ def shard_paths(folder):
     """The .safetensors files of the folder; if it has an index, the files named there."""
     if not (folder / INDEX).is_file():
         return [folder / "model.safetensors"]
-    names = files.read_json(folder / INDEX)["weight_map"].values()
-    return [folder / name for name in sorted({Path(name).name for name in names})]
+    try:
+        names = files.read_json(folder / INDEX)["weight_map"].values()
+        return [folder / name for name in sorted({Path(name).name for name in names})]
+    except (TypeError, LookupError, AttributeError):
+        raise ValueError(f"{folder / INDEX} is damaged") from None
 
 
 def tensors_in(path):
     """Yields (name, tensor) of a file. Raises FileNotFoundError, or ValueError that names it."""
     safetensors = optional("safetensors")
     try:
-        with safetensors.safe_open(path, "pt") as shard:
+        with safetensors.safe_open(files.regular(path), "pt") as shard:
             for name in shard.keys():  # noqa: SIM118
                 yield name, shard.get_tensor(name)
     except safetensors.SafetensorError as error:
@@ -188,32 +191,41 @@ def tensors_in(path):
 
 
 def save(model, model_args, folder, like=None):
-    """Write the folder for a model, in the dtype of its parameters; it appears once it is complete.
+    """Write a model into the folder, in the dtype of its parameters.
 
     like: the folder it was made from, of which everything but the weights is kept (tokenizer,
-    Dream's code, settings). Without it the model is written as a Qwen2. Raises FileExistsError.
+    Dream's code, settings). Without it the model is written as a Qwen2. Raises ValueError for a
+    link out of that folder: a stranger's may point to a private file.
     """
     unwanted = {".safetensors", ".bin", ".pt", ".pth", ".gguf"}
     config = described(model_args, like)
     config["mask_token_id"] = model_args["mask_token"]
     config["dtype"] = config["torch_dtype"] = str(model.lm_head.weight.dtype).removeprefix("torch.")
     write = optional("huggingface_hub").save_torch_state_dict
-    with appearing(folder) as partial:
-        for path in Path(like).iterdir() if like else ():
-            if path.is_file() and path.name != INDEX and not unwanted & set(path.suffixes):
-                shutil.copy(path, partial)
-        (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        write(weights(model, complete(model_args)), partial, max_shard_size=SHARD)
+    Path(folder).mkdir(exist_ok=True)
+    home = Path(like or folder).resolve()
+    for path in Path(like).iterdir() if like else ():
+        if path.is_file() and path.name != INDEX and not unwanted & set(path.suffixes):
+            if path.resolve().parent not in (home, home.parents[1] / "blobs"):  # the hub's cache
+                raise ValueError(f"{path} is a link out of the folder: copy what it shows")
+            shutil.copy(path, folder)
+    Path(folder, "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write(weights(model, complete(model_args)), folder, max_shard_size=SHARD)
 
 
 @contextlib.contextmanager
 def appearing(folder):
-    """An empty folder to write into, as files.atomic_path. Raises FileExistsError."""
+    """A new folder to write, as files.atomic_path.
+
+    Raises FileExistsError, or OSError if what the body writes finds no room.
+    """
     if Path(folder).exists():
         raise FileExistsError(f"{folder} already exists")
     with files.atomic_path(folder) as partial:
-        partial.mkdir()
-        yield partial
+        try:
+            yield partial
+        except optional("safetensors").SafetensorError as error:
+            raise OSError(f"cannot write {folder}: {error}") from None
 
 
 def complete(model_args):

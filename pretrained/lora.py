@@ -62,8 +62,7 @@ class Adapters:
         settings = self.wrapped.peft_config["default"]
         settings.base_model_name_or_path = base
         settings.auto_mapping = None  # it would name our class as the one to import
-        with hf.appearing(folder) as partial:
-            self.wrapped.save_pretrained(partial)
+        self.wrapped.save_pretrained(folder)
 
     def merge(self):
         """Add the adapters to the base weights: the model is then a plain Transformer."""

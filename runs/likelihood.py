@@ -10,9 +10,9 @@ weight integral of t^(h-1) (1-t)^(L_eff-h) dt = 1 / (h comb(L_eff, h)), so that 
 with h uniformly random positions hidden: no t is drawn and no mask is empty. Most of the remaining
 variance comes from h, so the counts are stratified over all examples and masks together.
 
-Where the order of a sampler depends on visible tokens alone, the loss of a teacher-forced chain in
-that order, on the tokens that each step reveals, is the sampler's exact negative log-likelihood and
-no bound (arXiv 2609.37974): `chain_nll`. A run with a carry has only its first step in the NELBO.
+Where the order depends on visible tokens alone, the loss of a teacher-forced chain in that order,
+on the tokens that each step reveals, is an exact negative log-likelihood and no bound (arXiv
+2609.37974): `chain_nll`. A run with a carry has only its first step in the NELBO.
 """
 
 import math
@@ -89,8 +89,11 @@ def hidden_nll(model, x0, hidden):
 @torch.no_grad()
 def chain_nll(model, x0, prompt, sampler):
     """-log P(x0 | prompt), (B,) float64: the order is the sampler's at temperature 0, tokens are
-    drawn at temperature 1.
+    drawn at temperature 1. ValueError for a random order. At temperature 1 the sampler follows this
+    with entropy, margin, left_to_right; not with top_k, semi_ar or tau, which see the drawn token.
     """
+    if sampler.policy == "random":
+        raise ValueError("--chain: a run with --policy=random has no order, and so no likelihood")
     hidden = ~prompt
     nats = torch.zeros(len(x0), dtype=torch.float64)
     carry = {}
@@ -139,13 +142,14 @@ def measure(saved, out_dir, conditions, place, problems, examples, masks, chain,
     data = task.examples(problems) if problems else task.validation
     begin = time.perf_counter()
     n = min(examples or len(data), len(data))
+    if chain:  # first: a random order is refused
+        exact = chains(saved.model, data, n, saved.config, batch_size, place.rank, place.world)
     nats, tokens = nelbo(
         saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world
     )
     result = conditions | {"examples": n, "masks": masks} | origin()
     values = units(nats, tokens, task, data)
     if chain:
-        exact = chains(saved.model, data, n, saved.config, batch_size, place.rank, place.world)
         values.append(("per_token_chain", exact, tokens[:, 0]))
     for key, total, unit in values:
         value, error = ratio(total, unit)

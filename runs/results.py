@@ -9,14 +9,18 @@ from configurator import printable
 from engine.files import read_json, read_lines, write_json, write_lines
 from engine.log import origin
 
+RECORD = {"id": str, "index": int, "kind": str, "tokens": int, "steps": int}
+
 
 class Results:
     """Of a run under the same conditions {name: value}. Raises ValueError for a damaged file."""
 
     def __init__(self, folder, conditions, rank):
         self.folder, self.conditions, self.rank = folder, conditions, rank
-        self.rows = {row["id"]: row for row in read_rows(folder / "eval.json")}
-        self.all = read_lines(folder / "eval.jsonl")
+        self.rows = {str(row["id"]): row for row in read_rows(folder / "eval.json")}
+        self.all = read_lines(path := folder / "eval.jsonl")
+        if not all(isinstance(each.get(key), RECORD[key]) for each in self.all for key in RECORD):
+            raise ValueError(f"{path} is damaged, move it away")
         for left in folder.glob("eval.*.tmp") if rank == 0 else ():
             left.unlink()  # by a process that was killed while writing
         if rank == 0 and self.all:
@@ -31,11 +35,19 @@ class Results:
         return f"{zlib.crc32(text.encode()):08x}"
 
     def row(self, sampler):
-        return self.rows.get(self.key(sampler))
+        """None also if an edit has parted row and records: the records are then counted anew."""
+        row = self.rows.get(self.key(sampler), {})
+        return row if row.get("checksum") == self.checksum(row) else None
+
+    def checksum(self, row):
+        """CRC-32 of a row and its records; it tells of a slip, not of an edit that changes it."""
+        records = [record for record in self.all if record["id"] == row.get("id")]
+        return zlib.crc32(json.dumps([row | {"checksum": 0}, records], sort_keys=True).encode())
 
     def comparable(self):
         """All rows under these conditions."""
-        return [row for row in self.rows.values() if self.conditions.items() <= row.items()]
+        rows = [row for row in self.rows.values() if self.conditions.items() <= row.items()]
+        return [row for row in rows if row.get("checksum") == self.checksum(row)]
 
     def records(self, sampler):
         key = self.key(sampler)
@@ -54,7 +66,8 @@ class Results:
         row = {"id": self.key(sampler), "sampler": str(sampler)} | self.conditions
         row |= sampler._asdict() | result
         row |= {"examples": len(records), "tokens_per_step": hidden / max(1, steps)}
-        self.rows[row["id"]] = row | origin()
+        row |= origin()
+        self.rows[row["id"]] = row | {"checksum": self.checksum(row)}
         if self.rank == 0:
             write_json(self.folder / "eval.json", [*self.rows.values()])
 

@@ -10,12 +10,18 @@ from typing import NamedTuple
 
 import torch
 
+import configurator
 import tasks
 from engine import checkpoint, files
 from model import Transformer
 from pretrained import card, hf
 
 EXPORTED = "run.json"  # in an exported folder: all of a checkpoint but the weights
+MOST = 1 << 20  # held-out examples, or tokens of a row, of a run that is opened
+RANGES = {  # of model_args and block, which may be a stranger's
+    "length": (1, MOST), "layers": (1, 1024), "heads": (1, 1024), "loops": (1, 1024),
+    "eps": (0.0, 1.0), "theta": (1.0, 1e12), "block": (0, MOST),
+}  # fmt: skip
 
 
 class Saved(NamedTuple):
@@ -38,13 +44,17 @@ def open_run(path, device="cpu", length=0):
     args = state["model_args"]
     try:
         args["length"] = max(length, args["length"])
+        check(args | {"block": state["block"]})
         if state["config"].get("lora_rank"):
             from pretrained import lora
 
             model, _ = lora.restore(state, device)
         else:
+            weights = state.get("ema", state.get("model"))
             model = Transformer(**args)
-            model.load_state_dict(state.get("ema", state.get("model")))
+            model.load_state_dict(weights)
+            if not all(w.is_floating_point() and w.isfinite().all() for w in weights.values()):
+                raise ValueError("weights that are not finite, or no floating-point numbers")
         model = model.to(device).eval()
         if state.get("checksum") not in (None, checksum(model)):
             raise ValueError("the weights are not those that were exported")
@@ -52,6 +62,14 @@ def open_run(path, device="cpu", length=0):
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not a checkpoint of this program: {reason:.200}") from None
+
+
+def check(args):
+    """Raise ValueError for model_args, and a block, outside RANGES."""
+    for name, (low, high) in (RANGES | {"mask_token": (0, args["vocab_size"] - 1)}).items():
+        value = args.get(name, low)
+        if not isinstance(value, type(low)) or not low <= value <= high:
+            raise ValueError(f"{name} {value!r}: expected {low} to {high}")
 
 
 def load(path):
@@ -62,15 +80,15 @@ def load(path):
     path = Path(path)
     folder = path if path.is_dir() else path.parent
     if (folder / EXPORTED).is_file() and not (folder / "checkpoint.pt").exists():
-        state = files.read_json(folder / EXPORTED)
+        state = checkpoint.checked(files.read_json(folder / EXPORTED), folder / EXPORTED)
         shards = hf.shard_paths(folder)
         state["ema"] = {name: each for shard in shards for name, each in hf.tensors_in(shard)}
         state["ema"].setdefault("lm_head.weight", state["ema"].get("model.embed_tokens.weight"))
     else:
         state = checkpoint.load(path / "checkpoint.pt" if path.is_dir() else path)
-    names = state["config"].get("data_dir") or folder, folder
+    names = str(state["config"].get("data_dir") or folder), folder
     data, own = (Path(name, "header.json") for name in names)
-    if own.exists() and not (data.exists() and data.read_bytes() == own.read_bytes()):
+    if own.is_file() and not (data.is_file() and data.read_bytes() == own.read_bytes()):
         state["config"] = state["config"] | {"data_dir": str(folder)}
     return state
 
@@ -96,6 +114,11 @@ def load_task(config):
     try:
         judge = "exact" if config.get("eval_judge") == "exact" else ""
         less = config | {"train_examples": 1, "eval_judge": judge}
+        if not 1 <= config["test_examples"] <= MOST:
+            raise ValueError(f"test_examples {config['test_examples']}: expected 1 to {MOST}")
+        if fields := tasks.settings_of(config):
+            for name, key in configurator.read_fields(fields).items():
+                less[name] = configurator.checked(f"saved {name}", key, less[name])
         return tasks.get(config["dataset"]).load(less)
     except (TypeError, LookupError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"

@@ -46,7 +46,7 @@ def find(folder, config, place):
         return None, {}, start or "scratch"
     saved = checkpoint.load_whole(path)
     before = saved["config"]
-    origin = before.get("init_from", "scratch")
+    origin = str(before.get("init_from", "scratch"))
     changes = differences(saved, config | {"init_from": origin}, place)
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
@@ -74,7 +74,7 @@ def common(config):
 def differences(saved, config, place):
     """{setting: (saved, now)} of training settings that differ; also processes and device."""
     known = dict.fromkeys([*config, *saved["config"]])  # also settings that no longer exist
-    names = [key for key in known if key not in MAY_CHANGE and not key.startswith("eval_")]
+    names = [key for key in known if key not in MAY_CHANGE and not str(key).startswith("eval_")]
     now = {key: config.get(key) for key in names}
     now |= {"processes": place.world, "device": place.device.type}
     was = saved["config"] | {"processes": len(saved["ranks"]), "device": saved["device"]}
@@ -124,14 +124,23 @@ def folder_of(config):
 
 
 def settings_of_run(config):
-    """The settings of the run that resumes or continues, which flags alone change; {} if none."""
+    """The settings of the run that resumes or continues, which flags alone change; {} if none.
+
+    The run may be a stranger's: only this command says which judge is executed, and who is told.
+    """
     path = folder_of(config) / "checkpoint.pt"
     if not (re.match("resume$|continue(:|$)", str(config["init_from"])) and path.exists()):
         return {}
+    saved = checkpoint.load(path)["config"]
+    own = {"out_dir": str(path.parent), "init_from": config["init_from"], "track": config["track"]}
+    judge = saved.get("eval_judge", "")
+    if judge not in ("", "exact") and "eval_judge" not in config:
+        how = f"--eval_judge={judge!r}, =exact, or = (the loss alone)"
+        raise ValueError(f"{path} has a judge, executed only if you name it again: add {how}")
+    own["eval_judge"] = config.get("eval_judge", judge)
     if local_rank() == 0:
-        say(f"settings as in {path}, but for those in --key=value")
-    own = {"out_dir": str(path.parent), "init_from": config["init_from"]}
-    return checkpoint.load(path)["config"] | own
+        say(f"settings as in {path}, but for those in --key=value, and track")
+    return saved | own
 
 
 def pinned(origin):

@@ -5,6 +5,7 @@ import torch
 
 import tasks
 from engine import processes
+from engine.files import progress_bar
 from losses import hidden_states, masked_nll, row_mean
 from puma import random_masks
 from sample import generate
@@ -18,11 +19,15 @@ def evaluate(task, model, block, samplers, most, size, place):
     (world, rank), device = place[:2], model.lm_head.weight.device
     samplers, solved = samplers if task.test.judged else [], []
     mine = np.arange(rank, len(task.test) if samplers else 0, world)
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    work = {"total": len(samplers) * len(mine), "unit": "problem", "desc": "evaluation"}
+    with (
+        torch.random.fork_rng([device] if device.type == "cuda" else []),
+        progress_bar(leave=False, show=rank == 0, **work) as bar,
+    ):
         for sampler in samplers:
             torch.manual_seed(rank)
             x, hidden = tasks.problems_on(device, task.test, mine)
-            tokens, _, _ = generate(model, x, hidden, sampler, block, size, progress=rank == 0)
+            tokens, _, _ = generate(model, x, hidden, sampler, block, size, bar.update)
             kinds = [record["kind"] for record in task.test.judge(tokens.cpu().numpy(), mine)]
             solved.append(kinds.count("correct"))
         loss, rows = validation_loss(task.validation, model, block, most, size, rank, world)

@@ -24,7 +24,7 @@ NINE = {  # tasks, with the flags of their runs and the number of updates
     "subtract": (f"{SUMS}subtract", 2000),
     "add": (f"{SUMS}add", 3000),
     "permutations": ("--dataset=permutations --k_schedule=[(0,7)] --theta=20", 1500),
-    "sums": ("--dataset=sums --k_schedule=[(0,4)] --lr=4e-3", 2000),
+    "sums": ("--dataset=sums --k_schedule=[(0,3)] --lr=4e-3", 4000),
     "latin": ("--dataset=latin --k_schedule=[(0,4)] --eval_interval=100", 600),
     "brackets": ("--dataset=brackets --k_schedule=[(0,4)]", 1000),
 }

@@ -25,6 +25,7 @@ IGNORED = (
 )  # fmt: skip
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
+UNSAID = {"carry": False, "window": 1, "loops": 1}  # a group is named by other values alone
 # The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
 SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
 GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
@@ -58,7 +59,8 @@ def load_run(folder):
     if changes := [row["changes"] for row in records if row.get("changes")]:
         config["changes"] = changes
     if str(start := config.get("init_from")).endswith(".pt"):
-        config["init_from"] = start.replace(f"_{config.get('seed')}/", "_SEED/")
+        start = start.replace(f"_{config.get('seed')}/", "_SEED/")
+        config["init_from"] = start.removesuffix("/checkpoint.pt")
     for row in records:
         for key, value in (row | row.get("accuracy", {})).items():
             if "iter" in row and value is not None:
@@ -104,11 +106,13 @@ def differs(key, runs):
 
 
 def told(run, keys, firsts):
-    """The keys to name: where more than half of the groups have a value, it goes without saying."""
+    """The keys to name: a value of UNSAID, or of more than half of the groups, is not said."""
     said = []
     for key in keys:
+        value = run.config.get(key, UNSAID.get(key))
         values = [other.config.get(key) for other in firsts if matters(key, other)]
-        if matters(key, run) and values.count(run.config.get(key)) <= len(values) / 2:
+        often = value == UNSAID[key] if key in UNSAID else values.count(value) > len(values) / 2
+        if matters(key, run) and not often:
             said.append(key)
     return said
 

@@ -1,8 +1,8 @@
 """Names, colours, line styles and titles of runs in figures.
 
 Random masks are orange and PUMA is blue in every figure. Where both methods come with several
-settings, the colour is the method and the line style the setting; other groups have other colours
-(Okabe and Ito's) and line styles, so that they are told apart without colour vision.
+settings, and where each group has a line of its own, the colour is the method. Other groups have
+other colours (Okabe and Ito's) and line styles, so that they are told apart without colour vision.
 """
 
 import itertools
@@ -19,14 +19,20 @@ SPECIAL = {
     ("block_schedule", "[]"): "no blocks",
     ("second_visit", "False"): "as published",
     ("second_visit", "True"): "second visit",
+    ("chains_from", "0"): "chains at once",
+    ("chains_from", "None"): "chains once it is sure",
+    ("carry", "True"): "carry",
 }
 FORMS = {
     "policy": "by {}",
     "init_from": "from {}",
+    "window": "W = {}",
+    "loops": "{} loops",
     "clues": "{} clues",
     "buffer": "buffer of {}",
     "chains_from": "chains from update {:,}",
     "papl": "PAPL {:g}",
+    "train_examples": "{:,} examples",
     "max_iters": "{:,} updates",
 }
 
@@ -34,11 +40,12 @@ FORMS = {
 def looks(groups):
     """The colour and line style of groups, each as (method, its settings in words).
 
-    A method's own look goes to its group without a setting, or else to the first.
+    A method's own look goes to the first of its groups with the fewest settings.
     """
     arms = [arm for arm, _ in groups]
     both = min(map(arms.count, ("PUMA", "random masks"))) > 1  # each with the same settings
-    own = {arm: groups.index((arm, "")) if (arm, "") in groups else arms.index(arm) for arm in arms}
+    named = [(words.count(", ") + bool(words), n) for n, (_, words) in enumerate(groups)]
+    own = {arm: min(each for each in named if arms[each[1]] == arm)[1] for arm in arms}
     others = itertools.count()
     styles = {arm: itertools.count() for arm in arms}
     found = []
@@ -51,6 +58,12 @@ def looks(groups):
             color, style = OTHERS[n % len(OTHERS)], STYLES[n % len(STYLES)]
         found.append({"color": color, "linestyle": style})
     return found
+
+
+def method_color(method):
+    """That of PUMA for its variants too."""
+    name = METHODS.get(method.split("_")[0])
+    return LOOKS[name][0] if name in LOOKS else OTHERS[0]
 
 
 def in_words(config, keys):

@@ -11,18 +11,21 @@ go to the terminal, in markdown.
 import contextlib
 import itertools
 import math
+import re
 import sys
+import textwrap
+import zlib
 from pathlib import Path
 
 import numpy as np
 
 from configurator import configure, errors_as_messages
-from engine.files import read_json
+from engine.log import read_metrics
 from studies import comparison, labels, records
 from studies.comparison import SHARE, curves_of, interval
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, visits; nelbo, policies
+figure = "curves"  # final, visits, policies
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
@@ -58,17 +61,23 @@ def panels(file, groups, titles=("",), size=(6, 4)):
         how = {"loc": "outside lower center", "ncols": across, "handlelength": 2.6}
         page.legend(handles.values(), handles, frameon=False, **how)
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    page.savefig(file, dpi=110)
+    drawn = [line.get_xydata().round(6).tolist() for axes in all_axes for line in axes.lines]
+    digest = f"data {zlib.crc32(repr(drawn).encode()):08x}"  # whatever draws it, and where
+    page.savefig(file, dpi=110, metadata={"Title": digest})
     print(f"wrote {file}", file=sys.stderr)  # the tables alone go to the standard output
 
 
 def draw_curves(axes, groups, key, within):
     """The mean of each group, as far as its shortest curve goes; each seed's is a thin line.
 
-    within: where values, and so their intervals, can lie; many groups are drawn without intervals.
+    within: where values, and so their intervals, can lie; many groups, and two seeds, are drawn
+    without intervals. Where an update is several forward passes, the x axis counts passes.
     """
-    for group in groups:
-        curves = [dict(points) for points in curves_of(group, key).values()]
+    configs = [next(iter(group.seeds.values())).config for group in groups]
+    costs = [config.get("window", 1) * config.get("loops", 1) for config in configs]
+    for group, cost in zip(groups, costs, strict=True):
+        own = curves_of(group, key).values()
+        curves = [{cost * i: value for i, value in points} for points in own]
         shared = sorted(set.intersection(*map(set, curves)))
         stats = [interval([points[i] for points in curves], within) for i in shared]
         middle, low, high = np.reshape(stats, (-1, 3)).T
@@ -76,9 +85,9 @@ def draw_curves(axes, groups, key, within):
         color = group.look["color"]
         for points in curves if len(curves) > 1 else ():
             axes.plot(*zip(*points.items(), strict=True), color=color, alpha=0.5, linewidth=0.5)
-        if len(groups) <= FEW:
+        if len(groups) <= FEW and len(curves) > 2:
             axes.fill_between(shared, low, high, alpha=0.15, linewidth=0, color=color)
-    axes.set(xlabel="updates", xlim=(0, None))
+    axes.set(xlabel="updates" if {*costs} == {1} else "forward passes", xlim=(0, None))
 
 
 # -- figures of metrics.jsonl ----------------------------------------------------------------------
@@ -106,10 +115,23 @@ def visits(groups, file):
 
 
 def final_accuracy(groups, file):
-    """The accuracy at the end of each group."""
+    """The accuracy at the end: one line for each group, seeds as dots, their mean, its interval."""
     metric = print_comparisons(groups)
     values = [[points[-1][1] for points in curves_of(group, metric).values()] for group in groups]
-    value_per_group(groups, file, values, f"share solved, {metric} at the end", SHARE)
+    with panels(file, groups, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
+        for y, (group, own) in enumerate(zip(groups, values, strict=True)):
+            middle, low, high = interval(own, SHARE)
+            color = labels.method_color(group.method)
+            axes.plot(own, [y] * len(own), ".", color=color, alpha=0.5)
+            ends = [[middle - low], [high - middle]]
+            axes.errorbar(middle, y, xerr=ends, fmt="o", capsize=3, color=color)
+        axes.set_yticks(range(len(groups)), [in_two_lines(group.label) for group in groups])
+        axes.set(xlabel=f"share solved, {metric} at the end", ylim=(len(groups) - 0.5, -0.5))
+
+
+def in_two_lines(label):
+    """A label beside the axes, broken after a comma or before the number of seeds."""
+    return textwrap.fill(re.sub(r"(?<!,) (?!\()", "\N{NO-BREAK SPACE}", label), 42)
 
 
 def print_comparisons(groups):
@@ -119,30 +141,7 @@ def print_comparisons(groups):
     return metric
 
 
-def value_per_group(groups, file, values, name, within=(-math.inf, math.inf)):
-    """One line for each group: the values of its seeds as dots, their mean and its interval."""
-    with panels(file, groups, size=(7, 1.2 + 0.4 * len(groups))) as (axes,):
-        for y, (group, own) in enumerate(zip(groups, values, strict=True)):
-            middle, low, high = interval(own, within)
-            color = group.look["color"]
-            axes.plot(own, [y] * len(own), ".", color=color, alpha=0.5)
-            ends = [[middle - low], [high - middle]]
-            axes.errorbar(middle, y, xerr=ends, fmt="o", capsize=3, color=color)
-        axes.set_yticks(range(len(groups)), [group.label for group in groups])
-        axes.invert_yaxis()
-        axes.set(xlabel=name)
-
-
-# -- figures of other results ----------------------------------------------------------------------
-def nelbo(groups, file):
-    """The bound on the negative log-likelihood of each group, from nelbo.json."""
-    values = [
-        [read_json(Path(run.folder, "nelbo.json"))["per_token"] for run in group.seeds.values()]
-        for group in groups
-    ]
-    value_per_group(groups, file, values, "NELBO, nats per token")
-
-
+# -- a figure of eval.json -------------------------------------------------------------------------
 def sampler_grid(groups, file):
     """Accuracy of samplers against tau, tokens per step, temperature (eval.json), and a table."""
     names = {"tau": "tau, of confidence", "reveal": "tokens per step", "temperature": "temperature"}
@@ -172,10 +171,21 @@ def ablation_of(sampler):
     return None if len(changed) > 1 else (changed or ["reveal"])[0]
 
 
+def read_run(folder):
+    """The run in a folder. Raises ValueError naming a line with a value that cannot be drawn."""
+    for number, row in enumerate(read_metrics(path := Path(folder, "metrics.jsonl")), start=1):
+        shares = row.get("accuracy", {})
+        values = [row.get("val_loss", 0), row.get("hidden", 0), row.get("visits") or 0]
+        known = isinstance(shares, dict) and isinstance(row.get("config", {}), dict)
+        values += shares.values() if known else [None]
+        if not all(type(value) in (int, float) for value in values):
+            raise ValueError(f"{path}, line {number}: a value to draw is not a number")
+    return comparison.load_run(folder)
+
+
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
-    "curves": learning_curves, "final": final_accuracy, "visits": visits,
-    "nelbo": nelbo, "policies": sampler_grid,
+    "curves": learning_curves, "final": final_accuracy, "visits": visits, "policies": sampler_grid,
 }  # fmt: skip
 
 
@@ -185,7 +195,7 @@ def main():
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
     with errors_as_messages(), records.folders(runs) as folders:
-        groups = comparison.groups_of([comparison.load_run(folder) for folder in folders])
+        groups = comparison.groups_of([*map(read_run, folders)])
         FIGURES[figure](groups, out or f"out/{figure}.png")
 
 

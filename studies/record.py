@@ -64,6 +64,8 @@ def reached(folder):
             own = row["config"]["data"]["validation"]
             if own != PUZZLES:
                 raise ValueError(f"{folder} solves other puzzles, {own}: expected {PUZZLES}")
+            if row["config"]["init_from"] != "scratch":
+                raise ValueError(f"{folder} began from other weights: no entry")
         elif row["type"] == "train":
             seconds = row["seconds"]
         elif row["accuracy"]["top_k"] >= target:

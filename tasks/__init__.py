@@ -22,6 +22,7 @@ see `settings`. `load` reads them as config["name"], as it reads settings of tra
 
 import importlib
 import math
+import traceback
 from collections import Counter
 
 import numpy as np
@@ -32,6 +33,7 @@ TASKS = {
     "arithmetic": "tasks.arithmetic", "own_text": "tasks.own_text",
     **dict.fromkeys(("permutations", "sums", "latin", "brackets"), "tasks.rules"),
 }  # fmt: skip
+FIRST = 1024  # rows of each set that `check` reads
 
 
 def get(name):
@@ -39,7 +41,10 @@ def get(name):
     if name not in TASKS:
         raise ValueError(f"dataset {name!r}: expected {', '.join(TASKS)}")
     package = __package__.removesuffix("tasks")  # "puma_mdm." if these files are in a package
-    return importlib.import_module(package + TASKS[name])
+    module = importlib.import_module(package + TASKS[name])
+    if not hasattr(module, "load"):
+        raise ValueError(f"dataset {name!r}: {module.__file__} has no function load(config)")
+    return module
 
 
 def settings(name):
@@ -50,6 +55,30 @@ def settings(name):
 def settings_of(config):
     """The same, of the configuration's task."""
     return settings(config["dataset"])
+
+
+def check(task):
+    """Look at the first rows. Raises ValueError that says what does not have the form above."""
+    try:
+        last = task.vocab_size - 1
+        for name in "train", "test", "validation":
+            data = getattr(task, name)
+            x, marked = map(np.asarray, data[np.arange(min(len(data), FIRST))])
+            fits = x.shape == marked.shape == (len(x), task.length) and x.dtype.kind in "iu"
+            least = min(x.min(), last - x.max(), task.mask, last - task.mask)
+            if not fits or marked.dtype.kind != "b" or least < 0:
+                found = f"{x.dtype} {x.min()} to {x.max()} {x.shape}, {marked.dtype} {marked.shape}"
+                expected = f"ids and mask 0 to {last}, and bool, both (rows, {task.length})"
+                raise ValueError(f"{name}: {found}: expected {expected}")
+        (record,) = task.test.judge(x[:1], np.zeros(1, int))  # a row of validation is an answer
+        texts = [text for _, text in task.test.pieces(x[0], None)]
+        if not isinstance(dict(record)["kind"], str) or not all(isinstance(t, str) for t in texts):
+            found = f"judge: {record!r:.80}, pieces: texts {texts!r:.80}"
+            raise ValueError(f"{found}: expected a word as kind, and (position, text) pairs")
+    except (TypeError, LookupError, AttributeError) as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
+        raise ValueError(f"not a task as tasks/__init__.py describes it: {reason}") from None
 
 
 class Task:
@@ -85,10 +114,6 @@ class Problems:
     """
 
     judged = True
-
-    def belongs(self, record):
-        """Whether a record read from a file belongs to one of these problems."""
-        return record["index"] < len(self)
 
     def batches(self, count, size, rank, world):
         """Index arrays of equally long problems to generate together, for one of the processes.

@@ -73,10 +73,6 @@ class Programs(text.Prompts):
         about |= {"kind": kind, "detail": detail}
         return about | {"answer": answer, "completion": completion}
 
-    def belongs(self, record):
-        known = super().belongs(record)
-        return known and record.get("task_id") == self.problem(record["index"]).name
-
     def verdict(self, record):
         return f"{record['task_id']}: {record['kind']} {record['detail']}".rstrip()
 

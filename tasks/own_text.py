@@ -15,7 +15,8 @@ user's file with one function:
 True counts as solved; False is reported as "wrong", a word as itself. The file runs in this
 process. It is first tried on a held-out answer; if it later raises, exits or takes longer than
 SECONDS, the response counts as "judge_failed", with file and line. It is a user's own: one that a
-saved run names is not executed again (eval.py --problems=FILE.py names it anew).
+saved run names is executed only if a command names it again (train.py --init_from=resume
+--eval_judge=FILE.py, eval.py --problems=FILE.py).
 """
 
 import contextlib
@@ -181,14 +182,16 @@ def decided(judge, file, *texts):
     try:
         with time_limit(SECONDS):
             answer = judge(*texts)
-    except (Exception, SystemExit, Late) as error:
+        shown = configurator.printable(repr(answer))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a judge may also exit, or be Late
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
     if isinstance(answer, str) and answer:
         return answer, ""
     if isinstance(answer, bool | np.bool_):
         return "correct" if answer else "wrong", ""
-    shown = configurator.printable(repr(answer))
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
 
 

@@ -17,7 +17,7 @@ BASE, POOL = 7, 400  # of sums; Latin squares, whose rows, columns and symbols a
 
 class Settings(NamedTuple):
     elements: int = 10  # 2..26: of a permutation
-    digits: int = 4  # 1..20: of a number
+    digits: int = 3  # 1..20: of a number
     side: int = 6  # 2..9: of a Latin square
     clues: int = 16  # 0..80: its given cells
     pairs: int = 16  # 1..40: of brackets

@@ -90,6 +90,8 @@ def test_test_sums_fill_the_strata_equally_and_every_length_of_one_alike():
         assert len(inside) == 1000
         expected = 1000 / (high - low + 1)
         assert abs(np.bincount(inside - low) - expected).max() < 5 * expected**0.5
+    last = sums.numbers[lengths == 15].sum(1)[:, -1]  # chains of 15 columns begin in 0 or 1
+    assert 0.25 < (last == 9).mean() < 0.8
 
 
 def test_training_sums_are_uniform():

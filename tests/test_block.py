@@ -97,13 +97,13 @@ def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threa
 
 
 # -- sampling --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("carry, loops", [(False, 1), (True, 1), (False, 2)])
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("count, tau", [(1, None), (2, None), (1, 0.6)])
 @pytest.mark.parametrize("size", [1, 3, 6])
-def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted, carry):
+def test_sampling_with_a_cache_equals_sampling_without(size, count, tau, shifted, carry, loops):
     """Oracle: each row by itself, block by block, every step from the whole sequence."""
-    model = make_model(shifted=shifted, carry=carry)
+    model = make_model(shifted=shifted, carry=carry, loops=loops)
     x, hidden = make_problems()
     tokens, at, passes = generate(model, x, hidden, Sampler("top_k", count, tau), size, 4)
     assert passes < 2 * (L + L // size)

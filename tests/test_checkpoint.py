@@ -69,6 +69,10 @@ FORMS = {
     "one less": (lambda state: state["ema"].pop("lm_head.weight"), 'Missing key.*"lm_head.weight"'),
     "format": (lambda state: state.update(format=99), "has format 99, expected 2"),
     "no arguments": (lambda state: state.update(model_args={}), "'length'"),
+    "iteration": (lambda state: state.update(iteration="\x1b]0;"), ""),
+    "heads": (lambda state: state["model_args"].update(heads=0), "heads 0: expected 1 to 1024"),
+    "block": (lambda state: state.update(block="x"), "block 'x': expected 0 to 1048576"),
+    "NaN": (lambda state: state["ema"]["lm_head.weight"].fill_(torch.nan), "not finite"),
 }
 
 
@@ -84,10 +88,13 @@ def test_a_checkpoint_of_another_form_is_named(name, trained, tmp_path):
 
 def test_a_saved_configuration_that_no_run_has_is_named(trained):
     config = load(trained / "checkpoint.pt")["config"]
-    with pytest.raises(
-        ValueError, match="the configuration in the checkpoint is not valid: TypeError"
+    for wrong, message in (
+        ({"box": [3, "x"]}, "saved box: expected an int from 1 to 32, got 'x'"),
+        ({"test_examples": 1 << 30}, "test_examples 1073741824: expected 1 to 1048576"),
+        ({"test_examples": None}, "the configuration in the checkpoint is not valid: TypeError"),
     ):
-        load_task(config | {"box": [3, "x"]})
+        with pytest.raises(ValueError, match=message):
+            load_task(config | wrong)
 
 
 RESUMED = {

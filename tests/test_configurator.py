@@ -64,6 +64,10 @@ class Coins(NamedTuple):
     rate: float = 0.5  # 0..
 
 
+class Twice(NamedTuple):
+    tau: float = 0.5  # a key of the script too
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Configures toy.py in the current directory, which has an empty config/ too."""
@@ -161,6 +165,7 @@ def test_fields_of_a_class_are_settings_too(run, fails):
     assert run("--tosses=7", fields=Coins) == DEFAULTS | Coins(tosses=7)._asdict()
     for flag in "--tosses=0", "--size=(2,'x')", "--size=(2,10)", "--size=(2,3,4)", "--rate=1e400":
         assert fails(flag, fields=Coins).startswith(f"{flag}: expected a")
+    assert "has the settings ['tau'] too" in fails(fields=Twice)
 
 
 def test_fields_may_depend_on_the_settings_before_them(run, fails):
@@ -177,7 +182,7 @@ def test_fields_may_be_lists(run, fails):
     assert "expected an int from 1, got 0" in fails("--tosses=[1,0]", fields=Coins, lists=True)
 
 
-def test_flags_alone_change_the_settings_of_a_saved_run(run):
+def test_flags_alone_change_the_settings_of_a_saved_run(run, fails):
     saved = {"task": "coins", "tau": 0.3, "batch_size": 4, "tosses": 9, "gone": 1}
     options = dict(kept=lambda values: saved if values["batch_size"] < 3 else {}, fields=coins)
     file = config("x.py", "tau = 0.1\nbatch_size = 1\n")
@@ -185,6 +190,8 @@ def test_flags_alone_change_the_settings_of_a_saved_run(run):
     expected = DEFAULTS | own | Coins(tosses=9)._asdict()
     assert run("--ema=0", "--batch_size=2", file, **options) == expected
     assert run(file, "--batch_size=3", **options) == DEFAULTS | {"tau": 0.1, "batch_size": 3}
+    saved["tosses"] = "many"
+    assert "saved tosses: expected an int" in fails("--batch_size=2", **options)
 
 
 def test_later_arguments_win_whether_file_or_flag(run):

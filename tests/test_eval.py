@@ -160,10 +160,18 @@ def test_mistakes_are_named(flag, message, run, refused):
     assert [file.name for file in run.iterdir()] == ["checkpoint.pt"]
 
 
+def test_an_edited_result_is_counted_anew(run):
+    for flag in "--reveal=3", "--reveal=[4,5]":
+        evaluate(run, "--reveal=3")
+        files.write_json(run / "eval.json", [rows(run)[0] | {"accuracy": 0.999}])
+        assert "99.9%" not in evaluate(run, flag)
+
+
 def test_damaged_results_are_named(run, refused):
     for name in "eval.json", "eval.jsonl":
-        (run / name).write_text("[\n")
-        assert f"{name}" in (said := refused(evaluate, run)) and "move" in said
+        for wrong in "[\n", '{"id": 3}\n':
+            (run / name).write_text(wrong)
+            assert f"{name}" in (said := refused(evaluate, run)) and "move" in said
         (run / name).unlink()
 
 

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import shutil
 
 import pytest
+import safetensors
 import torch
 from conftest import ROOT, evaluate, metrics, run_script, same, train
 
@@ -71,6 +73,17 @@ def test_the_card_says_what_where_from_and_how_good(trained, tmp_path, refused):
     assert "None is recorded" in card and "commit: not known" in card
 
 
+@pytest.mark.parametrize(
+    "what", ["huggingface_hub.save_torch_state_dict", "engine.files.write_json"]
+)
+def test_no_room_leaves_nothing(what, trained, tmp_path, refused, monkeypatch):
+    def full(*_, **__):
+        raise OSError("full") if "files" in what else safetensors.SafetensorError("full")
+
+    monkeypatch.setattr(what, full)
+    assert "full" in refused(export, trained, tmp_path / "a") and not [*tmp_path.iterdir()]
+
+
 def test_a_model_in_blocks_says_so(tmp_path):
     train(tmp_path / "run", "--block_schedule=[(0,4)]", "--max_iters=2")
     assert "in blocks of 4 tokens" in export(tmp_path / "run", tmp_path / "folder")[0]
@@ -89,10 +102,17 @@ def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
     assert (task.test.puzzles == less.test.puzzles).all() and len(less.train) == 1
     assert "2 per step" in run_script("sample.py", f"--out_dir={folder}")
     evaluate(folder, "--reveal=3")
-    path = folder / "model.safetensors"
+    path, index = folder / "model.safetensors", folder / hf.INDEX
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(ValueError, match="not those that were exported"):
-        open_run(folder)
+    for change, message in (
+        (lambda: None, "not those that were exported"),
+        (lambda: index.write_text('{"weight_map": [1]}'), "index.json is damaged"),
+        (lambda: (index.unlink(), path.unlink(), os.mkfifo(path)), "model.safetensors: not a file"),
+        (lambda: (folder / "run.json").write_text("{}"), "run.json is not a checkpoint of this"),
+    ):
+        change()
+        with pytest.raises(ValueError, match=message):
+            open_run(folder)
 
 
 def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
@@ -109,6 +129,10 @@ def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
         said = run_script("sample.py", f"--out_dir={each}", "--prompt=7 and")
         assert said.startswith("7 and\n")
         assert "no data: sample with" in refused(run_script, "sample.py", f"--out_dir={each}")
+    (out / "tokenizer.tiktoken").unlink()
+    (out / "tokenizer.tiktoken").symlink_to(source)  # a private file, in a stranger's run
+    said = refused(export, out, tmp_path / "b")
+    assert "not what was written to it" in said and not (tmp_path / "b").exists()
     with pytest.raises(ValueError):
         transformers.AutoTokenizer.from_pretrained(folder)
 

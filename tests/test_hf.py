@@ -88,8 +88,9 @@ def test_what_is_no_weight_is_kept(folder, tmp_path):
     assert {key: ours[key] for key in theirs if key != "dtype"} == {
         key: theirs[key] for key in theirs if key != "dtype"
     }
-    with pytest.raises(FileExistsError):
-        hf.save(Transformer(**args), args, tmp_path / "ours")
+    (folder / "private").symlink_to(tmp_path / "ours/config.json")
+    with pytest.raises(ValueError, match="private is a link out of the folder"):
+        hf.save(Transformer(**args), args, tmp_path / "new", folder)
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import huggingface_hub
 import numpy as np
 import pyarrow.parquet
 import pytest
-from conftest import ROOT, evaluate, metrics, run_script, train
+from conftest import ROOT, evaluate, metrics, run_script, same, train
 from toys import contents, write_lines
 
 from configurator import read_keys
 from data import corpus, prepare_rows, sources, vocabularies
 from data.corpus import Examples, question_key
 from data.jsonl import prepare
+from engine.checkpoint import load
 from tasks import own_text
 
 PAIRS = [{"ask": f"How much is {i} + {i % 7}?", "say": f"It is {i + i % 7}."} for i in range(300)]
@@ -320,6 +321,7 @@ def test_a_judge_of_ones_own(judge, capsys):
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
         ("while True: pass", r"judge.py, line 1: Late: no answer within 1 seconds"),
         (JUDGE + "import sys; sys.exit(0)", r"judge.py, line 2: SystemExit: 0, given the held"),
+        (JUDGE + "raise GeneratorExit", r"judge.py, line 2: GeneratorExit, given the held"),
         (JUDGE + SWALLOWS, r"judge.py, line \d: Late: no answer within 1 seconds, given the held"),
     ],
 )
@@ -329,11 +331,18 @@ def test_judges_that_are_none(judge, body, message, monkeypatch):
         judge(body)
 
 
-def test_a_judged_run(pairs, tmp_path):
+def test_a_judged_run(pairs, tmp_path, capsys):
     (tmp_path / "judge.py").write_text(JUDGE + "return len(response) > 0")
     flags = f"--data_dir={pairs}", f"--eval_judge={tmp_path}/judge.py"
     printed = train(tmp_path / "run", *TINY, *flags)
     last = metrics(tmp_path / "run")[-1]
+    parts = "train.py", f"--out_dir={tmp_path}/parts", "--init_from=resume", "--max_iters=4"
+    train(tmp_path / "parts", *TINY, *flags, "--max_iters=2")
+    with pytest.raises(SystemExit, match="2"):
+        run_script(*parts)
+    assert "if you name it again: add --eval_judge='" in capsys.readouterr().err
+    run_script(*parts, flags[1])
+    assert same(*(load(tmp_path / name / "checkpoint.pt") for name in ("run", "parts")))
     assert last["examples"] == 6 and "of 6 held-out problems solved" in printed
     row = evaluate(tmp_path / "run", "--problems=exact", "--reveal=40", "--examples=3")
     assert "0.0%" in row and "3 wrong" in row
@@ -343,6 +352,8 @@ def test_a_judged_run(pairs, tmp_path):
     # The judge that a run names, perhaps a stranger's, is not executed.
     (tmp_path / "judge.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')")
     run_script("sample.py", f"--out_dir={tmp_path}/run")
+    (tmp_path / "exact.py").write_text("eval_judge = 'exact'")
+    run_script(*parts, str(tmp_path / "exact.py"))
     with pytest.raises(SystemExit, match="this run's texts have no judge"):
         evaluate(tmp_path / "run")
     assert not (tmp_path / "executed").exists()

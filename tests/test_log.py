@@ -1,6 +1,7 @@
 """metrics.jsonl: what a line says, lines out of order, a disk without room."""
 
 import errno
+import io
 import os
 import subprocess
 
@@ -9,7 +10,7 @@ import torch
 from conftest import metrics
 
 from engine import log
-from engine.files import write_lines
+from engine.files import progress_bar, write_lines
 from engine.log import Log, context_stats, read_metrics
 
 
@@ -33,6 +34,37 @@ def test_each_line_is_of_the_updates_since_the_one_before(tmp_path):
     assert [line["visits"] for line in lines] == [None, 2, 8]
     assert [line["hidden"] for line in lines] == [0.25, 0.5, 0.75]
     assert [sum(line["tenths"]) for line in lines] == [8] * 3
+
+
+@pytest.mark.parametrize("seconds", [[0.2] * 1200, [60, *[0.2] * 900], [2] * 20_000])
+def test_a_log_file_has_a_line_now_and_then(seconds, monkeypatch, capsys):
+    """Of four minutes, five that begin with a compiler, and eleven hours."""
+    clock = [0]
+    monkeypatch.setattr("tqdm.std.time", lambda: clock[0])
+    bar = progress_bar(total=len(seconds))
+    for each in seconds:
+        clock[0] += each
+        bar.update()
+    lines = capsys.readouterr().err.splitlines()
+    assert 10 <= len(lines) <= 35 and " elapsed, " in lines[0]
+    assert int(lines[0].split()[0]) in (1, 4, 40)  # after eight seconds, or one update
+
+
+def test_evaluations_stay_above_a_bar_that_fits(tmp_path, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "81")  # tqdm leaves one free
+    monkeypatch.setenv("LINES", "25")
+    log = Log(tmp_path, {}, dict, 0, 3000, {})
+    log.add(torch.tensor(1.5), torch.tensor(1.0), torch.full((4,), 0.5))
+    log.report_training(1, {}, 1, torch.tensor(4))
+    shares = {"top_k": 0.25, "margin": 0.5}
+    log.report_evaluation(1, {"accuracy": shares, "val_loss": 1.0}, 0)
+    log.bar.refresh()
+    assert "iteration 1: validation loss 1.000, 50.0% solved (margin)\n" in terminal.getvalue()
+    bar = terminal.getvalue().rsplit("\r", 1)[1].removesuffix("\x1b[A")
+    assert len(bar) <= 80 and "<" in bar and bar.endswith(", loss 1.500, visits 1.0, hidden 0.50")
 
 
 def test_a_resumed_run_drops_the_lines_of_updates_that_were_lost(tmp_path):

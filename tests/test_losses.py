@@ -79,7 +79,7 @@ def test_papl_weights_are_finite_whatever_the_row():
 
 
 @pytest.mark.parametrize("tied, papl", [(False, 0.0), (True, 0.0), (True, 5.0)])
-@pytest.mark.parametrize("policy", [policies.top_k, policies.margin, policies.entropy])
+@pytest.mark.parametrize("policy", ["top_k", "margin", "entropy", "left_to_right", "semi_ar_4"])
 def test_chunks_give_what_all_logits_at_once_give(policy, tied, papl, monkeypatch):
     """Loss, score, confidence and the gradients of all parameters, in float64."""
     monkeypatch.setitem(head.CHUNK, "cpu", 103 * 7)  # 7 positions at once, and a rest

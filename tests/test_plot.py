@@ -4,11 +4,13 @@ import contextlib
 import json
 import math
 import re
+import subprocess
 import zipfile
 
 import numpy as np
 import pytest
-from conftest import metrics, run_script
+from conftest import ROOT, metrics, run_script
+from PIL import Image, ImageChops
 from toys import write_lines
 
 from studies import comparison, labels, plot, records
@@ -197,8 +199,9 @@ def test_visits_are_drawn_where_a_run_says_them(make, draw):
 
 
 def test_intervals_of_accuracies_stay_within_0_and_1(make, draw):
-    """With two seeds at 0.8 and 0.6 the interval would reach from -0.57 to 1.97."""
-    runs = [make(f"{n}", [(0, 0.5), (9, end)], seed=n) for n, end in enumerate([0.8, 0.6])]
+    """With seeds at 1, 0.6 and 0.2 the interval would reach from -0.39 to 1.59."""
+    runs = [make(f"{n}", [(0, 0.5), (9, end)], seed=n) for n, end in enumerate([1, 0.6, 0.2])]
+    assert not draw("curves", runs[:2])[0].collections  # of two seeds it says nothing
     (axes,) = draw("curves", runs)
     heights = axes.collections[0].get_paths()[0].vertices[:, 1]
     assert heights.min() == 0 and heights.max() == 1
@@ -206,7 +209,20 @@ def test_intervals_of_accuracies_stay_within_0_and_1(make, draw):
     (bar,) = axes.collections
     assert np.allclose(bar.get_segments()[0][:, 0], [0, 1])
     reached, _ = tables(runs, [0.5])
-    assert reached[PUMA][0] == "0.7000 [0.0000, 1.0000]"
+    assert reached["PUMA (3 seeds)"][0] == "0.6000 [0.0000, 1.0000]"
+
+
+def test_where_an_update_is_several_passes_the_axis_counts_passes(make, draw):
+    """And PUMA keeps its colour beside a carry that comes first."""
+    points = [(1, 0.1), (2, 0.2)]
+    carried = make("carried", points, carry=True, window=2, max_iters=2)
+    plain = make("plain", points, carry=False, window=1, max_iters=4)
+    (axes,) = draw("curves", [carried, plain])
+    assert lines(axes) == [[(2, 0.1), (4, 0.2)], points] and axes.get_xlabel() == "forward passes"
+    assert axes.get_lines()[1].get_color() == labels.LOOKS["PUMA"][0]
+    assert draw("curves", [plain])[0].get_xlabel() == "updates"
+    said = ["PUMA, carry, W = 2, 2 updates (1 seed)", "PUMA, 4 updates (1 seed)"]
+    assert labelled([carried, plain]) == said
 
 
 def test_a_method_looks_the_same_in_every_figure(four, make):
@@ -245,14 +261,6 @@ def test_groups_and_tasks_are_named_in_words(make):
     assert labels.title([{"dataset": "addition", "digits": 10}]) == "10-digit addition"
 
 
-def test_the_figure_of_likelihoods(make, draw, tmp_path):
-    runs = [make(f"{seed}", seed=seed) for seed in (1, 2)]
-    for run, value in zip(runs, (0.1, 0.3), strict=True):
-        (tmp_path / run.folder / "nelbo.json").write_text(json.dumps({"per_token": value}))
-    (axes,) = draw("nelbo", runs)
-    assert lines(axes)[:2] == [[(0.1, 0), (0.3, 0)], [(0.2, 0)]]
-
-
 def test_figure_and_table_of_a_grid_of_samplers(make, draw, tmp_path, capsys):
     """Two seeds, the second 0.2 above; rows of older weights do not count."""
     plain = {"policy": "top_k", "reveal": 2, "tau": None, "tau_entropy": None, "temperature": 0.0}
@@ -269,6 +277,31 @@ def test_figure_and_table_of_a_grid_of_samplers(make, draw, tmp_path, capsys):
     mean = "0.2000 [0.0000, 1.0000]"  # 12.706 * 0.1 on either side, cut off
     assert table[2] == f"| {PUMA} | top_k | 2 | None | None | 0.0 | {mean} | 2.00 |"
     assert [line.split(" | ")[2] for line in table[2:]] == ["2", "10", "2", "2", "5"]
+
+
+def alike(one, other):
+    """Whether two figures show the same data and, if one matplotlib drew both, look the same."""
+    a, b = Image.open(one), Image.open(other)
+    if a.info.get("Title") != b.info["Title"] or a.info["Software"] != b.info["Software"]:
+        return a.info.get("Title") == b.info["Title"]
+    away = ImageChops.difference(a.convert("RGB"), b.convert("RGB"))
+    return a.size == b.size and np.mean(np.asarray(away) > 32) < 1e-4
+
+
+@pytest.mark.slow
+def test_the_figures_of_results_are_what_their_commands_draw(tmp_path):
+    """results/README.md has the commands, and names the figures that have none."""
+    page = (ROOT / "results/README.md").read_text()
+    shell = "\n".join(line for line in page.splitlines() if line.startswith("    "))
+    shell = ["bash", "-euc", shell.replace("python -m studies.plot", "echo")]
+    said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+    commands = {out.split("/")[-1]: flags for out, *flags in map(str.split, said.splitlines())}
+    for name, flags in commands.items():
+        run_script("studies/plot.py", *flags, f"--out={tmp_path}/{name}")
+    stale = [name for name in commands if not alike(ROOT / "results" / name, tmp_path / name)]
+    assert len(commands) > 20 and not stale
+    others = {path.name for path in (ROOT / "results").glob("*.[ps][nv]g")} - {*commands}
+    assert not [name for name in others if f"`{name}`" not in page]
 
 
 # -- archives --------------------------------------------------------------------------------------
@@ -334,8 +367,8 @@ def test_what_is_no_archive_of_runs_is_refused(tmp_path, monkeypatch):
     "flags, message",
     [
         ([], "no runs: give folders"),
-        (["--figure=curve"], "'curve': expected curves, final, visits, nelbo"),
-        (["--figure=nelbo"], "nelbo.json: no such file"),
+        (["--figure=curve"], "'curve': expected curves, final, visits, policies"),
+        (["--figure=policies"], "eval.json: no such file"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, refused):
@@ -346,6 +379,12 @@ def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, 
 def test_runs_without_a_record_are_named(make, tmp_path):
     with pytest.raises(ValueError, match=r"untested: metrics\.jsonl has no evaluation"):
         make("untested", [])
+    for wrong in '"val_loss": null', '"accuracy": {"a": true}', '"accuracy": 3':
+        (tmp_path / "untested/metrics.jsonl").write_text(f'{{"type": "eval", {wrong}}}\n')
+        with pytest.raises(
+            ValueError, match=r"metrics.jsonl, line 1: a value to draw is not a num"
+        ):
+            plot.read_run(tmp_path / "untested")
     (tmp_path / "untested/metrics.jsonl").write_text("{\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: not a JSON object"):
         load_run(tmp_path / "untested")

@@ -1,6 +1,7 @@
 """The workers of a prepare.py: results in order, a source without end, a parent that is killed."""
 
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -28,6 +29,8 @@ if __name__ == "__main__":
 
 
 def slow_square(item):
+    blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    assert blocked or multiprocessing.parent_process() is None  # Ctrl-C is the parent's
     time.sleep(0.2 * (item == 0))
     if item == 7:
         raise ValueError("seven")

@@ -1,5 +1,6 @@
 """An entry to the records: a run stops at the first evaluation that is good enough, is checked."""
 
+import json
 import shlex
 
 import pytest
@@ -44,7 +45,12 @@ def test_what_is_no_entry(race, tmp_path, monkeypatch, refused):
     assert "no entry" in refused(race, "b", 0.2, "--max_iters=1")
 
 
-def test_other_puzzles_are_refused(trained, monkeypatch):
+def test_other_puzzles_and_starts_are_refused(trained, tmp_path, monkeypatch):
     monkeypatch.setattr(record, "PUZZLES", [40, 1])
     with pytest.raises(ValueError, match="other puzzles"):
         record.reached(trained)
+    row, *_ = metrics(trained)
+    row["config"] |= {"data": {"validation": [40, 1]}, "init_from": "a.pt"}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(ValueError, match="began from other weights: no entry"):
+        record.reached(tmp_path)

@@ -16,7 +16,7 @@ def is_permutation_of(row):
 
 
 def is_sum(row):
-    *numbers, total = (int(row[i : i + 4], 7) for i in (0, 4, 8)), int(row[12:], 7)
+    *numbers, total = (int(row[i : i + 3], 7) for i in (0, 3, 6)), int(row[9:], 7)
     return sum(*numbers) == total
 
 

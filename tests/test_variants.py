@@ -7,6 +7,7 @@ import torch
 from conftest import train
 from toys import assert_resumes, make_chains
 
+from runs.notes import say_all
 from runs.saved import open_run
 from variants import STREAMS, Reverse
 
@@ -87,3 +88,17 @@ def test_a_variant_trains(tmp_path):
     train(tmp_path, "--method=puma_reverse", "--tau=0.3", "--max_iters=5", "--eval_interval=5")
     saved = open_run(tmp_path / "checkpoint.pt")
     assert saved.iteration == 5 and saved.config["method"] == "puma_reverse"
+
+
+def test_a_run_says_at_its_start_what_its_settings_imply(capsys):
+    config = {"method": "puma_reverse", "second_visit": True, "window": 2, "carry": False}
+    config |= {"block_schedule": [], "chains_from": 0}
+    for schedule in [(0, 6), (9, 4)], [(0, 400)]:
+        say_all(config | {"k_schedule": schedule}, make_chains(kind=published(Reverse), k=schedule))
+    others = ["--method=puma_reverse has no second visit, as with --second_visit=False",
+              "--window=2 without --carry: 2 passes per update"]  # fmt: skip
+    assert capsys.readouterr().err.splitlines() == [
+        "24 tokens, K = 6: 4 stages; from iteration 9: 24 tokens, K = 4: 6 stages", *others,
+        "24 tokens, K = 400: 2 stages",
+        "only 2 stages may teach much less: --k_schedule=6 or less gives at least 4", *others,
+    ]  # fmt: skip
