@@ -175,7 +175,8 @@ class Run:
         self.log = log.Log(folder, recorded, start.identity, self.start, max_iters, changes,
                            int(self.queue.taken), tracker)  # fmt: skip
         if folder:
-            notes.say_all(self.saver.about["config"], self.stream)
+            chains = getattr(self.stream, "chains", self.stream)
+            notes.say_all(self.saver.about["config"], chains)
 
 
 # -- the loop --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@
 # Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of MBPP above the
 # base model, on eight H100; the baseline, --method=mdm, at most 3 of HumanEval. Not run here.
 # The method of this project instead: --second_visit=True --buffer=8 --chains_from=None.
-# The paper's table has K = 6. Chosen here, as the paper is silent: alpha, AdamW's betas, the cosine.
+# The paper's table has K = 6. Chosen here, as the paper is silent: alpha, betas, the cosine.
 # Evaluated as it trains: HumanEval alone, at temperature 0.
 name = "dream_coder"
 init_from = "hf:Dream-org/Dream-Coder-v0-Base-7B"

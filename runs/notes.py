@@ -4,9 +4,9 @@ from engine.files import say
 from puma import value_at
 
 
-def say_all(config, stream):
-    """On settings (keys as in train.py); stream: MasksThenChains, or RandomMasking alone."""
-    if chains := getattr(stream, "chains", None):
+def say_all(config, chains):
+    """On settings (keys as in train.py); chains: a ProgressiveUnmasking, or RandomMasking alone."""
+    if hasattr(chains, "stages_at"):
         say_stages(config, chains)
         if config["second_visit"] and not chains.second_visit:
             say(f"--method={config['method']} has no second visit, as with --second_visit=False")
