@@ -9,6 +9,7 @@ import torch
 from conftest import ROOT, evaluate, metrics, run_script, same, train
 
 import tasks
+from engine import checkpoint
 from pretrained import hf
 from runs.saved import load_task, open_run
 
@@ -89,10 +90,28 @@ def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
     assert (task.test.puzzles == less.test.puzzles).all() and len(less.train) == 1
     assert "2 per step" in run_script("sample.py", f"--out_dir={folder}")
     evaluate(folder, "--reveal=3")
+    source, whole, parts = f"--init_from={folder}", tmp_path / "whole", tmp_path / "parts"
+    train(whole, source, "--max_iters=3")  # with the carry of the weights
+    train(parts, source, "--max_iters=0")
+    start = checkpoint.load(parts / "checkpoint.pt")
+    assert same(start["model"], half) and start["config"]["carry"]
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(ValueError, match="not those that were exported"):
         open_run(folder)
+    with pytest.raises(SystemExit, match="not those that were exported"):
+        train(tmp_path / "damaged", source)
+    shutil.rmtree(folder)
+    train(parts, "--init_from=resume", "--max_iters=3")
+    assert same(*(checkpoint.load(run / "checkpoint.pt") for run in (whole, parts)))
+
+
+def test_a_carry_begins_without_effect_on_weights_that_had_none(trained, tmp_path):
+    train(tmp_path, f"--init_from={trained}", "--carry", "--max_iters=0")
+    start = checkpoint.load(tmp_path / "checkpoint.pt")["model"]
+    added = start.pop("model.carry_norm.weight"), start.pop("model.carry_norm.bias")
+    assert same(start, checkpoint.load(trained / "checkpoint.pt")["ema"])
+    assert not any(part.any() for part in added)
 
 
 def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
