@@ -46,16 +46,20 @@ def errors_as_messages(interrupted="interrupted"):
     except KeyboardInterrupt:
         raise SystemExit(interrupted) from None
     except (ValueError, OSError, MemoryError) as error:
-        name, _, known = str(error).partition("': expected ")  # one of several names
-        hint = nearest(name.rpartition("'")[2], re.findall(r"\w+", known))
         if os.environ.get("LOCAL_RANK", "0") != "0":
             time.sleep(10)  # if the first process says it too, torchrun ends this one before
-        raise SystemExit(message_of(error) + hint) from None
+        raise SystemExit(message_of(error) + meant(error)) from None
 
 
 def message_of(error):
     """Type and text of an exception, on one line."""
     return f"{type(error).__name__}: {printable(str(error))}".removesuffix(": ")
+
+
+def meant(error):
+    """`nearest` for an error of the form "... 'name': expected this, that or other"."""
+    name, _, known = str(error).partition("': expected ")
+    return nearest(name.rpartition("'")[2], re.findall(r"\w+(?![\w<])", known))
 
 
 def nearest(name, known, dashes=""):
@@ -103,7 +107,7 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
         values = merged(keys, saved, given)
     except (ValueError, OSError) as error:
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"{error}\n`{script} --help` lists all keys", file=sys.stderr)
+            print(f"{error}{meant(error)}\n`{script} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
     settings.update({name: values[name] for name in own})
     return values

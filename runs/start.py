@@ -110,7 +110,8 @@ def make_model(origin, task, saved, model_args, adapters, device):
 
         return finetune.make_model(name, task, saved, model_args, adapters, device)
     if adapters[0] or not (saved or origin == "scratch" or Path(origin).exists()):
-        expected = "hf:FOLDER" if adapters[0] else "scratch, resume, continue, a run or hf:FOLDER"
+        expected = "scratch, resume, continue, a run or hf:FOLDER"
+        expected = "hf:FOLDER with lora_rank" if adapters[0] else expected
         raise ValueError(f"init_from {origin!r}: expected {expected}")
     if saved:
         model_args = saved["model_args"]
@@ -187,8 +188,9 @@ def from_run(path, model_args):
     differ = [key for key in model_args if key not in same and model_args[key] != theirs[key]]
     if differ:
         which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)
-        flags = [f"--{key}" for key in differ if key in ARCHITECTURE]
-        remedy = f"leave out {', '.join(flags)}" if flags else "it was trained on other data"
+        flags = ", ".join(f"--{key}" for key in differ)
+        of_data = {"vocab_size", "mask_token", "length"} & {*differ}
+        remedy = "it was trained on other data" if of_data else f"leave out {flags}"
         raise ValueError(f"{path} has another architecture: {which}; {remedy}")
     weights = saved.model.state_dict()
     if theirs["causal"]:
