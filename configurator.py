@@ -16,8 +16,10 @@ import difflib
 import importlib.util
 import inspect
 import itertools
+import os
 import re
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import NamedTuple, get_args, get_origin
@@ -44,12 +46,26 @@ def errors_as_messages(interrupted="interrupted"):
     except KeyboardInterrupt:
         raise SystemExit(interrupted) from None
     except (ValueError, OSError, MemoryError) as error:
-        raise SystemExit(message_of(error)) from None
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(10)  # if the first process says it too, torchrun ends this one before
+        raise SystemExit(message_of(error) + meant(error)) from None
 
 
 def message_of(error):
     """Type and text of an exception, on one line."""
     return f"{type(error).__name__}: {printable(str(error))}".removesuffix(": ")
+
+
+def meant(error):
+    """`nearest` for an error of the form "... 'name': expected this, that or other"."""
+    name, _, known = str(error).partition("': expected ")
+    return nearest(name.rpartition("'")[2], re.findall(r"\w+(?![\w<])", known))
+
+
+def nearest(name, known, dashes=""):
+    """The known name that was probably meant, as the end of a message; "" if none is near."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {dashes}{found[0]}?" if found else ""
 
 
 def printable(text):
@@ -63,8 +79,8 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
 
     fields: a NamedTuple whose fields are settings too, in the returned values alone, or a function
     of the script's own values that returns one; lists: each field may be a list; kept: a function
-    of these values, and of others as they are given, that returns a saved run's values, which only
-    flags override.
+    of these values, as typed, that returns saved values, which flags alone override, and whether
+    they are all: config files then count for nothing.
     """
     file = Path(settings["__file__"])
     spec = settings.get("__spec__")
@@ -74,10 +90,13 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
     own = read_keys(settings_alone)
     try:
         given = [each for arg in argv if arg not in ("-h", "--help") for each in read(arg)]
-        others = {name: value for _, name, value in given}
-        saved = kept(others | merged(own, {}, given)) if kept else {}
-        # a saved run ignores config files: flags alone change its settings
-        given = [each for each in given if each[0].startswith("--") or not saved]
+        typed = {name: key.default for name, key in own.items()}
+        typed |= {name: value for _, name, value in given}
+        saved, whole = kept(typed) if kept else ({}, False)
+        given = [
+            (where, name, value) for where, name, value in given
+            if where.startswith("--") or not (whole or name in saved)
+        ]  # fmt: skip
         if not isinstance(fields, type | None):
             fields = fields(merged(own, saved, given))
         more = read_fields(fields, lists) if fields else {}
@@ -90,7 +109,8 @@ def configure(settings, argv=None, fields=None, lists=False, kept=None):
         refuse_unknown(keys, given)
         values = merged(keys, saved, given)
     except (ValueError, OSError) as error:
-        print(f"{error}\n`{script} --help` lists all keys", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"{error}{meant(error)}\n`{script} --help` lists all keys", file=sys.stderr)
         raise SystemExit(2) from None
     settings.update({name: values[name] for name in own})
     return values
@@ -108,8 +128,7 @@ def merged(keys, saved, given):
 def refuse_unknown(keys, given):
     for where, name, _ in given:
         if name not in keys:
-            nearest = difflib.get_close_matches(name, keys, n=1)
-            hint = f"; did you mean {'--' * where.startswith('--')}{nearest[0]}?" if nearest else ""
+            hint = nearest(name, keys, dashes="--" * where.startswith("--"))
             raise ValueError(f"{where}: unknown key{hint}")
 
 
@@ -126,7 +145,8 @@ def help_text(script, doc, keys):
 
 def read_fields(fields, lists=False):
     """The fields of a NamedTuple class as keys; lists: each may be a list of values."""
-    section = f"{fields.__module__.rpartition('.')[2]} {fields.__name__.lower()}"
+    task = fields.__module__.rpartition(".")[2]  # or the script itself
+    section = fields.__name__.lower().replace("settings", f"{task} settings")
     source = inspect.getsource(fields).replace("\n    ", "\n")
     keys = read_keys(source, section + " (each may be a list)" * lists)
     for name, key in keys.items():

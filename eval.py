@@ -37,7 +37,7 @@ from runs.saved import checksum, open_run
 from sample import Sampler, generate
 
 # -- what ----------------------------------------------------------------------------------------
-out_dir = "out/sudoku_mini_puma_1"  # the run whose averaged weights are used
+out_dir = "weights/sudoku_mini"  # a run, whose averaged weights are used, or export.py's folder
 problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; for own text, a judge
 file = ""  # read problems from this file, in the form of the run's task or of `problems`
 examples: int | None = None  # 1..: most problems to use; None = all

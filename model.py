@@ -39,7 +39,8 @@ class Transformer(nn.Module):
         super().__init__()
         kv_heads = kv_heads or heads
         if dim % heads or heads % kv_heads or dim // heads % 2:
-            raise ValueError(f"{dim=} must split into {heads=} of even width, over {kv_heads=}")
+            groups = f", over {kv_heads=}" * (kv_heads != heads)
+            raise ValueError(f"{dim=} must split into {heads=} of even width{groups}")
         if causal and not shifted:
             raise ValueError("a causal model must be shifted: row i may see only tokens before i")
         self.vocab_size, self.mask_token = vocab_size, mask_token

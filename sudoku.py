@@ -23,6 +23,7 @@ from tasks import Problems, Task
 SYMBOLS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # digit d is SYMBOLS[d]; 0 is a blank
 SYMBOL_BYTES = np.frombuffer(SYMBOLS.encode(), np.uint8)
 FOLDER = Path(__file__).parent / "data" / "sudoku"  # of generated puzzles
+TRAINED = {36: "--out_dir=weights/sudoku_mini", 81: "--out_dir=weights/sudoku_nine"}  # by cells
 DATA_SEED = 0  # the same puzzles for runs of every seed
 SLAB = 1 << 14  # rows processed at once: a file may have millions
 
@@ -142,7 +143,12 @@ def parse(text, box):
 
     Digits above 9 are letters, A = 10; spaces and line breaks are ignored. Raises ValueError.
     """
-    return decode(["".join(text.split())], box, lambda row: "puzzle")[0]
+    text = "".join(text.split())
+    count = len(text)
+    must = side(box) ** 2
+    if count != must and count in TRAINED:
+        raise ValueError(f"puzzle: {count} characters, must be {must}; or {TRAINED[count]}")
+    return decode([text], box, "puzzle".format)[0]
 
 
 def column_names(header):
@@ -190,8 +196,8 @@ class Examples:
 class Puzzles(Problems):
     """Puzzles (N, L) to solve, 0 = blank; their solutions are not needed."""
 
-    def __init__(self, puzzles, box):
-        validate(puzzles, box)
+    def __init__(self, puzzles, box, name="row {}".format):
+        validate(puzzles, box, name=name)
         self.puzzles, self.box = np.asarray(puzzles), tuple(box)
 
     def __len__(self):
@@ -235,7 +241,8 @@ class Sudoku(Task):
 
     def prompts(self, texts):
         """Puzzles that a user types, row by row."""
-        return Puzzles(np.stack([parse(text, self.box) for text in texts]), self.box)
+        puzzles = np.stack([parse(text, self.box) for text in texts])
+        return Puzzles(puzzles, self.box, "puzzle".format)
 
     def problems(self, name, file):
         """The puzzles in a file, as in `read_puzzles`."""

@@ -33,7 +33,7 @@ from sample import Sampler
 name = "default"
 out_dir = ""  # where metrics and checkpoint go; "" = out/<name>_<method>_<seed>
 seed = 1  # 0..4294967295
-init_from = "scratch"  # resume; continue[:START]; RUN/checkpoint.pt; hf:FOLDER; hf:NAME@REVISION
+init_from = "scratch"  # resume; continue[:START]; RUN or its FILE.pt; hf:FOLDER; hf:NAME@REVISION
 # -- data (a data set's own settings are in sudoku.py or its file in tasks/) --------------------
 dataset = "sudoku"  # sudoku, arithmetic, own_text, text (questions with programs), instructions
 data_dir = ""  # a folder written by a data/*/prepare.py; "" = generated examples
@@ -121,7 +121,7 @@ class Run:
     def __init__(self, config, folder, place, tracker):
         # The order counts: each part may use random numbers that the next one must not.
         # -- what it begins from
-        world, rank, device, shards = self.place = place
+        world, rank, where, shards = self.place = place
         saved, changes, origin = start.find(folder, config, place)
         with processes.main_process_first():
             config = config | {"init_from": (origin := start.pinned(origin))}
@@ -129,14 +129,14 @@ class Run:
         processes.agree(start.common(config) | {"start iteration": self.start, "code": log.code()})
         stride = 1_000_003 * self.start if changes else 0  # then it draws new random numbers
         # -- data and model
-        matmuls = machine.precision(device, dtype)
+        matmuls = machine.precision(where, dtype)
         with processes.main_process_first():
             self.task = tasks.get(dataset).load(config)
             tasks.check(self.task)  # so that a broken one is reported before training
             torch.manual_seed(seed)
             self.model, weights, args = start.make_model(
                 origin, self.task, saved, model_args(self.task), (lora_rank, lora_alpha, matmuls),
-                "cpu" if shards else device,
+                "cpu" if shards else where,
             )  # fmt: skip
         # -- averages and optimizer
         self.averaged = make_average(self.model, place)
@@ -144,9 +144,9 @@ class Run:
         self.optimizer = Muon(self.model, self.model.model.layers, muon, matmuls, **decay)
         # -- streams
         rows, self.passes = queue.rows_and_passes(batch_size, micro_batch, world)
-        self.queue = queue.ExampleQueue(self.task.train, rows, device, seed, rank, world)
+        self.queue = queue.ExampleQueue(self.task.train, rows, where, seed, rank, world)
         before = start.take_over(self.queue, saved["ranks"]) if changes else None
-        generator = torch.Generator(device).manual_seed(seed * world + rank + stride)
+        generator = torch.Generator(where).manual_seed(seed * world + rank + stride)
         self.stream = make_stream(self.queue, self.model.mask_token, generator, self.passes)
         if before:
             self.stream.adopt(before)  # the chains of other processes
@@ -154,7 +154,7 @@ class Run:
         self.saver = self.make_saver(folder, config, args, weights, generator)
         torch.manual_seed(seed + rank + stride)
         self.begin(saved, changes, tracker)
-        self.casts = machine.autocast(device, dtype, keep=not shards)
+        self.casts = machine.autocast(where, dtype, keep=not shards)
         self.objective = make_objective(self.model, place)  # the model with its loss
 
     def make_saver(self, folder, config, args, weights, generator):
@@ -268,7 +268,7 @@ def check():
     if carry and method != "puma":
         raise ValueError(f"carry: expected False with {method=}, which has no chains")
     if (chains_from or 0) >= max(max_iters, 1):
-        raise ValueError(f"chains_from {chains_from}: expected less than max_iters {max_iters}")
+        raise ValueError(f"chains_from {chains_from}: expected 0, or less than {max_iters=}")
     if shard and (muon or lora_rank or carry):  # of the last, one graph holds several passes
         raise ValueError("shard: expected --muon=False, --lora_rank=0 and --carry=False")
 
@@ -353,7 +353,8 @@ def make_stream(queue, mask_token, generator, passes):
     first = masks(**data)
     if method in ("mdm", "ar"):
         return first
-    begin = chains_from if method == "puma" else chains_from or 0  # variants are as published
+    # Variants are as published; and random masks would not train a carry.
+    begin = 0 if chains_from is None and (carry or method != "puma") else chains_from
     return MasksThenChains(first, kind(**data, **chains), begin, processes.mean)
 
 

@@ -110,8 +110,9 @@ def is_text(value):
 def require(fields, present, where):
     """Raise ValueError that names the first missing field, and those present."""
     if missing := [field for field in fields if field not in present]:
-        known = ", ".join(sorted(present)) or "none"
-        raise ValueError(f"{where} has no field {missing[0]!r}, but {known}")
+        known = ", ".join(sorted(present))
+        other = f"but {known}" if known else "nor any other: is it empty?"
+        raise ValueError(f"{where} has no field {missing[0]!r}, {other}")
 
 
 # -- the hub -------------------------------------------------------------------------------------

@@ -24,8 +24,11 @@ def open_device(name="", index=0):
             torch.cuda.set_device(device)
         torch.zeros(1, device=device).item()  # also fails on meta, which holds no values
     except (RuntimeError, AssertionError, AttributeError) as error:  # the last without CUDA
-        why = f"PyTorch finds {best_device()} here ({str(error)[:80]!r})"
-        raise ValueError(f"device {name or best_device()}: {why}") from None
+        best = best_device()
+        wanted = name or best
+        fails = wanted.split(":")[0] == best
+        why = f"{error}"[:80] if fails else "not on this machine"
+        raise ValueError(f"device {wanted}: {why}; use device={'cpu' if fails else best}") from None
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     if device.type == "cpu":

@@ -50,7 +50,10 @@ def leave():
 def main_process_first():
     """One process of each machine runs the body (it writes files), then the others (they read)."""
     if local_rank() > 0:
-        dist.barrier(*PATIENT)
+        try:
+            dist.barrier(*PATIENT)
+        except RuntimeError:  # many lines about connections
+            raise OSError("the first process has ended: see what it says") from None
     yield
     if local_rank() == 0 and PATIENT:
         dist.barrier(*PATIENT)

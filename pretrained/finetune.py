@@ -11,7 +11,8 @@ def make_model(name, task, saved, model_args, adapters, device):
     """As start.make_model, for a folder or a name on the hub."""
     rank, alpha, dtype = adapters
     if model_args["causal"] or model_args["carry"] or not hasattr(task, "encoding"):
-        raise ValueError(f"init_from hf:{name}: needs a text dataset, no carry, and no method ar")
+        own = f"; a run or its export is init_from {name}"
+        raise ValueError(f"init_from hf:{name}: needs a text dataset, no carry, no method ar{own}")
     if saved:
         model_args = saved["model_args"]
     else:

@@ -31,6 +31,7 @@ class Saved(NamedTuple):
     config: dict  # of its run
     iteration: int
     block: int  # size of block diffusion's blocks, 0 = none
+    args: dict  # of the model
 
 
 def open_run(path, device="cpu", length=0):
@@ -58,7 +59,7 @@ def open_run(path, device="cpu", length=0):
         model = model.to(device).eval()
         if state.get("checksum") not in (None, checksum(model)):
             raise ValueError("the weights are not those that were exported")
-        return Saved(model, state["config"], state["iteration"], state["block"])
+        return Saved(model, state["config"], state["iteration"], state["block"], args)
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is not a checkpoint of this program: {reason:.200}") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+import tasks
 from engine import checkpoint
 from engine.files import say
 from engine.processes import local_rank
@@ -17,11 +18,9 @@ from model import Transformer
 MAY_CHANGE = (
     "name", "max_iters", "log_interval", "checkpoint_interval", "keep_every", "out_dir", "track",
 )  # fmt: skip
+ARCHITECTURE = "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "loops"
 # What must stay the same even with --init_from=continue: data order, shape of weights.
-MUST_KEEP = (
-    "seed", "dataset", "dim", "layers", "heads", "mlp", "theta", "tied", "carry", "loops", "muon",
-    "lora_rank", "lora_alpha",
-)  # fmt: skip
+MUST_KEEP = "seed", "dataset", *ARCHITECTURE, "muon", "lora_rank", "lora_alpha"
 
 # What may differ between the processes of a run, as their machines do.
 OF_MACHINES = "out_dir", "data_dir", "data_file", "device", "track"
@@ -50,13 +49,17 @@ def find(folder, config, place):
     changes = differences(saved, config | {"init_from": origin}, place)
     if saved["iteration"] > config["max_iters"]:
         raise ValueError(f"max_iters {config['max_iters']}: the run is at {saved['iteration']}")
-    resumes = word == "resume"
     was, now = identity(before), identity(config)
-    if refused := {key: changes[key] for key in changes if resumes or was.get(key) != now.get(key)}:
-        remedy = "; --init_from=continue allows changes" if resumes else ""
+    data = {"train_examples", *getattr(tasks.settings_of(config), "_fields", ())} - {*OF_MACHINES}
+    allowed = [key for key in changes if was.get(key) == now.get(key) and key not in data]
+    resumes = word == "resume"
+    if refused := {key: changes[key] for key in changes if resumes or key not in allowed}:
+        remedy = f"; --init_from=continue allows {', '.join(allowed)}" * bool(resumes and allowed)
         raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}{remedy}")
     if changes and place.rank == 0:
         print(f"continuing at iteration {saved['iteration']} with changes: {text_of(changes)}")
+    if saved["iteration"] == config["max_iters"] and place.rank == 0:
+        print(f"all {saved['iteration']} updates are done: a larger --max_iters goes on")
     return saved, changes, origin
 
 
@@ -96,8 +99,8 @@ def text_of(changes):
 def make_model(origin, task, saved, model_args, adapters, device):
     """The model, the part of it that is saved (itself, or its adapters), and its arguments.
 
-    origin: scratch, another run's FILE.pt, or hf: and a folder, or NAME@REVISION on the hub; saved:
-    a checkpoint to resume, whose weights are loaded later, or None; model_args: as the run's
+    origin: scratch, a RUN as in `from_run`, or hf: and a folder, or NAME@REVISION on the hub;
+    saved: a checkpoint to resume, whose weights are loaded later, or None; model_args: as the run's
     settings have them; adapters: rank (0 = all weights are trained) and alpha of LoRA, dtype of the
     frozen weights. Raises ValueError for another origin, or one that does not fit the data.
     """
@@ -106,16 +109,17 @@ def make_model(origin, task, saved, model_args, adapters, device):
         from pretrained import finetune
 
         return finetune.make_model(name, task, saved, model_args, adapters, device)
-    if adapters[0] or not (origin == "scratch" or origin.endswith(".pt")):
-        expected = "hf:FOLDER" if adapters[0] else "scratch, resume, continue, FILE.pt or hf:FOLDER"
+    if adapters[0] or not (saved or origin == "scratch" or Path(origin).exists()):
+        expected = "scratch, resume, continue, a run or hf:FOLDER"
+        expected = "hf:FOLDER with lora_rank" if adapters[0] else expected
         raise ValueError(f"init_from {origin!r}: expected {expected}")
     if saved:
         model_args = saved["model_args"]
     elif origin != "scratch":
         weights, model_args = from_run(origin, model_args)
     model = Transformer(**model_args).to(device)
-    if weights:
-        model.load_state_dict(weights)
+    if weights:  # a carry that they do not have begins without effect (carry.py)
+        model.load_state_dict(model.state_dict() | weights)
     return model, model, model_args
 
 
@@ -124,23 +128,39 @@ def folder_of(config):
 
 
 def settings_of_run(config):
-    """The settings of the run that resumes or continues, which flags alone change; {} if none.
+    """(settings, whole): what a run takes from an earlier one; config: as typed, not yet checked.
 
-    The run may be a stranger's: only this command says which judge is executed, and who is told.
+    Of the run that resumes or continues all, which flags alone change (whole); of the weights that
+    a new run starts from, the architecture; else none. The earlier run may be a stranger's: only
+    this command says which judge is executed, and who is told.
     """
-    path = folder_of(config) / "checkpoint.pt"
-    if not (re.match("resume$|continue(:|$)", str(config["init_from"])) and path.exists()):
-        return {}
-    saved = checkpoint.load(path)["config"]
-    own = {"out_dir": str(path.parent), "init_from": config["init_from"], "track": config["track"]}
-    judge = saved.get("eval_judge", "")
-    if judge not in ("", "exact") and "eval_judge" not in config:
-        how = f"--eval_judge={judge!r}, =exact, or = (the loss alone)"
-        raise ValueError(f"{path} has a judge, executed only if you name it again: add {how}")
-    own["eval_judge"] = config.get("eval_judge", judge)
+    origin, path = str(config["init_from"]), folder_of(config) / "checkpoint.pt"
+    if re.match("resume$|continue(:|$)", origin) and path.exists():
+        saved = checkpoint.load(path)["config"]
+        own = {"out_dir": str(path.parent), "init_from": origin, "track": config["track"]}
+        judge = saved.get("eval_judge", "")
+        if judge not in ("", "exact") and "eval_judge" not in config:
+            how = f"--eval_judge={judge!r}, =exact, or = (the loss alone)"
+            raise ValueError(f"{path} has a judge, executed only if you name it again: add {how}")
+        own["eval_judge"] = config.get("eval_judge", judge)
+        note(f"settings as in {path}, but for those in --key=value, and track")
+        return saved | own, True
+    origin = origin.removeprefix("continue:")
+    if origin in ("", "scratch", "resume", "continue") or not Path(origin).exists():
+        return {}, False
+    from pretrained.hf import complete  # only needed here
+    from runs.saved import load
+
+    args = complete(load(origin)["model_args"])
+    settings = {key: args[key] for key in ARCHITECTURE}
+    shown = ", ".join(f"{key} {value}" for key, value in settings.items())
+    note(f"model as in {origin}, but for --key=value: {shown}")
+    return settings, False
+
+
+def note(text):
     if local_rank() == 0:
-        say(f"settings as in {path}, but for those in --key=value, and track")
-    return saved | own
+        say(text)
 
 
 def pinned(origin):
@@ -155,28 +175,34 @@ def pinned(origin):
 
 
 def from_run(path, model_args):
-    """Another run's averaged weights to start from, and the model_args for them.
+    """Averaged weights to start from, and the model_args for them; path: as in saved.open_run.
 
     If that run was autoregressive, attention becomes bidirectional and logits stay `shifted`. Its
     mask embedding was never trained, so it is set to the mean of all others: "some unknown token".
 
-    Raises ValueError if the architectures differ.
+    Raises ValueError if the architectures differ, but for a carry that is new.
     """
-    state = checkpoint.load(path)
-    if state["config"].get("lora_rank"):
+    from pretrained.hf import complete
+    from runs.saved import open_run
+
+    saved = open_run(path)
+    if saved.config.get("lora_rank"):
         raise ValueError(
             f"{path} has only adapters: start from the output of pretrained.export --merge"
         )
-    theirs = state["model_args"]
-    differ = [key for key in model_args if model_args[key] != theirs.get(key)]
-    differ = [key for key in differ if key not in ("causal", "shifted")]
+    theirs = complete(saved.args)
+    same = {"causal", "shifted"} | ({"carry"} if model_args["carry"] else set())
+    differ = [key for key in model_args if key not in same and model_args[key] != theirs[key]]
     if differ:
-        which = ", ".join(f"{key} {theirs.get(key)} -> {model_args[key]}" for key in differ)
-        raise ValueError(f"{path} has another architecture: {which}")
-    weights = state.get("ema", state.get("model"))
+        which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)
+        flags = ", ".join(f"--{key}" for key in differ)
+        of_data = {"vocab_size", "mask_token", "length"} & {*differ}
+        remedy = "it was trained on other data" if of_data else f"leave out {flags}"
+        raise ValueError(f"{path} has another architecture: {which}; {remedy}")
+    weights = saved.model.state_dict()
     if theirs["causal"]:
         embedding = weights["model.embed_tokens.weight"]
         mask = theirs["mask_token"]
         others = torch.arange(len(embedding)) != mask
         embedding[mask] = embedding[others].mean(0)
-    return weights, model_args | {"shifted": theirs["shifted"]}
+    return weights, saved.args | model_args | {"shifted": theirs["shifted"]}

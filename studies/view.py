@@ -66,7 +66,9 @@ def main():
         text = picture(data) if svg else page(data)
         file = Path(svg or out or Path(folders[0], "view.html"))
         write(file, text)
-    print(f"wrote {file}, {len(text.encode()) / 1e6:.2f} MB")
+    alone = max(len(files) for files, *_ in loaded) == 1
+    hint = "; a run with --keep_every=N also has weights on the way" * alone
+    print(f"wrote {file}, {len(text.encode()) / 1e6:.2f} MB{hint}")
 
 
 # -- what runs do ----------------------------------------------------------------------------------

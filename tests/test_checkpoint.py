@@ -216,7 +216,9 @@ def test_a_folder_in_use_is_refused_and_left_alone(trained, tmp_path, refused):
 
 # -- continuing with changes -----------------------------------------------------------------------
 REFUSED = [
-    ("resume", {"weight_decay": 0.5}, "weight_decay 0.01 -> 0.5; --init_from=continue allows"),
+    ("resume", {"tau": 0.5, "seed": 2}, "tau 0.9 -> 0.5; --init_from=continue allows tau$"),
+    ("resume", {"dim": 64, "box": [3, 3]}, r"dim 32 -> 64, box .* -> \[3, 3\]$"),
+    ("continue", {"train_examples": 50, "tau": None}, "configuration: train_examples 200 -> 50$"),
     ("continue", {"seed": 2, "tau": None}, "must keep its configuration: seed 1 -> 2$"),
     ("continue", {"dim": 64, "muon": True}, "dim 32 -> 64, muon False -> True$"),
     ("continue", {"method": "ar"}, "method puma -> ar$"),

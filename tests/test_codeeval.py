@@ -166,7 +166,7 @@ def test_only_prompts_of_equal_length_share_a_batch(file):
 
 def test_files_of_another_form_are_named(file):
     for read, rows, message in (
-        (humaneval.read, [PROBLEMS[0], [1]], "line 2 has no field 'task_id', but none"),
+        (humaneval.read, [PROBLEMS[0], [1]], "line 2 has no field 'task_id', nor any"),
         (mbpp.read, [TASKS[0], TASKS[1] | {"test_list": [1]}], "line 2: test_list is .*expected"),
         (mbpp.read, [*TASKS[:2], *TASKS[3:]], "no task 4, which the prompt shows"),
         (mbpp.read, TASKS[:3], "none of the tasks 11 to 510, to test on"),

@@ -157,7 +157,7 @@ def test_other_arguments_are_no_config_files_and_no_message_harms_the_terminal(f
 def test_help_shows_every_key_with_default_comment_and_section(run, capsys, argv):
     with pytest.raises(SystemExit, match="0"):
         run(*argv, fields=Coins)
-    fields, section = capsys.readouterr().out.removeprefix(HELP), "\ntest_configurator coins\n"
+    fields, section = capsys.readouterr().out.removeprefix(HELP), "\ncoins\n"
     assert fields.startswith(f"{section}  --size=(2, 3)          1..9: of the board\n  --tosses=5 ")
 
 
@@ -184,14 +184,21 @@ def test_fields_may_be_lists(run, fails):
 
 def test_flags_alone_change_the_settings_of_a_saved_run(run, fails):
     saved = {"task": "coins", "tau": 0.3, "batch_size": 4, "tosses": 9, "gone": 1}
-    options = dict(kept=lambda values: saved if values["batch_size"] < 3 else {}, fields=coins)
-    file = config("x.py", "tau = 0.1\nbatch_size = 1\n")
+    options = dict(kept=lambda values: (saved, int(values["batch_size"]) < 3), fields=coins)
+    file = config("x.py", "tau = 'high'\nbatch_size = 1\nbach_size = 1\n")
     own = {"task": "coins", "tau": 0.3, "batch_size": 2, "ema": False}
     expected = DEFAULTS | own | Coins(tosses=9)._asdict()
     assert run("--ema=0", "--batch_size=2", file, **options) == expected
-    assert run(file, "--batch_size=3", **options) == DEFAULTS | {"tau": 0.1, "batch_size": 3}
     saved["tosses"] = "many"
     assert "saved tosses: expected an int" in fails("--batch_size=2", **options)
+
+
+def test_what_is_saved_in_part_counts_more_than_files(run, fails):
+    file = config("x.py", "tau = 0.1\nbatch_size = 3\n")
+    options = dict(kept=lambda values: ({"tau": 0.3}, False))
+    assert run(file, **options) == DEFAULTS | {"tau": 0.3, "batch_size": 3}
+    assert run("--tau=0.2", file, **options)["tau"] == 0.2
+    assert "unknown key" in fails(file, config("y.py", "bach_size = 1"), **options)
 
 
 def test_later_arguments_win_whether_file_or_flag(run):

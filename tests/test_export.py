@@ -11,6 +11,7 @@ import torch
 from conftest import ROOT, evaluate, metrics, run_script, same, train
 
 import tasks
+from engine import checkpoint
 from pretrained import hf
 from runs.saved import load_task, open_run
 
@@ -102,6 +103,11 @@ def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
     assert (task.test.puzzles == less.test.puzzles).all() and len(less.train) == 1
     assert "2 per step" in run_script("sample.py", f"--out_dir={folder}")
     evaluate(folder, "--reveal=3")
+    source, whole, parts = f"--init_from={folder}", tmp_path / "whole", tmp_path / "parts"
+    train(whole, source, "--max_iters=3")  # with the carry of the weights
+    train(parts, source, "--max_iters=0")
+    start = checkpoint.load(parts / "checkpoint.pt")
+    assert same(start["model"], half) and start["config"]["carry"]
     path, index = folder / "model.safetensors", folder / hf.INDEX
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     for change, message in (
@@ -113,6 +119,17 @@ def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
         change()
         with pytest.raises(ValueError, match=message):
             open_run(folder)
+    shutil.rmtree(folder)
+    train(parts, "--init_from=resume", "--max_iters=3")
+    assert same(*(checkpoint.load(run / "checkpoint.pt") for run in (whole, parts)))
+
+
+def test_a_carry_begins_without_effect_on_weights_that_had_none(trained, tmp_path):
+    train(tmp_path, f"--init_from={trained}", "--carry", "--max_iters=0")
+    start = checkpoint.load(tmp_path / "checkpoint.pt")["model"]
+    added = start.pop("model.carry_norm.weight"), start.pop("model.carry_norm.bias")
+    assert same(start, checkpoint.load(trained / "checkpoint.pt")["ema"])
+    assert not any(part.any() for part in added)
 
 
 def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):

@@ -42,6 +42,7 @@ def files(tmp_path_factory):
     write_lines(folder / "long.jsonl", [{"text": each} for each in (LONG, "c" * 100, "b" * 100)])
     (folder / "paragraphs.txt").write_text("\n \n".join(PARAGRAPHS))
     (folder / "damaged.parquet").write_bytes(b"PAR1")
+    (folder / "empty.jsonl").touch()
     return folder
 
 
@@ -155,6 +156,7 @@ def test_parquet_and_the_hub_give_the_same_rows(call, monkeypatch, tmp_path):
     [
         ({"prompt": "ask"}, "expected --prompt=FIELD and --response=FIELD, or --text"),
         ({"prompt": "asks", "response": "say"}, r"has no field 'asks', but ask, say"),
+        ({"source": "empty.jsonl", "text": "say"}, "no field 'say', nor any other: is it empty"),
         ({"tokenizer": "none.json", "text": "text"}, "no such file; expected bytes, a .tiktoken"),
         ({"text": "ask", "val": 1e-9}, r"^309 .*'val': 0. kept, .*le .first in row 10.*--val"),
         ({"source": "damaged.parquet", "text": "text"}, r"ed\.parquet: not a whole \.parquet file"),

@@ -74,7 +74,7 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
     cards = [(tmp_path / name / "README.md").read_text() for name in ("adapter", "merged")]
     assert f"LoRA adapters of {dream.name}," in cards[0] and "trust_remote_code=True" in cards[1]
     assert f'"init_from": "hf:{dream.name}"' in cards[0] and not any(str(dream) in c for c in cards)
-    ours, config, _, _ = open_run(tuned / "checkpoint.pt")
+    ours, config, *_ = open_run(tuned / "checkpoint.pt")
     assert config["init_from"] == f"hf:{dream}"
     x = torch.randint(1510, (2, 100))
     with torch.no_grad():

@@ -218,4 +218,7 @@ def test_command_line(trained):
 
 
 def test_a_mistake_is_named(trained, refused):
-    assert "the same clue twice" in refused(sample, trained, "--prompt=11..............")
+    said = refused(sample, trained, "--prompt=11..............")
+    assert "ValueError: puzzle: the same clue twice" in said
+    said = refused(sample, trained, f"--prompt={'.' * 81}")
+    assert said.endswith("81 characters, must be 16; or --out_dir=weights/sudoku_nine")
