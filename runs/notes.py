@@ -1,6 +1,7 @@
 """What a run says before it trains: the stages of its chains, and what its settings imply."""
 
 from engine.files import say
+from puma import value_at
 
 
 def say_all(config, chains):
@@ -11,9 +12,12 @@ def say_all(config, chains):
         return
     if config["second_visit"] and not chains.second_visit:
         say(f"--method={config['method']} has no second visit, as with --second_visit=False")
-    length, (*_, K) = chains.x0.shape[-1], [K for _, K in config["k_schedule"]]
-    stages = chains.stages_at(config["max_iters"])  # in the end
-    what = "blocks" if config["block_schedule"] else f"{length} tokens"
-    say(f"{what}, K = {K}: {stages} stages")
+    end = config["max_iters"]
+    K = value_at(config["k_schedule"], end)
+    stages = chains.stages_at(end)
+    length = chains.x0.shape[-1]
+    if config["block_schedule"]:
+        length = value_at(config["block_schedule"], end)
+    say(f"{length} tokens, K = {K}: {stages} stages")
     if stages == 2:
-        say(f"only 2 stages may teach much less; --k_schedule={max(1, length // 4)} gives 4")
+        say(f"a model may learn much less with 2 stages; --k_schedule={length // 4 or 1} gives 4")

@@ -100,5 +100,5 @@ def test_a_run_says_at_its_start_what_its_settings_imply(capsys):
     assert capsys.readouterr().err.splitlines() == [
         *both, "24 tokens, K = 4: 6 stages",
         *both, "24 tokens, K = 400: 2 stages",
-        "only 2 stages may teach much less; --k_schedule=6 gives 4",
+        "a model may learn much less with 2 stages; --k_schedule=6 gives 4",
     ]  # fmt: skip
