@@ -74,8 +74,8 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda
     first samples a token for every position; `confidence` is then the model's untempered
     probability of the sampled token (paper, table 1), and the entropy does not depend on it.
     block: the size of blocks filled in one after the other; 0 = the whole row. Needs a Transformer;
-    a causal model's blocks are single tokens. progress(n): called at each step with
-    the rows that it fills in, as a share of all hidden tokens times N.
+    a causal model's blocks are single tokens. progress(n): called at each step with N times the
+    share of the hidden tokens that it has revealed.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Raises ValueError for a bad sampler or an unsuitable model.
@@ -87,8 +87,9 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda
     block = 1 if model.causal else block
     fill = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
     share = len(x) / max(1, hidden.sum().item())
-    report = lambda tokens: progress(tokens * share)  # noqa: E731
-    revealed_at, passes = fill(model, x, hidden, sampler, batch_size, report)
+    revealed_at, passes = fill(
+        model, x, hidden, sampler, batch_size, lambda tokens: progress(tokens * share)
+    )
     return x, revealed_at, passes
 
 
@@ -262,7 +263,7 @@ def main(sampler):
         where = processes.start(device).device
         saved = open_run(out_dir, where)
         say(f"{out_dir}, iteration {saved.iteration}")
-        task = load_task(saved.config)
+        task = load_task(saved.config, saved.model)
         test = task.prompts([prompt]) if prompt else task.test
         x, hidden = tasks.problems_on(where, test, [0])  # (1, L) each
         casts = autocast(where, dtype)

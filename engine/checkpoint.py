@@ -19,7 +19,11 @@ import torch
 from engine.files import atomic_path
 
 FORMAT = 2
-FORM = {"iteration": int, "config": dict, "model_args": dict}  # types of what every reader needs
+FORM = {
+    "iteration": int,
+    "config": dict,
+    "model_args": dict,
+}  # of any saved model: what is read, and its type
 PARTS = {"model": dict, "optimizer": dict, "ranks": list, "device": str, "data": dict}  # to resume
 
 

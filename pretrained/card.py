@@ -51,7 +51,7 @@ def needed(config):
 
     Raises ValueError if the tokenizer is not the header's: a stranger's may link to a private file.
     """
-    folder = config.get("data_dir")
+    folder = str(config.get("data_dir") or "")
     if not folder or not Path(folder, "header.json").is_file():
         return ()
     header, tokenizer = corpus.needed(folder)

@@ -34,7 +34,7 @@ def main():
         state = load(out_dir)
         origin = str(state["config"].get("init_from"))
         base = origin.removeprefix("hf:") if origin.startswith("hf:") else None
-        if state["config"].get("lora_rank"):
+        if state["config"].get("lora_rank") and "model" in state:
             model, adapters = lora.restore(state)
             if not merge:
                 how = f"LoRA adapters of {card.public(base)}, for peft."

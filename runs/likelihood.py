@@ -136,13 +136,13 @@ def ratio(nats, tokens):
 
 def measure(saved, out_dir, conditions, place, problems, examples, masks, chain, batch_size, seed):
     """Write nelbo.json of a saved run, for `eval.py --nelbo`, and print the bound."""
-    task = load_task(saved.config)
+    task = load_task(saved.config, saved.model)
     if saved.model.causal or 0 < saved.block < task.length:
         raise ValueError("--nelbo needs a bidirectional model without blocks")
     data = task.examples(problems) if problems else task.validation
     begin = time.perf_counter()
     n = min(examples or len(data), len(data))
-    if chain:  # first: a random order is refused
+    if chain:  # before the rest, as it refuses a random order
         exact = chains(saved.model, data, n, saved.config, batch_size, place.rank, place.world)
     nats, tokens = nelbo(
         saved.model, data, n, task.padding, masks, batch_size, seed, place.rank, place.world

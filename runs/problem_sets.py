@@ -17,7 +17,7 @@ def of_run(saved, name, file, most, form):
     answer, tokens of prompt and answer, seconds of a program.
     """
     if name not in CODE:
-        return of_task(saved.config, name, file)
+        return of_task(saved.config, name, file, saved.model)
     samples, new_tokens, length, seconds = form
     if new_tokens >= length:
         raise ValueError(f"new_tokens {new_tokens}: expected less than length {length}")
@@ -26,8 +26,8 @@ def of_run(saved, name, file, most, form):
     return codeeval.Sampled(chosen, encoding, length, seconds, samples, new_tokens)
 
 
-def of_task(config, name, file):
-    task = load_task(config)
+def of_task(config, name, file, model=None):
+    task = load_task(config, model)
     test = task.problems(name, file) if name or file else task.test
     if not test.judged:
         raise ValueError(

@@ -19,7 +19,7 @@ from pretrained import card, hf
 EXPORTED = "run.json"  # in an exported folder: all of a checkpoint but the weights
 MOST = 1 << 20  # held-out examples, or tokens of a row, of a run that is opened
 RANGES = {  # of model_args and block, which may be a stranger's
-    "length": (1, MOST), "layers": (1, 1024), "heads": (1, 1024), "loops": (1, 1024),
+    "length": (1, MOST), "layers": (1, 1024), "heads": (1, 1024), "loops": (1, 64),
     "eps": (0.0, 1.0), "theta": (1.0, 1e12), "block": (0, MOST),
 }  # fmt: skip
 
@@ -31,7 +31,7 @@ class Saved(NamedTuple):
     config: dict  # of its run
     iteration: int
     block: int  # size of block diffusion's blocks, 0 = none
-    args: dict  # of the model
+    args: dict  # of model.Transformer
 
 
 def open_run(path, device="cpu", length=0):
@@ -61,7 +61,7 @@ def open_run(path, device="cpu", length=0):
             raise ValueError("the weights are not those that were exported")
         return Saved(model, state["config"], state["iteration"], state["block"], args)
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+        reason = configurator.printable(" ".join(str(error).split()))
         raise ValueError(f"{path} is not a checkpoint of this program: {reason:.200}") from None
 
 
@@ -69,7 +69,7 @@ def check(args):
     """Raise ValueError for model_args, and a block, outside RANGES."""
     for name, (low, high) in (RANGES | {"mask_token": (0, args["vocab_size"] - 1)}).items():
         value = args.get(name, low)
-        if not isinstance(value, type(low)) or not low <= value <= high:
+        if type(value) is not type(low) or not low <= value <= high:
             raise ValueError(f"{name} {value!r}: expected {low} to {high}")
 
 
@@ -106,8 +106,9 @@ def kept_weights(out_dir):
     return sorted(Path(out_dir, "weights").glob("*.pt")) or [Path(out_dir, "checkpoint.pt")]
 
 
-def load_task(config):
-    """The task of a saved run, to evaluate it. Raises ValueError for an invalid configuration.
+def load_task(config, model=None):
+    """The task of a saved run, to evaluate it. Raises ValueError for an invalid configuration, or
+    for a model of fewer tokens.
 
     Generated examples to train on are not needed, and not made: held-out ones are the same. The run
     may be a stranger's, so a judge that it names is not executed: see eval.py --problems.
@@ -120,7 +121,10 @@ def load_task(config):
         if fields := tasks.settings_of(config):
             for name, key in configurator.read_fields(fields).items():
                 less[name] = configurator.checked(f"saved {name}", key, less[name])
-        return tasks.get(config["dataset"]).load(less)
+        task = tasks.get(config["dataset"]).load(less)
+        if model and task.vocab_size > model.vocab_size:
+            raise ValueError(f"{task.vocab_size} tokens, but the model knows {model.vocab_size}")
+        return task
     except (TypeError, LookupError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"the configuration in the checkpoint is not valid: {reason}") from None

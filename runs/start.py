@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 import tasks
+from configurator import printable
 from engine import checkpoint
 from engine.files import say
 from engine.processes import local_rank
@@ -54,7 +55,7 @@ def find(folder, config, place):
     allowed = [key for key in changes if was.get(key) == now.get(key) and key not in data]
     resumes = word == "resume"
     if refused := {key: changes[key] for key in changes if resumes or key not in allowed}:
-        remedy = f"; --init_from=continue allows {', '.join(allowed)}" * bool(resumes and allowed)
+        remedy = "; --init_from=continue allows it" * (resumes and len(allowed) == len(changes))
         raise ValueError(f"a saved run must keep its configuration: {text_of(refused)}{remedy}")
     if changes and place.rank == 0:
         print(f"continuing at iteration {saved['iteration']} with changes: {text_of(changes)}")
@@ -92,7 +93,7 @@ def take_over(queue, ranks):
 
 
 def text_of(changes):
-    return ", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items())
+    return printable(", ".join(f"{name} {was} -> {now}" for name, (was, now) in changes.items()))
 
 
 # -- its weights -----------------------------------------------------------------------------------
@@ -111,7 +112,8 @@ def make_model(origin, task, saved, model_args, adapters, device):
         return finetune.make_model(name, task, saved, model_args, adapters, device)
     if adapters[0] or not (saved or origin == "scratch" or Path(origin).exists()):
         expected = "scratch, resume, continue, a run or hf:FOLDER"
-        expected = "hf:FOLDER with lora_rank" if adapters[0] else expected
+        if adapters[0]:
+            expected = "hf:FOLDER, as lora_rank is not 0"
         raise ValueError(f"init_from {origin!r}: expected {expected}")
     if saved:
         model_args = saved["model_args"]
@@ -140,8 +142,10 @@ def settings_of_run(config):
         own = {"out_dir": str(path.parent), "init_from": origin, "track": config["track"]}
         judge = saved.get("eval_judge", "")
         if judge not in ("", "exact") and "eval_judge" not in config:
-            how = f"--eval_judge={judge!r}, =exact, or = (the loss alone)"
-            raise ValueError(f"{path} has a judge, executed only if you name it again: add {how}")
+            how = "--eval_judge=FILE, --eval_judge=exact, or --eval_judge= for the loss alone"
+            raise ValueError(
+                f"{path} names a judge, {judge!r:.200}, which is not executed: add {how}"
+            )
         own["eval_judge"] = config.get("eval_judge", judge)
         note(f"settings as in {path}, but for those in --key=value, and track")
         return saved | own, True
@@ -149,18 +153,18 @@ def settings_of_run(config):
     if origin in ("", "scratch", "resume", "continue") or not Path(origin).exists():
         return {}, False
     from pretrained.hf import complete  # only needed here
-    from runs.saved import load
+    from runs.saved import open_run
 
-    args = complete(load(origin)["model_args"])
+    args = complete(open_run(origin).args)
     settings = {key: args[key] for key in ARCHITECTURE}
     shown = ", ".join(f"{key} {value}" for key, value in settings.items())
-    note(f"model as in {origin}, but for --key=value: {shown}")
+    note(f"model as in {origin}, which --key=value alone changes: {shown}")
     return settings, False
 
 
 def note(text):
     if local_rank() == 0:
-        say(text)
+        say(printable(text))
 
 
 def pinned(origin):

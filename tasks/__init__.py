@@ -60,25 +60,34 @@ def settings_of(config):
 def check(task):
     """Look at the first rows. Raises ValueError that says what does not have the form above."""
     try:
-        last = task.vocab_size - 1
-        for name in "train", "test", "validation":
-            data = getattr(task, name)
-            x, marked = map(np.asarray, data[np.arange(min(len(data), FIRST))])
-            fits = x.shape == marked.shape == (len(x), task.length) and x.dtype.kind in "iu"
-            least = min(x.min(), last - x.max(), task.mask, last - task.mask)
-            if not fits or marked.dtype.kind != "b" or least < 0:
-                found = f"{x.dtype} {x.min()} to {x.max()} {x.shape}, {marked.dtype} {marked.shape}"
-                expected = f"ids and mask 0 to {last}, and bool, both (rows, {task.length})"
-                raise ValueError(f"{name}: {found}: expected {expected}")
-        (record,) = task.test.judge(x[:1], np.zeros(1, int))  # a row of validation is an answer
-        texts = [text for _, text in task.test.pieces(x[0], None)]
-        if not isinstance(dict(record)["kind"], str) or not all(isinstance(t, str) for t in texts):
-            found = f"judge: {record!r:.80}, pieces: texts {texts!r:.80}"
-            raise ValueError(f"{found}: expected a word as kind, and (position, text) pairs")
-    except (TypeError, LookupError, AttributeError) as error:
+        wrong = misfit(task)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        reason = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
-        raise ValueError(f"not a task as tasks/__init__.py describes it: {reason}") from None
+        wrong = f"{place.filename}, line {place.lineno}: {type(error).__name__}: {error}"
+    if wrong:
+        raise ValueError(f"not a task as tasks/__init__.py describes it: {wrong}")
+
+
+def misfit(task):
+    """What is wrong with its first rows, or None."""
+    last = task.vocab_size - 1
+    for name in "train", "test", "validation":
+        data = getattr(task, name)
+        x, marked = map(np.asarray, data[np.arange(min(len(data), FIRST))])
+        fits = x.shape == marked.shape == (len(x), task.length) and x.dtype.kind in "iu"
+        least = min(x.min(), last - x.max(), task.mask, last - task.mask)
+        if not fits or marked.dtype.kind != "b" or least < 0:
+            found = f"{x.dtype} {x.min()} to {x.max()} {x.shape}, {marked.dtype} {marked.shape}"
+            expected = f"ids and mask 0 to {last}, and bool, both (rows, {task.length})"
+            return f"{name}: {found}: expected {expected}"
+    (record,) = task.test.judge(x[:1], np.zeros(1, int))  # a row of validation is an answer
+    texts = [text for _, text in task.test.pieces(x[0], None)]
+    if not isinstance(dict(record)["kind"], str) or not all(
+        isinstance(text, str) for text in texts
+    ):
+        found = f"judge: {record!r:.80}, pieces: texts {texts!r:.80}"
+        return f"{found}: expected a word as kind, and (position, text) pairs"
+    return None
 
 
 class Task:

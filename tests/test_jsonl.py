@@ -342,7 +342,7 @@ def test_a_judged_run(pairs, tmp_path, capsys):
     train(tmp_path / "parts", *TINY, *flags, "--max_iters=2")
     with pytest.raises(SystemExit, match="2"):
         run_script(*parts)
-    assert "if you name it again: add --eval_judge='" in capsys.readouterr().err
+    assert "which is not executed: add --eval_judge=FILE" in capsys.readouterr().err
     run_script(*parts, flags[1])
     assert same(*(load(tmp_path / name / "checkpoint.pt") for name in ("run", "parts")))
     assert last["examples"] == 6 and "of 6 held-out problems solved" in printed

@@ -34,9 +34,9 @@ MODULES = {
 }
 PRIMITIVES = "model", "policies", "puma", "block", "losses"
 LIMITS = {  # lines
-    "the root": 2560, "engine/": 1300, "train.py": 363, "puma.py": 282,
-    "another file of the root": 302, "all code": 14_700, "all tests": 10_200,
-    "a run of Sudoku": 4500,
+    "the root": 2640, "engine/": 1330, "train.py": 366, "puma.py": 282,
+    "another file of the root": 302, "all code": 14_900, "all tests": 10_300,
+    "a run of Sudoku": 4660,
 }  # fmt: skip
 SETTINGS = 55
 PACKED = 2.5  # `a, b = c, d` in 100 lines of code
