@@ -158,7 +158,8 @@ def test_adapters_alone_have_gradients():
     own = [p for p in model.parameters() if p.requires_grad]
     for p in own:
         torch.nn.init.normal_(p)  # half of them start as zeros
-    x0, hidden = torch.randint(89, (3, 12)), (torch.arange(12) > 5).expand(3, 12)
+    x0 = torch.randint(89, (3, 12))
+    hidden = (torch.arange(12) > 5).expand(3, 12)
     ChunkedObjective(model)(x0.masked_fill(hidden, 89), x0, hidden)[0].backward()
     assert len(own) == 2 * 7 * 2 and all(p.grad.any() for p in own)
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)

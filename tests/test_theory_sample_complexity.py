@@ -23,6 +23,9 @@ def test_the_joint_law_is_that_of_the_definition(model):
         slow[(*u, y)] += int(model.weights[e])
     assert (example_zm.joint(model, theta) == slow).all()
     assert [Fraction(int(w), int(model.weights.sum())) for w in model.weights] == model.noise
+    for (y, *latents), p in example_zm.data(model).p.items():
+        assert p == model.noise[(y - sum(latents)) % model.m] / model.size**model.d
+        assert {*latents} <= {*model.thetas}
 
 
 @pytest.mark.parametrize("model", SMALL)
