@@ -136,6 +136,15 @@ def run_script(name, *flags):
     return printed.getvalue()
 
 
+def run_main(module, **settings):
+    """Execute main() of a script that is imported, with these settings; the folder it wrote."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setattr(module, name, value)
+        module.main()
+        return Path(module.out)
+
+
 def metrics(out):
     """The lines of a run's record."""
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -13,14 +13,6 @@ from tasks.arithmetic import SIGNS, Arithmetic, Exercises, longest_chain, parse,
 SUMS = ["--dataset=arithmetic", "--digits=4", "--train_examples=5000", "--test_examples=32"]
 
 
-def digits_of(number, size):
-    return [number // 10**i % 10 for i in range(size)]
-
-
-def numbers_of(*pairs, size=4):
-    return np.array([[digits_of(a, size), digits_of(b, size)] for a, b in pairs])
-
-
 def slow_chain(a, b, size):
     """The most columns in a row that carry because of the lowest one of them, and only then."""
 
@@ -122,7 +114,8 @@ def test_nothing_tested_is_trained_on_however_little_there_is(operation, digits)
 
 @pytest.mark.parametrize("order", arithmetic.ORDERS)
 def test_problems_hide_the_sum_and_judge_every_digit(order):
-    test = Exercises(numbers_of((9999, 1), (1234, 4321)), "add", order)
+    numbers = [[[9, 9, 9, 9], [1, 0, 0, 0]], [[4, 3, 2, 1], [1, 2, 3, 4]]]  # the lowest digit first
+    test = Exercises(np.array(numbers), "add", order)
     x, hidden = test[[0, 1]]
     assert (x[hidden] == 10).all() and hidden.sum(1).tolist() == [5, 5]
     x[hidden] = [

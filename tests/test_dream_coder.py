@@ -1,10 +1,10 @@
 """data/dream_coder/prepare.py and overlap.py. Oracle: each row's fate, decided here by hand."""
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT, run_main
 from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows, sources
@@ -12,7 +12,6 @@ from data.dream_coder import overlap, prepare
 from data.tokenizer import to_text
 from data.vocabularies import open_kept
 
-ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 
 HUMANEVAL = {
@@ -91,10 +90,7 @@ def run(monkeypatch, files, tmp_path):
         defaults = {name: str(files / file) for name, file in paths.items()}
         defaults |= {"out": str(tmp_path / "out"), "length": 96, "val": 0.2, "workers": 1}
         defaults |= {"limit": 10_000, "seed": 1}
-        for name, value in (defaults | settings).items():
-            monkeypatch.setattr(prepare, name, value)
-        prepare.main()
-        return Path(prepare.out)
+        return run_main(prepare, **defaults | settings)
 
     monkeypatch.setattr(prepare_rows, "PIECE", 48)
     monkeypatch.setattr(prepare_rows, "CHUNK", 16)

@@ -98,17 +98,6 @@ def test_chains_stay_where_they_were(method, world):
         assert stream.stage.equal(revealed * stream.stages // 24)
 
 
-def test_chains_without_room_come_again_later():
-    old = make_streams("puma", 2, 8, 3)
-    run(old, range(5), Counter())
-    (new,) = make_streams("puma", 1, 8, 2, old)
-    kept = set(new.number.flatten().tolist())
-    waiting = {number for stream in old for number in numbers(stream).flatten().tolist()} - kept
-    assert len(kept) == 16 and len(waiting) == 32
-    following = [new.queue.take(torch.ones(8, dtype=torch.bool))[2] for _ in range(4)]
-    assert set(torch.cat(following).tolist()) == waiting
-
-
 def test_what_is_left_over_equals_a_slow_loop():
     """The new sequence is the old one without what was taken; `ahead` may not be used up."""
     rng = np.random.default_rng(0)

@@ -148,7 +148,6 @@ def test_other_weights_are_measured_anew(run):
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("--policy=['best']", "unknown policy 'best'"),
         ("--tau=[]", "an empty grid"),
         ("--out_dir=nowhere", "no checkpoint nowhere: train first, or name another run's"),
         ("--reference", "no reference solutions"),

@@ -75,11 +75,6 @@ def test_many_takes_in_a_row_miss_nothing_and_the_host_seldom_reads_the_count(mo
     assert len({*ids}) == len(ids) == int(queue.taken) and waits.count <= 200 / 15
 
 
-def test_seed_decides_the_order():
-    orders = [drain(ExampleQueue(numbers(99), 4, seed=seed), 50) for seed in (0, 0, 1)]
-    assert orders[0] == orders[1] != orders[2]
-
-
 def test_data_of_single_rows_is_refused_in_words():
     with pytest.raises(ValueError, match="stack the rows of a Dataset"):
         ExampleQueue([(torch.zeros(2), torch.zeros(2))] * 5, 4)

@@ -9,7 +9,7 @@ import huggingface_hub
 import numpy as np
 import pyarrow.parquet
 import pytest
-from conftest import ROOT, evaluate, metrics, run_script, same, train
+from conftest import ROOT, evaluate, metrics, run_main, run_script, same, train
 from toys import contents, write_lines
 
 from configurator import read_keys
@@ -58,10 +58,7 @@ def call(files, tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(prepare_rows, "PIECE", 96)
             patch.setattr(prepare_rows, "CHUNK", 32)
-            for name, value in given.items():
-                patch.setattr(prepare, name, value)
-            prepare.main()
-        return type(out)(given["out"])
+            return run_main(prepare, **given)
 
     return call
 

@@ -9,9 +9,8 @@ import torch
 from conftest import metrics, run_script, same, train
 from toys import rewrite_config
 
-import policies
 from engine import checkpoint
-from losses import ChunkedObjective, Objective
+from losses import ChunkedObjective
 from model import Transformer
 from pretrained import hf, lora
 from runs.saved import open_run
@@ -153,24 +152,14 @@ def test_without_adapters_all_weights_are_trained_and_kept(dream, tmp_path):
     assert same(ours.state_dict(), again.state_dict()) and not args["causal"]
 
 
-def test_adapters_freeze_the_head_and_leave_its_loss_and_gradients_as_they_are():
-    torch.manual_seed(0)
-    shape = dict(vocab_size=90, mask_token=89, length=12, dim=32, layers=2, heads=4, mlp=48)
-    model = Transformer(**shape)
+def test_adapters_alone_have_gradients():
+    model = Transformer(90, 89, 12, dim=32, layers=2, heads=4, mlp=48)
     lora.Adapters(model, 4, 8)
-    for p in model.parameters():
-        if p.requires_grad:
-            torch.nn.init.normal_(p)  # half of them start as zeros
+    own = [p for p in model.parameters() if p.requires_grad]
+    for p in own:
+        torch.nn.init.normal_(p)  # half of them start as zeros
     x0 = torch.randint(89, (3, 12))
-    hidden = torch.rand(3, 12) < 0.5
-    hidden[:, 0] = True
-    x = x0.masked_fill(hidden, 89)
-    found, wanted = [], []
-    for objective, gradients in ((ChunkedObjective, found), (Objective, wanted)):
-        loss = objective(model, policies.top_k)(x, x0, hidden)[0]
-        loss.backward()
-        gradients += [p.grad.clone() for p in model.parameters() if p.requires_grad]
-        model.zero_grad()
-    assert len(found) == 2 * 7 * 2 and all(g.any() for g in found)
-    torch.testing.assert_close(found, wanted)
+    hidden = (torch.arange(12) > 5).expand(3, 12)
+    ChunkedObjective(model)(x0.masked_fill(hidden, 89), x0, hidden)[0].backward()
+    assert len(own) == 2 * 7 * 2 and all(p.grad.any() for p in own)
     assert all(p.grad is None for p in model.parameters() if not p.requires_grad)

@@ -8,36 +8,9 @@ from sample import Sampler, generate
 SHAPE = dict(vocab_size=50, mask_token=49, length=40, dim=64, layers=3, heads=8, mlp=96)
 
 
-def hugging_face(model, kv_heads, theta, tied):
-    """transformers' Qwen2 with the weights of `model`, loaded without renaming anything."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.Qwen2Config(
-        vocab_size=50, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
-        num_attention_heads=8, num_key_value_heads=kv_heads, max_position_embeddings=40,
-        rope_parameters={"rope_type": "default", "rope_theta": theta}, rms_norm_eps=1e-6,
-        tie_word_embeddings=tied, attn_implementation="eager",
-    )  # fmt: skip
-    theirs = transformers.Qwen2ForCausalLM(config).eval()
-    theirs.load_state_dict(model.state_dict(), strict=True)
-    return theirs
-
-
 def randomised(**options):
     torch.manual_seed(0)
     return perturbed(Transformer(**SHAPE, **options))
-
-
-@pytest.mark.parametrize("kv_heads, theta, tied", [(8, 1e4, False), (2, 1e6, True)])
-@pytest.mark.parametrize("length", [40, 7])
-def test_logits_equal_qwen2(kv_heads, theta, tied, length):
-    model = randomised(kv_heads=kv_heads, theta=theta, tied=tied)
-    theirs = hugging_face(model, kv_heads, theta, tied)
-    x = torch.randint(50, (3, length))
-    full = torch.zeros(3, 1, length, length)  # nothing masked out: bidirectional
-    with torch.no_grad():
-        expected = theirs(x, attention_mask=full).logits
-        ours = model.logits(model(x))
-    torch.testing.assert_close(ours[..., :49], expected[..., :49], atol=1e-5, rtol=1e-5)
 
 
 def test_long_sequences_take_the_fused_kernel_and_agree(monkeypatch):
@@ -54,10 +27,11 @@ def test_long_sequences_take_the_fused_kernel_and_agree(monkeypatch):
 def test_causal_rows_never_see_their_own_token():
     model = randomised(causal=True, shifted=True)
     x = torch.randint(48, (1, 12))
-    changed = x.clone()
-    changed[0, 5] = 48
-    same = model(x) == model(changed)
-    assert same[0, :6].all() and not same[0, 6:].all(1).any()
+    for place in (0, 5):
+        changed = x.clone()
+        changed[0, place] = 48
+        same = model(x) == model(changed)
+        assert same[0, : place + 1].all() and not same[0, place + 1 :].all(1).any()
     with pytest.raises(ValueError, match="shifted"):
         Transformer(**SHAPE, causal=True)
 
@@ -67,13 +41,6 @@ def test_shifted_bidirectional_is_the_plain_model_one_row_down():
     x = torch.randint(50, (2, 9))
     h = plain(x)
     torch.testing.assert_close(shifted(x), torch.cat((h[:, :1], h[:, :-1]), 1))
-
-
-def test_mask_token_has_probability_zero():
-    model = randomised()
-    model.lm_head.weight.data[49] *= 1e6
-    p = model.logits(model(torch.full((2, 5), 49))).softmax(-1)
-    assert (p[..., 49] == 0).all() and torch.allclose(p.sum(-1), torch.ones(2, 5))
 
 
 def test_parameter_counts_of_the_paper():

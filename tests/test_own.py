@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toys import MASK, STREAMS, make_chains, make_model, make_problems, make_queue
+from toys import MASK, STREAMS, make_chains, make_model, make_problems
 
 import policies
 import train
@@ -70,16 +70,6 @@ def test_the_defaults_are_those_of_training():
         given = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
         assert (given["tau"], given["buffer"]) == (train.tau, train.buffer) == (0.9, 8)
     assert Objective(make_model()).policy is policies.get(train.policy) is policies.top_k
-
-
-def test_k_may_be_a_number():
-    def make(k):
-        return ProgressiveUnmasking(make_queue(), MASK, torch.Generator(), k)
-
-    assert make(4).stages_at(10**6) == 6
-    for wrong in 0, -1, 4.0, True:
-        with pytest.raises(ValueError, match="k_schedule"):
-            make(wrong)
 
 
 @pytest.mark.parametrize("kind", ["puma", "blocks"])

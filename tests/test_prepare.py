@@ -3,10 +3,10 @@
 import hashlib
 import json
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT, run_main
 from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows
@@ -14,8 +14,6 @@ from data.corpus import Examples, question_key
 from data.tinygsm import prepare
 from data.tokenizer import to_text
 from data.vocabularies import open_kept
-
-ROOT = Path(__file__).parent.parent
 
 ROWS = [
     {"question": f"Ann has {i} pens and buys {i % 7}. How many?", "code": f"result = {i} + {i % 7}"}
@@ -55,10 +53,7 @@ def run(monkeypatch, files, tmp_path):
         defaults = {name: str(files / file) for name, file in paths.items()}
         defaults |= {"out": str(tmp_path / "out"), "length": 64, "val": 0.1, "workers": 1}
         defaults |= {"code": "code", "limit": None}
-        for name, value in (defaults | settings).items():
-            monkeypatch.setattr(prepare, name, value)
-        prepare.main()
-        return Path(prepare.out)
+        return run_main(prepare, **defaults | settings)
 
     monkeypatch.setattr(prepare_rows, "PIECE", 96)
     monkeypatch.setattr(prepare_rows, "CHUNK", 32)

@@ -7,13 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 from data.processes import in_order
 
-ROOT = Path(__file__).parent.parent
 PARENT = """
 import os, time
 from data.processes import in_order

@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
 import sandbox
 from sandbox import child as sandbox_child
 
-ROOT = Path(__file__).parent.parent
 HONEST = "def f(): return 'honest'"
 WITNESS = "import os\ndef f(): return str(os.listdir())\nprint(f())"  # runs after each attack
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or calls Linux")
@@ -114,14 +114,6 @@ def test_kinds(attack):
         assert outcome.detail.startswith(detail) and len(outcome.detail) <= 1000
 
 
-def test_the_text_alone():
-    texts = ["print('x')\nf = 1", "assert 1 + 1 == 3", "assert __name__ == '__main__'"]
-    outcomes = sandbox.run(texts, function=None, workers=1)
-    assert [outcome.kind for outcome in outcomes] == ["ok", "exception", "ok"]
-    assert outcomes[0] == ("ok", None, "", "x\n")
-    assert sandbox.run([], function=None) == []
-
-
 VALUES = [
     *(0, 1, -1, 2**63, -(2**64), 10**3999, -(10**4000) + 1, True, False, None),
     *(0.0, -0.0, 0.1, 1e308, 5e-324, math.inf, -math.inf, math.nan),
@@ -155,6 +147,7 @@ LIBRARY = {  # an expression that is true, and the imports that it needs
     "hashlib.md5(b'0') and zoneinfo.ZoneInfo('UTC') and logging.getLogger()":
     "import unittest, doctest, logging, argparse, secrets, inspect, difflib, ast, string\n"
     "import json, re, csv, zlib, hashlib, zoneinfo, calendar, heapq, bisect, statistics",
+    "__name__ == '__main__'": "",
     "P(1).x == 1": "from dataclasses import *\n@dataclass\nclass P:\n x: 'int'",
     "c.execute('pragma user_version=1')": "import sqlite3\nc = sqlite3.connect('x')",
     "asyncio.run(asyncio.sleep(0, 1)) == 1": "import asyncio",
@@ -341,6 +334,7 @@ def test_output_is_kept_and_capped(attack):
         "print('before')\nimport os\nos.abort()",
     ]
     few, many, flood, endless, crashed = attack(programs, None)
+    assert sandbox.run([], function=None) == []
     assert few.output == "out\nerr\n\ufffd"
     assert many[:2] == ("ok", None) and many.output == "x" * sandbox.MAX_OUTPUT
     assert flood.kind == "timeout" and flood.output.startswith("flood\nflood\n")

@@ -59,23 +59,6 @@ def test_intertwined_generators_have_the_same_laws(peeks):
     assert torch.allclose(Q.matrix_exp(), L @ R.matrix_exp() @ P) != peeks
 
 
-@pytest.mark.parametrize("stages, effective", [(2, 5), (3, 7), (5, 5), (8, 3), (6, 1)])
-def test_target_law_is_that_of_the_rounded_share(stages, effective):
-    n = 20_000
-    for stage in range(stages):
-        law = shipped.target_law(stage, effective, stages)
-        assert sum(law.values()) == 1
-        r = (stage + 1 + (torch.arange(n) + 0.5) / n) / stages
-        target = (r * effective).round().clamp(max=effective - 1).long()
-        for k, count in enumerate(target.bincount(minlength=effective).tolist()):
-            assert abs(law[k] - Fraction(count, n)) <= Fraction(2, n)
-
-
-def test_chain_lengths_of_short_rows():
-    assert shipped.chain_lengths(2) == {2: 1}
-    assert shipped.chain_lengths(4) == {3: Fraction(3, 4), 4: Fraction(1, 4)}
-
-
 @pytest.mark.parametrize("policy, K", [("random", 1), ("top_k", 2)])
 def test_chain_lengths_depend_on_neither_data_nor_policy(policy, K):
     """A chain has more than k contexts if it is still there at its visit k."""
@@ -97,13 +80,8 @@ def floor(r, effective):
     return (r * effective).long().clamp(max=effective - 1)
 
 
-def rightmost(score, is_hidden, count):
-    order = (
-        score.masked_fill(~is_hidden, -torch.inf)
-        .flip(1)
-        .argsort(dim=1, descending=True, stable=True)
-    )
-    return is_hidden & (order.argsort(1).flip(1) < count[:, None])
+def rightmost(score, is_hidden, count, reveal=shipped.policies.reveal):
+    return reveal(score.flip(1), is_hidden.flip(1), count).flip(1)
 
 
 MUTANTS = {

@@ -8,9 +8,6 @@ import example_zm
 import masks
 import numpy as np
 import pytest
-import shipped
-import torch
-from exact import MASK
 from example_zm import Model
 
 TENTH = Fraction(1, 10)
@@ -26,6 +23,9 @@ def test_the_joint_law_is_that_of_the_definition(model):
         slow[(*u, y)] += int(model.weights[e])
     assert (example_zm.joint(model, theta) == slow).all()
     assert [Fraction(int(w), int(model.weights.sum())) for w in model.weights] == model.noise
+    for (y, *latents), p in example_zm.data(model).p.items():
+        assert p == model.noise[(y - sum(latents)) % model.m] / model.size**model.d
+        assert {*latents} <= {*model.thetas}
 
 
 @pytest.mark.parametrize("model", SMALL)
@@ -86,15 +86,3 @@ def test_the_bracket_holds_the_exact_error_and_decides_the_same_count():
     assert example_zm.mixture(a, needed - 1, full)[0] > Fraction(1, 20)
     with pytest.raises(AssertionError, match="undecided"):
         example_zm.samples_needed(a, full[:2], Fraction(1, 20))
-
-
-def test_the_lookup_model_is_the_conditional_of_the_data():
-    model = Model(4, 2, TENTH)
-    lookup = shipped.Lookup(shipped.log_table(example_zm.data(model)), 4)
-    states = torch.tensor([[MASK, MASK, 2], [MASK, 2, 2]])
-    posterior, all_latents = lookup.logits(lookup(states)).exp()
-    y, u, _ = posterior.tolist()
-    noise = [float(p) for p in model.noise]
-    assert y == pytest.approx([(noise[k] + noise[k - 2]) / 2 for k in range(4)])
-    assert u == [0.5, 0, 0.5, 0]
-    assert all_latents[0].tolist() == pytest.approx(noise)

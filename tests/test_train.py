@@ -259,7 +259,7 @@ def test_autoregression_is_evaluated_from_left_to_right(tmp_path):
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_masked_diffusion_starts_from_an_autoregressive_run(tied, tmp_path, refused):
-    flags = [f"--tied={tied}", "--eval_interval=100"]
+    flags = [f"--tied={tied}", "--eval_interval=100", "--muon=True"]
     train(tmp_path / "ar", "--method=ar", *flags)
     first = load(tmp_path / "ar/checkpoint.pt")
     source = f"--init_from={tmp_path}/ar" + "/checkpoint.pt" * tied

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from test_sample import sample
 from toys import MASK, make_model, make_problems
 
 import tasks
@@ -112,10 +111,3 @@ def test_confidences_are_those_that_the_sampler_had(block, options):
         expected = [seen[step - 1][place] if step else 0 for step, place in steps]
         assert found == pytest.approx(expected)
     assert MASK not in tokens[0]
-
-
-def test_the_command_shows_every_step(trained):
-    printed = sample(trained, "--watch", "--delay=0")
-    steps = re.findall(r"step (\d+) of (\d+)", printed)
-    assert [int(step) for step, _ in steps] == [*range(int(steps[0][1]) + 1)]
-    assert printed.index("step 0\n") < printed.index("step 0 of")  # before anything is sampled
