@@ -1,4 +1,4 @@
-"""Speed on this machine's CPU: absolute numbers, and ratios of things measured in turn.
+"""Speed on this machine's CPU: of a training step, with chains and with random masks; of sampling.
 
     python -m studies.bench --rounds=3
     python -m studies.bench --parts="['text_step']" > bench.jsonl
@@ -7,11 +7,10 @@ step, text_step      training steps of PUMA and of the baseline (random masks, a
                      the paper's Sudoku shape and at that of its text model (125M parameters)
 sample               solving 9x9 puzzles of about 24 clues, 2 cells per step
 
-Prints a JSON line for the machine, one for each thing measured and one for each ratio. Things that
-are compared run in turn, since absolute speed drifts with the machine: PUMA and the baseline step
-by step, on one model, and studies/conventional.py (`reference`) once a round. Each part has its own
-process, for its peak memory. Numbers are medians of the rounds; `from` and `to` are the extreme
-ones. The model is untrained: it is confident of nothing, so no chain jumps.
+Prints a JSON line for the machine, one for each thing measured and one for the ratio of the two
+methods. They take steps in turn, on one model, since absolute speed drifts with the machine. Each
+part has its own process, for its peak memory. Numbers are medians of the rounds; `from` and `to`
+are the extreme ones. The model is untrained: it is confident of nothing, so no chain jumps.
 """
 
 import json
@@ -80,7 +79,6 @@ SHAPES = {
     "text_step": Shape(151_645, 512, 100, 512, 14, 8, 1536, tied=True, rows=2, K=42),
     "sample": SUDOKU._replace(rows=128),
 }
-REFERENCES = {"reference": "--bfloat16=False", "reference in bfloat16": "--bfloat16"}
 
 
 def main():
@@ -106,34 +104,22 @@ def measure(part, cpu):
     turn = solver(SHAPES[part], cpu) if part == "sample" else Trainer(SHAPES[part], cpu).turn
     turns = []  # of each round, {what: its cost}
     for _ in progress_bar(range(rounds), part, unit="round", leave=False):
-        turns.append(turn() | references(part))
+        turns.append(turn())
     for line in report(turns):
         print(json.dumps({"part": part} | line), flush=True)
 
 
-def references(part):
-    """{name: its cost}, of studies/conventional.py in float32 and in bfloat16."""
-    found = {}
-    command = [sys.executable, "-m", "studies.conventional", f"--part={part}"]
-    for name, flag in REFERENCES.items():
-        printed = subprocess.run([*command, flag], stdout=subprocess.PIPE, check=True).stdout
-        found[name] = json.loads(printed)
-    return found
-
-
 def report(turns):
-    """The medians of each thing's costs over the rounds, and the ratios of the first to others."""
+    """The medians of each thing's costs over the rounds; of two things, the ratio of seconds."""
     for what, numbers in turns[0].items():
         medians = {key: median(turn[what][key] for turn in turns) for key in numbers}
         yield {"what": what} | {key: float(f"{n:.4g}") for key, n in medians.items()}
-    first, *others = turns[0]
-    for what in others:
-        keys = ["seconds"] if what == "mdm" else ["rows_per_second", "peak_gb"]
-        for key in keys:
-            found = [turn[first][key] / turn[what][key] for turn in turns]
-            numbers = {"median": median(found), "from": min(found), "to": max(found)}
-            name = f"{key}, {first} over {what}"
-            yield {"ratio of": name} | {key: round(n, 3) for key, n in numbers.items()}
+    if len(turns[0]) == 2:
+        first, other = turns[0]
+        found = [turn[first]["seconds"] / turn[other]["seconds"] for turn in turns]
+        numbers = {"median": median(found), "from": min(found), "to": max(found)}
+        name = {"ratio of": f"seconds, {first} over {other}"}
+        yield name | {key: round(n, 3) for key, n in numbers.items()}
 
 
 # -- what is measured ------------------------------------------------------------------------------
