@@ -32,8 +32,6 @@ def test_visits_of_three_tokens_by_hand():
 def test_the_world_of_two_stages_collapses_by_tau_alone():
     assert collapse.world(0.9).visits() == 1
     assert collapse.world(None).visits() == 2
-    assert collapse.sure_of_all(collapse.world(0.9))
-    assert not collapse.sure_of_all(collapse.world(None))
 
 
 def descent(steps, tau, beta=4):

@@ -21,31 +21,11 @@ TAU = Fraction(9, 10)
 
 
 # -- the law ---------------------------------------------------------------------------------------
-def sharpened(noise, eps, answers=(0,)):
-    """p_data of bits: a, a, .. for one of the answers a, or with probability eps the law `noise`.
-
-    noise {x0: probability}
-    """
-    L = len(next(iter(noise)))
+def sharpened(noise, eps):
+    """p_data of bits: 0, 0, .., or with probability eps the law `noise` {x0: probability}."""
     p = {x0: eps * q for x0, q in noise.items()}
-    for a in answers:
-        p[(a,) * L] += (1 - eps) / len(answers)
+    p[(0,) * len(next(iter(noise)))] += 1 - eps
     return exact.Data(p, 2)
-
-
-def sure_of_all(buffer):
-    """Whether the confidence of every hidden position exceeds tau at every start."""
-    return not any(buffer.unsure(z) for _, z, _ in buffer.first())
-
-
-def completes(buffer):
-    """Whether at every start the first step itself reveals all with confidence up to tau."""
-    return all(
-        buffer.unsure(z) <= set(S)
-        for _, z, n in buffer.first()
-        for count in shipped.target_law(0, n[1], buffer.stages)
-        for S in buffer.choose(z, max(1, count))
-    )
 
 
 def mean_visits(L, K, eps, tau=TAU):

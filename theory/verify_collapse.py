@@ -80,27 +80,6 @@ def threshold_row(noises, share=Fraction(99, 100)):
     return "eps* = (1 - tau) / (1 - u)", found, ones == [len(below), 0]
 
 
-def iff_row(noises, criterion=collapse.completes):
-    """One visit if and only if the first step itself reveals what is not above tau.
-
-    It may: `left_to_right`, where only the first token is uncertain.
-    """
-    zeros = min(noises[0])
-    first_unsure = {(a, *zeros[1:]): ONE / 2 for a in (0, 1)}
-    cases = [
-        buffer
-        for noise, percent in product([first_unsure, *noises], (99, 100, 110))
-        for buffer in buffers(noise, threshold(noise) * percent / 100)
-    ] + [
-        Buffer(sharpened(noise, eps, answers=(0, 1)), "top_k", K, TAU, {(0,): ONE})
-        for noise, eps, K in product(noises, EPS, KS)
-    ]
-    ones = [buffer.visits() == 1 for buffer in cases]
-    found = f"{sum(ones)} of {len(cases)} laws have one visit"
-    holds = ones == [criterion(buffer) for buffer in cases]
-    return "one visit iff the first step reveals the rest", found, holds
-
-
 # -- Proposition 2 ---------------------------------------------------------------------------------
 def pinned_row(noise, policy, as_before=False):
     """Only the predictions at the start are pinned; `as_before`: as many as with tau off."""
@@ -247,7 +226,6 @@ def laws(args):
         *(visits_row(args.L, K, noises[0]) for K in KS),
         *(visits_row(args.long, K) for K in LONG_KS),
         threshold_row(noises),
-        iff_row(noises),
         *(pinned_row(noises[-1], policy) for policy in POLICIES),
         running_row(noise, args),
         *(limit_row(uniform, K) for K in (1, 2)),
@@ -271,7 +249,6 @@ CONTROLS = {
     "second": lambda args: [run_row("second visit", args, forgets)],
     "table": lambda args: [run_row("as published, a table", args, forgets)],
     "unsure": lambda args: [threshold_row(noises_of(args), ONE)],
-    "anyway": lambda args: [iff_row(noises_of(args), collapse.sure_of_all)],
     "other-tau": lambda args: [visits_row(args.L, 1, noises_of(args)[0], Fraction(4, 5))],
     "pinned": lambda args: [pinned_row(noises_of(args)[-1], p, as_before=True) for p in POLICIES],
 }
