@@ -14,7 +14,7 @@ SIZES = {  # of the worlds of a script, that all is checked in seconds
     "marginals": dict(worlds=2, V=3, L=3, rows=256, calls=24),
     "minimizer": dict(worlds=2, V=2, L=3),
     "sample_complexity": dict(d=2, n=16, rows=16, calls=40),
-    "collapse": dict(worlds=2, L=3, long=8, steps=300, rows=2048, calls=8),
+    "collapse": dict(worlds=2, L=3, steps=300, rows=2048, calls=8),
 }
 
 

@@ -7,7 +7,6 @@ confident as eps falls. `Shared` has two weights for all its states; its world i
 
 import math
 from fractions import Fraction
-from functools import cache
 from typing import NamedTuple
 
 import exact
@@ -26,33 +25,6 @@ def sharpened(noise, eps):
     p = {x0: eps * q for x0, q in noise.items()}
     p[(0,) * len(next(iter(noise)))] += 1 - eps
     return exact.Data(p, 2)
-
-
-def mean_visits(L, K, eps, tau=TAU):
-    """Mean visits per chain under p_eps with uniform noise, nothing given, whatever the policy.
-
-    All that matters of a state is its stage, the number r of its visible tokens, and whether they
-    agree with the answer, which has probability agree[r]. If so, each hidden one has the confidence
-    agree[r + 1] / agree[r], which rises with r: all exceed tau, and this visit is the last, or
-    none does. If not, each has 1/2 and the chain continues as without fast-forward.
-    """
-    stages = shipped.puma.stages_of(L, K)
-    agree = [1 - eps + eps / 2**r for r in range(L + 1)]
-
-    @cache
-    def left(n, r, agrees):
-        if tau is not None and agrees and agree[r + 1] / agree[r] > tau:
-            return ONE
-        visits = ONE
-        for target, p in shipped.target_law(n[0], L, stages).items():
-            revealed = max(r + 1, target)
-            if following := shipped.after(n, target, revealed, stages):
-                stays = agree[revealed] / agree[r] if agrees else 0
-                visits += p * stays * left(following, revealed, True) if stays else 0
-                visits += p * (1 - stays) * left(following, revealed, False) if stays < 1 else 0
-        return visits
-
-    return left((0, L), 0, True)
 
 
 # -- a model that forgets --------------------------------------------------------------------------
