@@ -28,8 +28,7 @@ def sharpened(noise, eps):
 
 
 # -- a model that forgets --------------------------------------------------------------------------
-START, BETA = (1.0, 1.0), 4
-SHARED = START, (1.0, -BETA)
+SHARED = (1.0, 1.0), (1.0, -4.0)
 TABLE = (1.0, 0.0), (0.0, 1.0)  # a weight for each state, as a lookup table has
 LEARNING_RATE, ROWS = 1.0, 64
 

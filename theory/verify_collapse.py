@@ -144,40 +144,16 @@ def minimizer_row(noise, leak=False):
 
 
 # -- a model that forgets --------------------------------------------------------------------------
-def first(true, curve):
-    return next((step for step, point in enumerate(curve) if true(point)), None)
-
-
-def collapsed(point):
-    return point.share == 1
-
-
 def forgets(curve, later):
     """Right, then wrong, while the loss of the batches falls."""
-    loss = curve[first(collapsed, curve) or 0].loss
-    return max(later) > 0.9 and later[-1] < 0.1 and curve[-1].loss < loss
+    since = next((step for step, point in enumerate(curve) if point.share == 1), 0)
+    return max(later) > 0.9 and later[-1] < 0.1 and curve[-1].loss < curve[since].loss
 
 
 def remembers(curve, later):
     """Right from the moment both states are, to the end."""
     right = [min(point.start, point.later) > 0 for point in curve]
     return later[-1] > 0.9 and all(right[right.index(True) :])
-
-
-def slope_row(tau, beta, steps, seed):
-    """Once collapsed, the later margin changes by -(beta - 1) / 2 per unit of the start's.
-
-    Each step adds c = lr sigmoid(-start) times phi at the start, (1, 1), to w: the start's margin
-    gains 2c, the later one, of phi (1, -beta), loses (beta - 1) c.
-    """
-    curve = train(published, tau, steps, seed, (collapse.START, (1.0, -beta)))
-    since = first(collapsed, curve)
-    rise, change = (b - a for a, b in zip(curve[since][:2], curve[-1][:2], strict=True))
-    wrong = first(lambda point: point.later < 0, curve[since:])
-    found = f"{change / rise:+.2f} per unit of the start's from step {since}"
-    found += "" if wrong is None else f", wrong {wrong} steps on"
-    holds = abs(change + (beta - 1) / 2 * rise) < 1e-9
-    return f"collapsed, tau={tau}, beta={beta}: later margin", found, holds
 
 
 CLAIMS = {forgets: "right, then wrong", remembers: "right to the end"}
@@ -225,12 +201,7 @@ def laws(args):
 
 
 def claims(args):
-    return [
-        *laws(args),
-        *(run_row(name, args) for name in RUNS),
-        *(slope_row(tau, 4, args.steps, args.seed) for tau in (0.8, 0.9, 0.95)),
-        *(slope_row(0.9, beta, args.steps, args.seed) for beta in (0.5, 1, 2)),
-    ]
+    return [*laws(args), *(run_row(name, args) for name in RUNS)]
 
 
 CONTROLS = {
