@@ -107,28 +107,6 @@ def running_row(noise, args, second_visit=True):
     return "second visit: the running buffer", text, min(found) > LEVEL
 
 
-def limit_row(noise, K, calls=24):
-    """Half of the visits inside, in equal parts to the later stages, as eps falls; else none."""
-    found, holds = [], True
-    for eps in (threshold(noise) / 2, threshold(noise) / 20, threshold(noise) / 200):
-        buffer = Buffer(sharpened(noise, eps), "top_k", K, TAU)
-        start, *later = stage_shares(buffer.calls(calls)[-2:])  # start and inside take turns
-        without, *_ = stage_shares(buffer.calls(calls, second_visit=False)[-1:])
-        holds &= abs(start - ONE / 2) <= eps and without >= 1 - eps
-        holds &= min(later) * len(later) >= ONE / 2 * (1 - eps)
-        found.append(f"{float(start):.3f}, least later stage {float(min(later)):.3f}")
-    return f"second visit, K={K}: share at the start as eps falls", "; ".join(found), holds
-
-
-def stage_shares(laws):
-    """The share of the visits in each stage, over these calls."""
-    shares = Counter()
-    for law in laws:
-        for (_, _, (stage, _)), p in law.items():
-            shares[stage] += p / len(laws)
-    return [shares[stage] for stage in range(max(shares) + 1)]
-
-
 def minimizer_row(noise, leak=False):
     """No prediction is shifted, all are pinned; leak: inside depends on hidden tokens."""
     shifted, pinned = 0, set()
@@ -195,7 +173,6 @@ def laws(args):
         threshold_row(noises),
         *(pinned_row(noises[-1], policy) for policy in POLICIES),
         running_row(noise, args),
-        *(limit_row(uniform, K) for K in (1, 2)),
         *(minimizer_row(law) for law in (uniform, noise)),
     ]
 
