@@ -47,7 +47,7 @@ def test_a_script_holds_whole_and_its_controls_fail(name, monkeypatch, capsys, t
 
 def test_a_control_on_the_command_line(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert run(monkeypatch, "verify_marginals.py", "--break=rates", "--worlds=2") == 1
+    assert run(monkeypatch, "verify_marginals.py", "--break=peek", "--worlds=2") == 1
     assert "FAILS" in capsys.readouterr().out
 
 
