@@ -12,7 +12,6 @@ device = "cpu"
 dtype = "float32"  # in bfloat16 (one seed), random masks forget part of what they have learned
 dataset = "arithmetic"
 digits = 10
-digit_order = "highest"
 train_examples = 1_000_000  # more than a run uses up
 test_examples = 512  # 128 of each stratum of carry chains: 0-1, 2-3, 4-7, 8-10
 

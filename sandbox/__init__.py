@@ -1,6 +1,6 @@
 """Runs untrusted Python programs, each in its own process, and reports the outcome.
 
-    run(["def f(): return 6 * 7"], "f") -> [Outcome(kind="ok", value=42, detail="", output="")]
+    run(["def f(): return 6 * 7"], "f") -> [Outcome(kind="ok", value=42, detail="")]
 
 The caller is never forked: each worker is a small clean interpreter (`child.py`) that forks
 one child per program. On every system a child has its own session and process group, an empty
@@ -43,15 +43,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.child import (
-    HEADER,
-    MAX_DETAIL,
-    MAX_OUTPUT,
-    MAX_REPORT,
-    TIMED_OUT,
-    TOO_LARGE,
-    clear,
-)
+from sandbox.child import HEADER, MAX_DETAIL, MAX_REPORT, TIMED_OUT, TOO_LARGE, clear
 
 CHILD = Path(__file__).with_name("child.py")
 PATIENCE = 30.0  # seconds that a worker may take to answer, beyond the program's own
@@ -61,7 +53,6 @@ class Outcome(NamedTuple):
     kind: str  # "ok", "no_function", "syntax_error", "timeout", "exception" or "killed"
     value: object  # if ok: an exact int, float, complex, str or bool, or None; a Fraction as str
     detail: str
-    output: str  # what was printed, also to stderr
 
 
 def run(programs, function="simple_math_problem", seconds=2.0, memory=512 << 20, workers=None):
@@ -132,7 +123,7 @@ class Worker:
                 return judge(*self.receive(seconds + PATIENCE))
             except OSError:
                 self.stop()
-        return Outcome("killed", None, "the worker died", "")
+        return Outcome("killed", None, "the worker died")
 
     def start(self):
         self.stop()
@@ -145,7 +136,7 @@ class Worker:
             start_new_session=True,
         )
         try:
-            _, layers, _ = self.receive(PATIENCE)
+            _, layers = self.receive(PATIENCE)
         except OSError:
             self.stop()
             raise RuntimeError("the sandbox's worker does not start") from None
@@ -174,10 +165,10 @@ class Worker:
 
     def receive(self, seconds):
         deadline = time.monotonic() + seconds
-        status, report, output = HEADER.unpack(self.read(HEADER.size, deadline))
-        if report > MAX_REPORT or output > MAX_OUTPUT:
+        status, report = HEADER.unpack(self.read(HEADER.size, deadline))
+        if report > MAX_REPORT:
             raise OSError("no such answer was asked for")
-        return status, self.read(report, deadline), self.read(output, deadline)
+        return status, self.read(report, deadline)
 
     def read(self, size, deadline):
         fd, data = self.process.stdout.fileno(), b""
@@ -192,16 +183,15 @@ class Worker:
         return data
 
 
-def judge(status, report, output):
-    output = output.decode("utf-8", "replace")
+def judge(status, report):
     if status == TIMED_OUT:
-        return Outcome("timeout", None, "out of time", output)
+        return Outcome("timeout", None, "out of time")
     if status < 0:
-        return Outcome("killed", None, f"signal {-status}: {signal.strsignal(-status)}", output)
+        return Outcome("killed", None, f"signal {-status}: {signal.strsignal(-status)}")
     try:
-        return Outcome(*parse(report), output)
+        return Outcome(*parse(report))
     except (ValueError, KeyError, struct.error):
-        return Outcome("killed", None, f"ended without a result, exit status {status}", output)
+        return Outcome("killed", None, f"ended without a result, exit status {status}")
 
 
 def parse(report):

@@ -2,8 +2,8 @@
 
 `sandbox/__init__.py` starts this file as a process of its own; its docstring says what is
 protected. A request is a line of JSON on the standard input. The answer is a header (exit status,
-two lengths), the report that the program's process left, and what the program printed; both are
-truncated. The report is that process's own claim: arbitrary bytes, not interpreted here.
+length) and the report that the program's process left, truncated. The report is that process's own
+claim: arbitrary bytes, not interpreted here. What the program prints is discarded.
 
 A layer of protection is a function that the worker calls once; it returns a function that each
 child calls. If the system refuses a layer, one of the two raises OSError: a throwaway child tries.
@@ -28,10 +28,10 @@ import time
 import types
 from os import _exit, write  # by name: a program may replace os._exit
 
-MAX_REPORT, MAX_OUTPUT, MAX_DETAIL = 1 << 16, 1 << 16, 1000  # bytes, bytes, characters
+MAX_REPORT, MAX_DETAIL = 1 << 16, 1000  # bytes, characters
 TOO_LARGE = 10**4000  # Python refuses to print integers of more than 4,300 digits
 TIMED_OUT = 1 << 10  # in place of an exit status
-HEADER = struct.Struct("!iII")  # exit status, bytes of the report, bytes of the output
+HEADER = struct.Struct("!iI")  # exit status, bytes of the report
 REPORT = 3  # the descriptor
 PRELOADED = """
     collections copy dataclasses datetime decimal enum fractions functools heapq itertools math
@@ -220,17 +220,17 @@ LAYERS = (namespaces, capabilities, landlock, seccomp) if sys.platform == "linux
 # ------------------------------------------------------------------------------ the program's side
 
 
-def be_the_program(request, directory, layers, report, output):
+def be_the_program(request, layers, report):
     """In the forked child, which ends here."""
     try:
-        confine(request, directory, layers, report, output)
+        confine(request, layers, report)
         write(REPORT, run(request["program"], request["function"]))
         _exit(0)  # no thread, exit handler or finaliser has a say
     finally:
         _exit(1)
 
 
-def confine(request, directory, layers, report, output):
+def confine(request, layers, report):
     worker = os.getsid(0)
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -243,7 +243,7 @@ def confine(request, directory, layers, report, output):
     for enter in layers.values():
         enter()
     nothing = os.open(os.devnull, os.O_RDWR)
-    for source, target in (nothing, 0), (output, 1), (output, 2), (report, REPORT):
+    for source, target in (nothing, 0), (nothing, 1), (nothing, 2), (report, REPORT):
         os.dup2(source, target)
     os.closerange(REPORT + 1, 256)
     limit(request["seconds"], request["memory"])
@@ -330,7 +330,7 @@ def serve(directory):
     os.chdir(directory)
     wake = wake_when_children_end()
     try:
-        send(0, json.dumps(list(layers)).encode(), b"")
+        send(0, json.dumps(list(layers)).encode())
         for request in requests():
             send(*answer(request, directory, layers, wake))
     except BrokenPipeError:
@@ -387,40 +387,38 @@ def requests():
             yield json.loads(line)
 
 
-def send(status, report, output):
-    sys.stdout.buffer.write(HEADER.pack(status, len(report), len(output)) + report + output)
+def send(status, report):
+    sys.stdout.buffer.write(HEADER.pack(status, len(report)) + report)
     sys.stdout.buffer.flush()
 
 
 def answer(request, directory, layers, wake):
-    """Run one program: its exit status, report and output."""
+    """Run one program: its exit status and report."""
     deadline = time.monotonic() + request["seconds"]
-    (report, report_end), (output, output_end) = os.pipe(), os.pipe()
+    report, report_end = os.pipe()
     pid = os.fork()
     if pid == 0:
-        be_the_program(request, directory, layers, report_end, output_end)
+        be_the_program(request, layers, report_end)
     os.close(report_end)
-    os.close(output_end)
-    texts = {report: bytearray(), output: bytearray()}
-    status = watch(pid, texts, wake, deadline)
+    text = bytearray()
+    status = watch(pid, report, text, wake, deadline)
     if status is None:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)  # what it left behind
-    for fd in texts:
-        read_the_rest(fd, texts[fd])
+    read_the_rest(report, text)
     clear(directory)
     status = TIMED_OUT if status is None else os.waitstatus_to_exitcode(status)
-    return status, texts[report][:MAX_REPORT], texts[output][:MAX_OUTPUT]
+    return status, text[:MAX_REPORT]
 
 
-def watch(pid, texts, wake, deadline):
-    """Read what the program writes until it ends; None if time runs out or the caller is gone.
+def watch(pid, report, text, wake, deadline):
+    """Read what the program reports until it ends; None if time runs out or the caller is gone.
 
-    It may close its outputs and run on, or end and leave other processes that write.
+    It may close its report and run on, or end and leave other processes that write.
     """
-    unfinished = set(texts)
+    unfinished = [report]
     while (left := deadline - time.monotonic()) > 0:
         ready = select.select([0, wake, *unfinished], [], [], left)[0]
         if 0 in ready:
@@ -430,11 +428,11 @@ def watch(pid, texts, wake, deadline):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 return status
-        for fd in unfinished.intersection(ready):
-            chunk = os.read(fd, 1 << 16)
-            texts[fd] += chunk[: max(MAX_REPORT, MAX_OUTPUT) - len(texts[fd])]
+        if report in ready:
+            chunk = os.read(report, 1 << 16)
+            text += chunk[: MAX_REPORT - len(text)]
             if not chunk:
-                unfinished.remove(fd)
+                unfinished.clear()
     return None
 
 

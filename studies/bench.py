@@ -1,25 +1,18 @@
-"""Speed on this machine's CPU: absolute numbers, and ratios of things measured in turn.
+"""Speed of training on this machine's CPU: PUMA, and the baseline (random masks, as many hidden).
 
-    python -m studies.bench --rounds=3
-    python -m studies.bench --parts="['text_step']" > bench.jsonl
+    python -m studies.bench --rounds=3                         at the paper's Sudoku shape
+    python -m studies.bench --part=text_step > bench.jsonl     of its text model, 125M parameters
 
-step, text_step      training steps of PUMA and of the baseline (random masks, as many hidden), at
-                     the paper's Sudoku shape and at that of its text model (125M parameters)
-sample               solving 9x9 puzzles of about 24 clues, 2 cells per step
-
-Prints a JSON line for the machine, one for each thing measured and one for each ratio. Things that
-are compared run in turn, since absolute speed drifts with the machine: PUMA and the baseline step
-by step, on one model, and studies/conventional.py (`reference`) once a round. Each part has its own
-process, for its peak memory. Numbers are medians of the rounds; `from` and `to` are the extreme
-ones. The model is untrained: it is confident of nothing, so no chain jumps.
+Prints a JSON line for the machine, one for the steps of each method and one for their ratio. They
+take steps in turn, on one model, since absolute speed drifts with the machine. Numbers are medians
+of the rounds; `from` and `to` are the extreme ones. The model is untrained: it is confident of
+nothing, so no chain jumps. eval.py says how long sampling takes.
 """
 
 import json
 import math
 import re
 import resource
-import subprocess
-import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -37,9 +30,8 @@ from engine.queue import ExampleQueue
 from losses import objective_for
 from model import Transformer
 from puma import Batch, ProgressiveUnmasking, RandomMasking, choose_random
-from sample import Sampler, generate
 
-parts = ["step", "sample"]  # of step, text_step, sample
+part = "step"  # step or text_step
 rounds = 5  # 1..: how many turns each gets
 
 STEPS = 8  # of each method in a round, at least
@@ -74,28 +66,17 @@ class Shape(NamedTuple):
         return TensorDataset(solutions.long() - 1, puzzles > 0)
 
 
-SUDOKU = Shape(10, 81, 0, 256, 8, 8, 768, tied=False, rows=32, K=10)
 SHAPES = {
-    "step": SUDOKU,
+    "step": Shape(10, 81, 0, 256, 8, 8, 768, tied=False, rows=32, K=10),
     "text_step": Shape(151_645, 512, 100, 512, 14, 8, 1536, tied=True, rows=2, K=42),
-    "sample": SUDOKU._replace(rows=128),
 }
-REFERENCES = {"reference": "--bfloat16=False", "reference in bfloat16": "--bfloat16"}
 
 
 def main():
     with errors_as_messages():
-        if not parts or not {*parts} <= {*SHAPES}:
-            raise ValueError(f"parts {parts}: expected some of {', '.join(SHAPES)}")
-    if len(parts) == 1:
-        measure(parts[0], machine.open_device("cpu"))
-    for part in parts if len(parts) > 1 else ():
-        command = [sys.executable, "-m", "studies.bench", *sys.argv[1:], f"--parts=['{part}']"]
-        subprocess.run(command, check=True)
-
-
-def measure(part, cpu):
-    """Measure one part in this process, and print what it costs."""
+        if part not in SHAPES:
+            raise ValueError(f"part {part!r}: expected {' or '.join(SHAPES)}")
+    cpu = machine.open_device("cpu")
     about = {
         "name": re.search(r"model name\s*: (.*)|$", read("/proc/cpuinfo"))[1],
         "threads": torch.get_num_threads(),
@@ -103,37 +84,21 @@ def measure(part, cpu):
         "compiled": machine.compiles(cpu, None, iterations=10**6),
     }
     print(json.dumps(about | origin()), flush=True)
-    turn = solver(SHAPES[part], cpu) if part == "sample" else Trainer(SHAPES[part], cpu).turn
-    turns = []  # of each round, {what: its cost}
-    for _ in progress_bar(range(rounds), part, unit="round", leave=False):
-        turns.append(turn() | references(part))
-    for line in report(turns):
+    trainer = Trainer(SHAPES[part], cpu)
+    bar = progress_bar(range(rounds), part, unit="round", leave=False)
+    for line in report([trainer.turn() for _ in bar]):
         print(json.dumps({"part": part} | line), flush=True)
 
 
-def references(part):
-    """{name: its cost}, of studies/conventional.py in float32 and in bfloat16."""
-    found = {}
-    command = [sys.executable, "-m", "studies.conventional", f"--part={part}"]
-    for name, flag in REFERENCES.items():
-        printed = subprocess.run([*command, flag], stdout=subprocess.PIPE, check=True).stdout
-        found[name] = json.loads(printed)
-    return found
-
-
 def report(turns):
-    """The medians of each thing's costs over the rounds, and the ratios of the first to others."""
+    """The medians of each method's costs over the rounds, and the ratio of their seconds."""
     for what, numbers in turns[0].items():
         medians = {key: median(turn[what][key] for turn in turns) for key in numbers}
         yield {"what": what} | {key: float(f"{n:.4g}") for key, n in medians.items()}
-    first, *others = turns[0]
-    for what in others:
-        keys = ["seconds"] if what == "mdm" else ["rows_per_second", "peak_gb"]
-        for key in keys:
-            found = [turn[first][key] / turn[what][key] for turn in turns]
-            numbers = {"median": median(found), "from": min(found), "to": max(found)}
-            name = f"{key}, {first} over {what}"
-            yield {"ratio of": name} | {key: round(n, 3) for key, n in numbers.items()}
+    found = [turn["puma"]["seconds"] / turn["mdm"]["seconds"] for turn in turns]
+    numbers = {"median": median(found), "from": min(found), "to": max(found)}
+    name = {"ratio of": "seconds, puma over mdm"}
+    yield name | {key: round(n, 3) for key, n in numbers.items()}
 
 
 # -- what is measured ------------------------------------------------------------------------------
@@ -190,19 +155,6 @@ class AsManyHidden(RandomMasking):
         x0, prompt, _ = self.queue.take(self.all)
         hidden = choose_random(~prompt, self.count, self.generator)
         return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
-
-
-def solver(s, cpu):
-    """A function that solves all puzzles, and returns what it cost."""
-    model, (x0, prompt) = s.model().eval(), s.examples().tensors
-
-    def turn():
-        start = time.perf_counter()
-        with machine.autocast(cpu):
-            generate(model, x0, ~prompt, Sampler(), batch_size=s.rows)
-        return {"ours": cost(len(x0), time.perf_counter() - start)}
-
-    return turn
 
 
 def cost(rows, seconds):

@@ -2,9 +2,8 @@
 
 add: both numbers and their sum, L = D + D + (D + 1). subtract: the same sum, read backwards: the
 sum less the second number is the first, L = (D + 1) + D + D. sort: D digits and the same digits
-sorted, ascending from left to right if the highest is first, L = D + D. Numbers have the highest
-digit first or the lowest: token d is the digit d, token 10 the mask; all but the last part is the
-prompt. Column 0 is the units, whatever the order in a row.
+sorted, ascending from left to right, L = D + D. Numbers have the highest digit first: token d is
+the digit d, token 10 the mask; all but the last part is the prompt. Column 0 is the units.
 
 A *carry chain* begins in a column whose digits add up to 10 or more and continues through the next
 higher columns as long as their digits add up to 9: 95 + 5 has a chain of 2 columns. Uniform digits
@@ -26,7 +25,6 @@ from engine.queue import scramble
 from tasks import Problems, Task
 
 MASK = 10
-ORDERS = "highest", "lowest"
 SIGNS = {"add": "+", "subtract": "-", "sort": ""}  # between the numbers of a prompt
 HELD_OUT = 16  # one in this many sums is held out
 ATTEMPTS = 1 << 32  # distance between the seeds of two attempts at a sum; columns lie between
@@ -37,7 +35,6 @@ NO_CARRY = np.argwhere(np.add.outer(np.arange(10), np.arange(10)) < 10)  # (55, 
 class Settings(NamedTuple):
     operation: str = "add"  # add, subtract or sort
     digits: int = 16  # 2..1000: of each number (the sum has one more)
-    digit_order: str = "highest"  # which digit of a number comes first in a row: highest or lowest
 
 
 # -- carries ---------------------------------------------------------------------------------------
@@ -132,11 +129,6 @@ def parts_of(numbers, operation):
     return (first, second, add(numbers)) if operation == "add" else (add(numbers), second, first)
 
 
-def in_order(digits, order):
-    """Digits (..., D), units first, in the order of a row; or back."""
-    return digits[..., ::-1] if order == "highest" else digits
-
-
 def in_digits(digits):
     """Digits, units first, written as a number."""
     return "".join(map(str, digits[::-1]))
@@ -160,8 +152,10 @@ def parse(text, operation, digits):
 class Rows:
     """rows[indices (n,)] -> x0 (n, L), prompt (n, L), of numbers(indices) (n, 2, D)."""
 
-    def __init__(self, count, numbers, operation, order):
-        self.count, self.numbers, self.operation, self.order = count, numbers, operation, order
+    def __init__(self, count, numbers, operation):
+        self.count = count
+        self.numbers = numbers
+        self.operation = operation
         first, _ = self[np.arange(min(count, 256))]  # all are functions of their index
         self.checksum = zlib.crc32(np.ascontiguousarray(first))
 
@@ -170,7 +164,7 @@ class Rows:
 
     def __getitem__(self, indices):
         parts = parts_of(self.numbers(indices), self.operation)
-        rows = np.concatenate([in_order(part, self.order) for part in parts], 1)
+        rows = np.concatenate([part[:, ::-1] for part in parts], 1)
         prompt = np.arange(rows.shape[1]) < rows.shape[1] - parts[-1].shape[1]
         return rows, np.tile(prompt, (len(rows), 1))
 
@@ -178,9 +172,9 @@ class Rows:
 class Exercises(Problems):
     """Numbers (n, 2, D), units first, to be added, subtracted or sorted."""
 
-    def __init__(self, numbers, operation, order):
-        self.numbers, self.operation, self.order = numbers, operation, order
-        self.rows = Rows(len(numbers), numbers.__getitem__, operation, order)
+    def __init__(self, numbers, operation):
+        self.numbers, self.operation = numbers, operation
+        self.rows = Rows(len(numbers), numbers.__getitem__, operation)
 
     def __len__(self):
         return len(self.numbers)
@@ -192,7 +186,7 @@ class Exercises(Problems):
     def judge(self, tokens, indices):
         """Records; `chain` is the longest carry chain."""
         *given, answers = parts_of(self.numbers[indices], self.operation)
-        chosen = in_order(np.asarray(tokens)[:, -answers.shape[1] :], self.order)
+        chosen = np.asarray(tokens)[:, -answers.shape[1] :][:, ::-1]
         records = []
         for n, chain in enumerate(longest_chain(self.numbers[indices])):
             kind = "correct" if (chosen[n] == answers[n]).all() else "wrong"
@@ -210,8 +204,7 @@ class Exercises(Problems):
             if pieces:
                 last = start + size == len(shown)
                 pieces.append((None, " = " if last else f" {SIGNS[self.operation]} "))
-            places = range(start, start + size)[:: 1 if self.order == "highest" else -1]
-            pieces += [(i, "0123456789_"[shown[i]]) for i in places]
+            pieces += [(i, "0123456789_"[shown[i]]) for i in range(start, start + size)]
         return pieces
 
     def verdict(self, record):
@@ -222,15 +215,14 @@ class Exercises(Problems):
 class Arithmetic(Task):
     """Exercises to train on, and held-out ones for accuracy and validation loss."""
 
-    def __init__(self, operation, digits, order, train, test):
-        for name, value, known in (("operation", operation, SIGNS), ("digit_order", order, ORDERS)):
-            if value not in known:
-                raise ValueError(f"{name} {value!r}: expected {' or '.join(known)}")
-        self.operation, self.digits, self.order = operation, digits, order
+    def __init__(self, operation, digits, train, test):
+        if operation not in SIGNS:
+            raise ValueError(f"operation {operation!r}: expected {' or '.join(SIGNS)}")
+        self.operation, self.digits = operation, digits
         self.count = 1 if operation == "sort" else 2  # numbers
-        self.train = Rows(train, self.training_numbers, operation, order)
-        self.test = Exercises(self.test_numbers(test), operation, order)
-        self.validation = Rows(test, self.test.numbers.__getitem__, operation, order)
+        self.train = Rows(train, self.training_numbers, operation)
+        self.test = Exercises(self.test_numbers(test), operation)
+        self.validation = Rows(test, self.test.numbers.__getitem__, operation)
         self.vocab_size, self.mask = MASK + 1, MASK
         self.length = self.train[np.zeros(1, int)][0].shape[1]
 
@@ -248,10 +240,10 @@ class Arithmetic(Task):
     def prompts(self, texts):
         """Those that a user types, like 123+456."""
         numbers = [parse(text, self.operation, self.digits) for text in texts]
-        return Exercises(np.stack(numbers), self.operation, self.order)
+        return Exercises(np.stack(numbers), self.operation)
 
 
 def load(config):
     """What the configuration of a run asks for (keys as in train.py)."""
-    names = "operation", "digits", "digit_order", "train_examples", "test_examples"
+    names = "operation", "digits", "train_examples", "test_examples"
     return Arithmetic(*(config[name] for name in names))

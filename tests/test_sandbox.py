@@ -26,7 +26,8 @@ import sandbox
 from sandbox import child as sandbox_child
 
 HONEST = "def f(): return 'honest'"
-WITNESS = "import os\ndef f(): return str(os.listdir())\nprint(f())"  # runs after each attack
+# Runs after each attack.
+WITNESS = "import os\ndef f(): return str(os.listdir())\nassert f() == '[]'"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, or calls Linux")
 
 
@@ -45,7 +46,7 @@ def attack(pool):
         worker = pool.workers[0].process.pid
         mixed = [text for program in programs for text in (program, WITNESS)]
         outcomes = pool.run(mixed, function, seconds, **settings)
-        assert set(outcomes[1::2]) == {("ok", "[]" if function else None, "", "[]\n")}
+        assert set(outcomes[1::2]) == {("ok", "[]" if function else None, "")}
         assert worker == pool.workers[0].process.pid
         running = processes()
         _, name = running.pop(worker, (None, None))  # a child has its worker's name, or parent
@@ -169,7 +170,7 @@ LIBRARY = {  # an expression that is true, and the imports that it needs
 def test_the_standard_library_works(pool):
     programs = [f"{imports}\ndef f(): return bool({test})" for test, imports in LIBRARY.items()]
     for test, outcome in zip(LIBRARY, pool.run(programs, "f", seconds=10.0), strict=True):
-        assert outcome == ("ok", True, "", ""), test
+        assert outcome == ("ok", True, ""), test
 
 
 def test_the_same_outcome_each_time(pool):
@@ -180,9 +181,9 @@ def test_the_same_outcome_each_time(pool):
 # --------------------------------------------------------------------------- values made to deceive
 
 HOSTILE = """
+import os
 def shout(*args, **kwargs):
-    print("called")
-    raise SystemExit
+    os._exit(3)
 methods = ("eq ne lt le gt ge hash bool int float index complex repr str format bytes len iter "
            "neg abs trunc round add mod getattribute reduce_ex reduce getstate sizeof class "
            "instancecheck subclasscheck getnewargs getnewargs_ex").split()
@@ -207,7 +208,6 @@ def test_other_values_are_named_by_type_and_none_of_their_methods_is_called(atta
     programs |= {HOSTILE + evil(base): "Evil" for base in BASES}
     for outcome, name in zip(attack(programs), programs.values(), strict=True):
         assert outcome[:2] == ("exception", None) and outcome.detail.endswith(": " + name)
-        assert not outcome.output
 
 
 GARBAGE = [
@@ -219,7 +219,7 @@ GARBAGE = [
 
 
 def test_reports_are_read_strictly():
-    assert {sandbox.judge(0, report, b"")[:2] for report in GARBAGE} == {("killed", None)}
+    assert {sandbox.judge(0, report)[:2] for report in GARBAGE} == {("killed", None)}
 
 
 def test_any_bytes_can_be_judged():
@@ -227,9 +227,9 @@ def test_any_bytes_can_be_judged():
     for start in (b"", b"ok ", b"ok int ", b"ok str ", b"ok float ", b"exception ", b"killed "):
         for _ in range(300):
             report = start + rng.randbytes(rng.randrange(20))
-            outcome = sandbox.judge(rng.randrange(-64, 256), report, rng.randbytes(20))
+            outcome = sandbox.judge(rng.randrange(-64, 256), report)
             assert type(outcome.value) in (int, float, complex, bool, str, type(None))
-            outcome.detail.encode(), outcome.output.encode()  # can be printed and stored
+            outcome.detail.encode()  # can be printed and stored
 
 
 CLAIMS = {  # what a program writes to its report, and what becomes of it
@@ -312,10 +312,10 @@ WRECKS = [  # of the program's own process
 @pytest.mark.parametrize(
     "form, parts, settings, expected",
     [
-        ("{}", LOOPS, {"seconds": 0.2}, lambda o: o[:3] == ("timeout", None, "out of time")),
+        ("{}", LOOPS, {"seconds": 0.2}, lambda o: o == ("timeout", None, "out of time")),
         ("def f(): return {}", BOMBS, LARGE, lambda o: o.detail.startswith(TOO_LARGE)),
         ("def f():\n {}", CRASHES, {}, lambda o: o.kind in ("exception", "killed", "timeout")),
-        ("{}\ndef f(): return 5", PATCHES, {}, lambda o: o == ("ok", 5, "", "")),
+        ("{}\ndef f(): return 5", PATCHES, {}, lambda o: o == ("ok", 5, "")),
         ("{}\ndef f(): return 5", WRECKS, {}, lambda o: o.kind == "killed"),
     ],
     ids=["loops", "memory bombs", "crashes", "patches", "wrecks"],
@@ -325,22 +325,13 @@ def test_hostile_programs_harm_themselves_alone(attack, form, parts, settings, e
     assert unlike(parts, outcomes, expected) == []
 
 
-def test_output_is_kept_and_capped(attack):
-    programs = [
-        "print('out')\nimport os, sys\nprint('err', file=sys.stderr)\nos.write(1, b'\\xff')",
-        "print('x' * 10**7)\nimport sys\nsys.stderr.write('y' * 10**6)",
-        "while True: print('flood')",
-        "print('kept')\nwhile True: pass",
-        "print('before')\nimport os\nos.abort()",
-    ]
-    few, many, flood, endless, crashed = attack(programs, None)
-    assert sandbox.run([], function=None) == []
-    assert few.output == "out\nerr\n\ufffd"
-    assert many[:2] == ("ok", None) and many.output == "x" * sandbox.MAX_OUTPUT
-    assert flood.kind == "timeout" and flood.output.startswith("flood\nflood\n")
-    assert len(flood.output) <= sandbox.MAX_OUTPUT
-    assert (endless.kind, endless.output) == ("timeout", "kept\n")
-    assert crashed[:1] == ("killed",) and crashed.output.startswith("before\n")
+def test_what_is_printed_is_lost(attack):
+    programs = {
+        "print('x' * 10**7)\nimport os\nos.write(2, b'\\xff')": "ok",
+        "while True: print('flood')": "timeout",
+        "print('before')\nimport os\nos.abort()": "killed",
+    }
+    assert [outcome.kind for outcome in attack(programs, None)] == [*programs.values()]
 
 
 LITTER = [
@@ -683,8 +674,8 @@ def test_a_program_that_takes_its_worker_down_costs_only_itself(naked):
 
 
 def test_a_worker_that_says_too_much_is_replaced(monkeypatch):
-    monkeypatch.setattr(sandbox, "MAX_OUTPUT", 10)
-    outcomes = sandbox.run(["print('x' * 99)", HONEST], "f", workers=1)
+    monkeypatch.setattr(sandbox, "MAX_REPORT", 90)
+    outcomes = sandbox.run(["def f(): return 'x' * 99", HONEST], "f", workers=1)
     assert [outcome.kind for outcome in outcomes] == ["killed", "ok"]
 
 

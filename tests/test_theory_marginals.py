@@ -20,43 +20,6 @@ def test_laws_by_hand():
     assert both[1][(0, 1), 1] == Fraction(2, 9)
 
 
-def generator(states, jumps):
-    """The matrix {(from, to): rate} of jumps, with the rates out of a state on the diagonal."""
-    index = {state: k for k, state in enumerate(states)}
-    Q = torch.zeros(len(states), len(states), dtype=torch.float64)
-    for before, after, rate in jumps:
-        Q[index[before], index[after]] += float(rate)
-        Q[index[before], index[before]] -= float(rate)
-    return Q
-
-
-@pytest.mark.parametrize("peeks", [False, True])
-def test_intertwined_generators_have_the_same_laws(peeks):
-    """The matrices themselves, and the laws at time 1, for rates that are constant in time."""
-    rng = random.Random(0)
-    data, rates = exact.random_data(rng, 2, 2), script.random_rates(rng, peeks)
-    states = list(data.mass)
-    pairs = [(x0, z) for x0 in data.p for z in exact.contexts(x0)]
-    draws = [
-        (z, i, v, p)
-        for z in states
-        for i in rates(z, 0)
-        for v, p in enumerate(data.posterior[z][i])
-    ]
-    Q = generator(
-        states, [(z, exact.put(z, (i,), (v,)), rates(z, 0)[i] * p) for z, i, v, p in draws]
-    )
-    forced = [(x0, z, i, rate) for x0, z in pairs for i, rate in rates(z, 0, x0).items()]
-    R = generator(
-        pairs, [((x0, z), (x0, exact.reveal(z, (i,), x0)), rate) for x0, z, i, rate in forced]
-    )
-    P = torch.tensor(
-        [[float(z == state) for state in states] for _, z in pairs], dtype=torch.float64
-    )
-    L = P.T * torch.tensor([float(data.p[x0] / data.mass[z]) for x0, z in pairs])
-    assert script.intertwined(data, rates, 0) != peeks
-    assert torch.allclose(Q @ L, L @ R) != peeks
-    assert torch.allclose(Q.matrix_exp(), L @ R.matrix_exp() @ P) != peeks
 
 
 @pytest.mark.parametrize("policy, K", [("random", 1), ("top_k", 2)])
@@ -94,7 +57,7 @@ MUTANTS = {
 
 @pytest.fixture(scope="module")
 def buffers():
-    return script.buffers(random.Random(0))
+    return script.buffers(seed=0)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -7,7 +7,6 @@ confident as eps falls. `Shared` has two weights for all its states; its world i
 
 import math
 from fractions import Fraction
-from functools import cache
 from typing import NamedTuple
 
 import exact
@@ -21,63 +20,15 @@ TAU = Fraction(9, 10)
 
 
 # -- the law ---------------------------------------------------------------------------------------
-def sharpened(noise, eps, answers=(0,)):
-    """p_data of bits: a, a, .. for one of the answers a, or with probability eps the law `noise`.
-
-    noise {x0: probability}
-    """
-    L = len(next(iter(noise)))
+def sharpened(noise, eps):
+    """p_data of bits: 0, 0, .., or with probability eps the law `noise` {x0: probability}."""
     p = {x0: eps * q for x0, q in noise.items()}
-    for a in answers:
-        p[(a,) * L] += (1 - eps) / len(answers)
+    p[(0,) * len(next(iter(noise)))] += 1 - eps
     return exact.Data(p, 2)
 
 
-def sure_of_all(buffer):
-    """Whether the confidence of every hidden position exceeds tau at every start."""
-    return not any(buffer.unsure(z) for _, z, _ in buffer.first())
-
-
-def completes(buffer):
-    """Whether at every start the first step itself reveals all with confidence up to tau."""
-    return all(
-        buffer.unsure(z) <= set(S)
-        for _, z, n in buffer.first()
-        for count in shipped.target_law(0, n[1], buffer.stages)
-        for S in buffer.choose(z, max(1, count))
-    )
-
-
-def mean_visits(L, K, eps, tau=TAU):
-    """Mean visits per chain under p_eps with uniform noise, nothing given, whatever the policy.
-
-    All that matters of a state is its stage, the number r of its visible tokens, and whether they
-    agree with the answer, which has probability agree[r]. If so, each hidden one has the confidence
-    agree[r + 1] / agree[r], which rises with r: all exceed tau, and this visit is the last, or
-    none does. If not, each has 1/2 and the chain continues as without fast-forward.
-    """
-    stages = shipped.puma.stages_of(L, K)
-    agree = [1 - eps + eps / 2**r for r in range(L + 1)]
-
-    @cache
-    def left(n, r, agrees):
-        if tau is not None and agrees and agree[r + 1] / agree[r] > tau:
-            return ONE
-        visits = ONE
-        for target, p in shipped.target_law(n[0], L, stages).items():
-            revealed = max(r + 1, target)
-            if following := shipped.after(n, target, revealed, stages):
-                stays = agree[revealed] / agree[r] if agrees else 0
-                visits += p * stays * left(following, revealed, True) if stays else 0
-                visits += p * (1 - stays) * left(following, revealed, False) if stays < 1 else 0
-        return visits
-
-    return left((0, L), 0, True)
-
-
 # -- a model that forgets --------------------------------------------------------------------------
-START, BETA = (1.0, 1.0), 4
-SHARED = START, (1.0, -BETA)
+SHARED = (1.0, 1.0), (1.0, -4.0)
 TABLE = (1.0, 0.0), (0.0, 1.0)  # a weight for each state, as a lookup table has
 LEARNING_RATE, ROWS = 1.0, 64
 

@@ -11,14 +11,13 @@ from itertools import pairwise, product
 import collapse
 import minimizer
 import report
-from collapse import TAU, mean_visits, probability, sharpened, train
+from collapse import TAU, probability, sharpened, train
 from exact import MASK, ONE, hidden, random_law
 from minimizer import coefficients, per_hidden
 from shipped import LEVEL, Buffer, bonferroni, published, puma
 
 EPS = [Fraction(k, 100) for k in (50, 40, 30, 25, 20, 19, 10, 1)]
 KS = 1, 2, 3
-LONG_KS = 1, 4, 16  # for rows too long to enumerate
 POLICIES = "top_k", "left_to_right", "random"
 
 
@@ -37,25 +36,18 @@ def buffers(noise, eps, policies=POLICIES):
     return [Buffer(data, policy, K, TAU) for policy, K in product(policies, KS)]
 
 
-def visits_row(L, K, noise=None, tau=TAU):
+def visits_row(K, noise, tau=TAU):
     """Uniform noise: visits never rise as eps falls, and are 1 just where the start exceeds tau.
-
-    They are those of the formula and, given the noise, of the enumeration.
 
     Proof that they fall: let one uniform number, the same for all eps, make x0 the answer or noise.
     With smaller eps more x0 are the answer, and fewer of its tokens lift all others above tau.
     """
-    visits = [mean_visits(L, K, eps, tau) for eps in EPS]
-    off = mean_visits(L, K, ONE, None)
+    off = Buffer(sharpened(noise, ONE), "top_k", K).visits()
+    visits = [Buffer(sharpened(noise, eps), "top_k", K, tau).visits() for eps in EPS]
     holds = all(after <= before for before, after in pairwise([off, *visits]))
     holds &= [v == 1 for v in visits] == [1 - eps / 2 > TAU for eps in EPS]
-    if noise:
-        for tau_or_none, expected in ((TAU, visits), (None, [off] * len(EPS))):
-            cases = [Buffer(sharpened(noise, e), "top_k", K, tau_or_none) for e in EPS]
-            holds &= expected == [buffer.visits() for buffer in cases]
     found = ", ".join(f"{float(v):.2f} ({float(e)})" for v, e in zip(visits, EPS, strict=True))
-    how = "enumerated" if noise else "formula"
-    return f"visits (eps), L={L}, K={K}, {how}", f"{found}; tau off {float(off):.2f}", holds
+    return f"visits (eps), K={K}", f"{found}; tau off {float(off):.2f}", holds
 
 
 def threshold(noise):
@@ -78,27 +70,6 @@ def threshold_row(noises, share=Fraction(99, 100)):
     found = f"one visit: {ones[0]} of {len(below)} laws at {share} eps*, {ones[1]} of {len(at)} at "
     found += "eps* = " + ", ".join(f"{float(threshold(noise)):.3f}" for noise in noises)
     return "eps* = (1 - tau) / (1 - u)", found, ones == [len(below), 0]
-
-
-def iff_row(noises, criterion=collapse.completes):
-    """One visit if and only if the first step itself reveals what is not above tau.
-
-    It may: `left_to_right`, where only the first token is uncertain.
-    """
-    zeros = min(noises[0])
-    first_unsure = {(a, *zeros[1:]): ONE / 2 for a in (0, 1)}
-    cases = [
-        buffer
-        for noise, percent in product([first_unsure, *noises], (99, 100, 110))
-        for buffer in buffers(noise, threshold(noise) * percent / 100)
-    ] + [
-        Buffer(sharpened(noise, eps, answers=(0, 1)), "top_k", K, TAU, {(0,): ONE})
-        for noise, eps, K in product(noises, EPS, KS)
-    ]
-    ones = [buffer.visits() == 1 for buffer in cases]
-    found = f"{sum(ones)} of {len(cases)} laws have one visit"
-    holds = ones == [criterion(buffer) for buffer in cases]
-    return "one visit iff the first step reveals the rest", found, holds
 
 
 # -- Proposition 2 ---------------------------------------------------------------------------------
@@ -136,28 +107,6 @@ def running_row(noise, args, second_visit=True):
     return "second visit: the running buffer", text, min(found) > LEVEL
 
 
-def limit_row(noise, K, calls=24):
-    """Half of the visits inside, in equal parts to the later stages, as eps falls; else none."""
-    found, holds = [], True
-    for eps in (threshold(noise) / 2, threshold(noise) / 20, threshold(noise) / 200):
-        buffer = Buffer(sharpened(noise, eps), "top_k", K, TAU)
-        start, *later = stage_shares(buffer.calls(calls)[-2:])  # start and inside take turns
-        without, *_ = stage_shares(buffer.calls(calls, second_visit=False)[-1:])
-        holds &= abs(start - ONE / 2) <= eps and without >= 1 - eps
-        holds &= min(later) * len(later) >= ONE / 2 * (1 - eps)
-        found.append(f"{float(start):.3f}, least later stage {float(min(later)):.3f}")
-    return f"second visit, K={K}: share at the start as eps falls", "; ".join(found), holds
-
-
-def stage_shares(laws):
-    """The share of the visits in each stage, over these calls."""
-    shares = Counter()
-    for law in laws:
-        for (_, _, (stage, _)), p in law.items():
-            shares[stage] += p / len(laws)
-    return [shares[stage] for stage in range(max(shares) + 1)]
-
-
 def minimizer_row(noise, leak=False):
     """No prediction is shifted, all are pinned; leak: inside depends on hidden tokens."""
     shifted, pinned = 0, set()
@@ -173,40 +122,16 @@ def minimizer_row(noise, leak=False):
 
 
 # -- a model that forgets --------------------------------------------------------------------------
-def first(true, curve):
-    return next((step for step, point in enumerate(curve) if true(point)), None)
-
-
-def collapsed(point):
-    return point.share == 1
-
-
 def forgets(curve, later):
     """Right, then wrong, while the loss of the batches falls."""
-    loss = curve[first(collapsed, curve) or 0].loss
-    return max(later) > 0.9 and later[-1] < 0.1 and curve[-1].loss < loss
+    since = next((step for step, point in enumerate(curve) if point.share == 1), 0)
+    return max(later) > 0.9 and later[-1] < 0.1 and curve[-1].loss < curve[since].loss
 
 
 def remembers(curve, later):
     """Right from the moment both states are, to the end."""
     right = [min(point.start, point.later) > 0 for point in curve]
     return later[-1] > 0.9 and all(right[right.index(True) :])
-
-
-def slope_row(tau, beta, steps, seed):
-    """Once collapsed, the later margin changes by -(beta - 1) / 2 per unit of the start's.
-
-    Each step adds c = lr sigmoid(-start) times phi at the start, (1, 1), to w: the start's margin
-    gains 2c, the later one, of phi (1, -beta), loses (beta - 1) c.
-    """
-    curve = train(published, tau, steps, seed, (collapse.START, (1.0, -beta)))
-    since = first(collapsed, curve)
-    rise, change = (b - a for a, b in zip(curve[since][:2], curve[-1][:2], strict=True))
-    wrong = first(lambda point: point.later < 0, curve[since:])
-    found = f"{change / rise:+.2f} per unit of the start's from step {since}"
-    found += "" if wrong is None else f", wrong {wrong} steps on"
-    holds = abs(change + (beta - 1) / 2 * rise) < 1e-9
-    return f"collapsed, tau={tau}, beta={beta}: later margin", found, holds
 
 
 CLAIMS = {forgets: "right, then wrong", remembers: "right to the end"}
@@ -244,24 +169,16 @@ def laws(args):
     noises = noises_of(args)
     uniform, noise = short_noises(args)
     return [
-        *(visits_row(args.L, K, noises[0]) for K in KS),
-        *(visits_row(args.long, K) for K in LONG_KS),
+        *(visits_row(K, noises[0]) for K in KS),
         threshold_row(noises),
-        iff_row(noises),
         *(pinned_row(noises[-1], policy) for policy in POLICIES),
         running_row(noise, args),
-        *(limit_row(uniform, K) for K in (1, 2)),
         *(minimizer_row(law) for law in (uniform, noise)),
     ]
 
 
 def claims(args):
-    return [
-        *laws(args),
-        *(run_row(name, args) for name in RUNS),
-        *(slope_row(tau, 4, args.steps, args.seed) for tau in (0.8, 0.9, 0.95)),
-        *(slope_row(0.9, beta, args.steps, args.seed) for beta in (0.5, 1, 2)),
-    ]
+    return [*laws(args), *(run_row(name, args) for name in RUNS)]
 
 
 CONTROLS = {
@@ -271,10 +188,9 @@ CONTROLS = {
     "second": lambda args: [run_row("second visit", args, forgets)],
     "table": lambda args: [run_row("as published, a table", args, forgets)],
     "unsure": lambda args: [threshold_row(noises_of(args), ONE)],
-    "anyway": lambda args: [iff_row(noises_of(args), collapse.sure_of_all)],
-    "other-tau": lambda args: [visits_row(args.L, 1, noises_of(args)[0], Fraction(4, 5))],
+    "other-tau": lambda args: [visits_row(1, noises_of(args)[0], Fraction(4, 5))],
     "pinned": lambda args: [pinned_row(noises_of(args)[-1], p, as_before=True) for p in POLICIES],
 }
 
 if __name__ == "__main__":
-    report.main(__doc__, claims, CONTROLS, worlds=3, L=6, long=64, steps=400, rows=4096, calls=12)
+    report.main(__doc__, claims, CONTROLS, worlds=3, L=6, steps=400, rows=4096, calls=12)

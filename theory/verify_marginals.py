@@ -6,14 +6,13 @@ a lookup table for its model, and its states are compared with the exact law of 
 
 import random
 from fractions import Fraction
-from functools import cache
 from itertools import pairwise, product
 from math import prod
 
 import exact
 import report
 import shipped
-from exact import ONE, hidden, instances
+from exact import ONE, instances
 from shipped import LEVEL, Buffer
 
 
@@ -64,51 +63,6 @@ def same_order(worlds, scores):
     return "policies.py ranks by the exact scores", found, wrong == 0
 
 
-# -- continuous time -------------------------------------------------------------------------------
-def random_rates(rng, peeks=False):
-    """lambda(i | z, t) = a(i | z) + t b(i | z): an identity at two times holds at all.
-
-    peeks: against the rules, the rates are higher by 1 where x0 begins with 0.
-    """
-
-    @cache
-    def lines(z):
-        return [(rng.randint(0, 9), rng.randint(0, 9)) for _ in z]
-
-    def rates(z, t, x0=None):
-        line = lines(z)
-        more = int(peeks and x0 is not None and x0[0] == 0)
-        return {i: line[i][0] + t * line[i][1] + more for i in hidden(z)}
-
-    return rates
-
-
-def intertwined(data, rates, t):
-    """Q L == L R, with Q the generator of inference, R that of (x0, z) under teacher forcing.
-
-    L(z, (x0, z)) = p(x0 | z). An entry of either product has one term: one jump, and L before or
-    after it.
-    """
-    for z in data.mass:
-        Q = rates(z, t)
-        for x0, p in data.consistent(z):
-            R = rates(z, t, x0)
-            if sum(Q.values()) != sum(R.values()):
-                return False
-            for i in hidden(z):
-                after = data.p[x0] / data.mass[exact.reveal(z, (i,), x0)]  # L(z', (x0, z'))
-                if Q[i] * data.posterior[z][i][x0[i]] * after != p * R[i]:
-                    return False
-    return True
-
-
-def generators(rng, worlds, peeks=False):
-    pairs = [(data, random_rates(rng, peeks)) for data in worlds]
-    holds = all(intertwined(data, rates, t) for data, rates in pairs for t in (0, 1))
-    found = f"{len(worlds)} worlds, {len(worlds[0].mass)} states; Q L {'==' if holds else '!='} L R"
-    return "continuous time, rates linear in t", found, holds
-
-
 # -- several indices per step ----------------------------------------------------------------------
 def gap_of_several(data, choose, size):
     """The largest total variation over the steps when `size` indices are revealed at once."""
@@ -140,11 +94,12 @@ def independent(worlds):
 
 
 # -- the shipped buffer ----------------------------------------------------------------------------
-def buffers(rng):
+def buffers(seed):
     """The settings in which the shipped buffer runs.
 
     Confidences have denominators below 1000, so none equals tau and rounding decides nothing.
     """
+    rng = random.Random(seed)
     six = exact.random_data(rng, 2, 6)
     five = exact.random_data(rng, 2, 5)
     sparse = exact.random_data(rng, 2, 5, full_support=False)
@@ -200,10 +155,9 @@ def claims(args):
         random_policies("random g(i | z, t), one index a step", rng, wide, wait=False),
         random_policies("random g(i | z, t) that may wait", rng, narrow, wait=True),
         same_order([*wide, parity(args.L)], exact.SCORES),
-        generators(rng, narrow),
         *(several_indices(full, name) for name in ("random", "top_k")),
         independent(free),
-        *(buffer_row(name, b, report.size(args)) for name, b in buffers(rng).items()),
+        *(buffer_row(name, b, report.size(args)) for name, b in buffers(args.seed).items()),
     ]
 
 
@@ -217,14 +171,13 @@ def peeking(args):
 
 
 def peeking_buffer(args):
-    buffer = buffers(random.Random(args.seed))["K=2"]
+    buffer = buffers(args.seed)["K=2"]
     return buffer_row("a score that peeks at x0", buffer, report.size(args), Peeking)
 
 
 CONTROLS = {
     "peek": lambda args: [peeking(args)],
     "rank": lambda args: [same_order(worlds_of(args), {"entropy": exact.SCORES["left_to_right"]})],
-    "rates": lambda args: [generators(random.Random(args.seed), worlds_of(args), peeks=True)],
     "dependent": lambda args: [independent(worlds_of(args))],
     "buffer_peek": lambda args: [peeking_buffer(args)],
 }

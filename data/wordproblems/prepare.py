@@ -1,7 +1,4 @@
-"""Generate word problems and tokenise them. train.py does so by itself for dataset=text.
-
-    python data/wordproblems/prepare.py --count=200_000
-    python data/wordproblems/prepare.py --templates="['ratio','average']" --length=128
+"""Generate word problems and tokenise them, for a run with dataset=text.
 
 Writes a folder as corpus.py reads it, beside this script, with the questions of the test set in
 test.jsonl, and questions of templates never trained on in transfer.jsonl. Its name depends on the
@@ -11,31 +8,17 @@ vocabulary.tiktoken is a byte-pair encoding of 1,500 tokens, learned from genera
 
 import functools
 import hashlib
-import sys
 from pathlib import Path
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-from configurator import configure
 from data import corpus, vocabularies
-from data.processes import start
 from data.wordproblems.generate import make_problems
 from engine.files import progress_bar, write_lines
-
-count = 200_000  # 1..100000000: problems to train on
-templates: list[str] = []  # names of those to use (templates.txt); [] = all
-length = 176  # 2..65535: tokens of an example; longer problems are dropped
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE  # where the generated data sets are kept
 # what the problems depend on
 CODE = "vocabulary.tiktoken", "generate.py", "templates.py", "templates.txt"
 HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
-
-
-def main():
-    print(make_once(count, templates, length))
 
 
 def make_once(count, templates, length):
@@ -71,8 +54,3 @@ def add_problems(writer, encoding, count, templates, length):
         _, reasons = corpus.encode(encoding, [problem[:2] for problem in problems], length)
         fitting = [p._asdict() for p, reason in zip(problems, reasons, strict=True) if not reason]
         write_lines(writer.partial / f"{kind}.jsonl", fitting)
-
-
-if __name__ == "__main__":
-    configure(globals())
-    start(main)
