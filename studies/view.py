@@ -1,7 +1,8 @@
-"""One HTML file that shows how runs unmask held-out examples.
+"""One HTML file that shows how runs unmask held-out examples, or an animated picture.
 
     python -m studies.view --out_dir=out/sudoku_mini_puma_1
     python -m studies.view --out_dir="['out/puma','out/mdm']" --out=view.html
+    python -m studies.view --out_dir="['out/puma','out/mdm']" --svg=filling.svg
 
 For each run, and each of the averaged weights that it kept (`--keep_every=N`), side by side:
 
@@ -10,10 +11,12 @@ For each run, and each of the averaged weights that it kept (`--keep_every=N`), 
 
 view.html is the page without its data; the result needs no server and no network. Its size grows
 with runs * weights * examples * steps * tokens: about 2 bytes for each position that is still
-hidden.
+hidden. The picture shows the samplers of the last weights that all runs kept, on Sudoku: an SVG
+with CSS animations (view.svg is its frame) and no scripts, which moves as an image in a README.
 """
 
 import base64
+import html
 import itertools
 import json
 import zlib
@@ -37,7 +40,9 @@ out_dir: str | list = "out/sudoku_mini_puma_1"  # a run, or a list of runs on th
 examples = 3  # 1..100: how many of the first held-out examples
 weights = 11  # 2..: most weights per run: evenly spaced, with the first and the last
 out = ""  # the HTML file; "" = view.html in the folder of the (first) run
+svg = ""  # write an animated picture to this file instead of the page
 device = ""  # cpu, cuda, mps; "" = the best there is
+CELL, GAP, SECONDS, REST = 26, 30, 0.6, 5  # pixels, pixels, per step, steps at the end
 
 
 def main():
@@ -46,17 +51,20 @@ def main():
         where = processes.start(device).device
         loaded = [kept(folder) for folder in folders]
         task = loaded[0][2]
+        if svg and not hasattr(task, "box"):
+            raise ValueError("svg: the picture shows grids, expected a run on Sudoku")
         x0, prompt = held_out(folders, [task for _, _, task in loaded])
         x0, hidden = x0.long().to(where), ~prompt.to(where)
         runs = []
         for folder, (files, config, _) in zip(folders, loaded, strict=True):
-            bar = progress_bar(some(files), folder, unit="weights")
+            files = same_updates(files, loaded) if svg else some(files)
+            bar = progress_bar(files, folder, unit="weights")
             runs.append(about(folder, config, [measure(file, x0, hidden, where) for file in bar]))
         data = {"runs": runs, "examples": [layout(task, row) for row in x0.cpu().numpy()]}
         data |= {"truth": x0.tolist(), "words": words(task, runs)}
         data |= {"box": getattr(task, "box", None)}
-        text = page(data)
-        file = Path(out or Path(folders[0], "view.html"))
+        text = picture(data) if svg else page(data)
+        file = Path(svg or out or Path(folders[0], "view.html"))
         write(file, text)
     alone = max(len(files) for files, *_ in loaded) == 1
     hint = "; a run with --keep_every=N also has weights on the way" * alone
@@ -80,6 +88,14 @@ def some(files):
     """`weights` of them, evenly spaced."""
     chosen = np.linspace(0, len(files) - 1, min(weights, len(files))).round().astype(int)
     return [files[i] for i in chosen]
+
+
+def same_updates(files, loaded):
+    """This run's file of the last iteration that all runs kept. Raises ValueError for none."""
+    common = set.intersection(*({file.name for file in files} for files, _, _ in loaded))
+    if not common:
+        raise ValueError("svg: the runs have no weights of the same iteration: see --keep_every")
+    return [file for file in files if file.name == max(common)]
 
 
 def held_out(folders, loaded):
@@ -178,6 +194,68 @@ def page(data):
     template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
     return template.replace("DATA", base64.b64encode(packed).decode())
+
+
+# -- the picture -----------------------------------------------------------------------------------
+def picture(data):
+    """An animated SVG of the samplers: a row for each run, every digit appears at its step."""
+    n = data["box"][0] * data["box"][1]
+    columns = len(data["examples"])
+    last = max(max(p["at"]) for run in data["runs"] for p in run["panels"][-1][1])
+    parts, y = [], 44
+    for run in data["runs"]:
+        title = f"{run['name']}, {run['iterations'][-1]:,} updates"
+        parts.append(f'<text class="l h" x="{GAP}" y="{y - 14}">{html.escape(title)}</text>')
+        for i, (found, truth) in enumerate(zip(run["panels"][-1][1], data["truth"], strict=True)):
+            place = f"translate({GAP + i * (n * CELL + GAP)} {y})"
+            parts += [f'<g transform="{place}">', *puzzle(found, truth, run["sure"], data), "</g>"]
+        y += n * CELL + 76
+    values = {"WIDTH": max(GAP + columns * (n * CELL + GAP), 480), "HEIGHT": y - 12}
+    values |= {"LEGEND": y - 26, "SURE": f"{run['sure']:g}"}
+    values |= {"FRAMES": "".join(keyframes(last)), "CONTENT": "".join(parts)}
+    text = Path(__file__).with_suffix(".svg").read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return text
+
+
+def keyframes(last):
+    """Of each step: what appears and stays (a); what is shown only during the step (n)."""
+    frames = last + 1 + REST
+    for step in range(1, last + 1):
+        begin, end = (100 * at / frames for at in (step, step + 1))
+        yield f"@keyframes a{step}{{0%{{opacity:0}}{begin:.2f}%,100%{{opacity:1}}}}"
+        yield f"@keyframes n{step}{{0%,{end:.2f}%{{opacity:0}}{begin:.2f}%{{opacity:1}}}}"
+        for kind in "an":
+            how = f"{kind}{step} {frames * SECONDS:.1f}s step-end infinite"
+            yield f".{kind}{step}{{animation:{how}}}"
+
+
+def puzzle(panel, truth, sure, data):
+    """The elements of one grid, at its own origin."""
+    (rows, columns), wrong = data["box"], 0
+    n = rows * columns
+    for cell, (at, token) in enumerate(zip(panel["at"], panel["tokens"], strict=True)):
+        x, y = cell % n * CELL, cell // n * CELL
+        digit = f'x="{x + CELL / 2}" y="{y + 18}">{data["words"][token]}</text>'
+        box = f'x="{x + 2}" y="{y + 2}" width="{CELL - 4}" height="{CELL - 4}"'
+        if not at:
+            yield f'<rect class="g" {box}/><text class="b" {digit}'
+            continue
+        place = sum(step >= at for step in panel["at"][:cell])  # among the cells hidden then
+        kind = "s" * (panel["steps"][at - 1][1][place] > 1000 * sure)
+        if token != truth[cell]:
+            kind, wrong = "w", wrong + 1
+        mark = {"s": "\N{BULLET}", "w": "\N{MULTIPLICATION SIGN}"}.get(kind, "")
+        yield f'<rect class="m" {box}/><rect class="n n{at}" {box}/>'
+        yield f'<g class="a{at}"><text class="{kind}" {digit}'
+        yield f'<text class="k {kind}" x="{x + CELL - 6}" y="{y + 10}">{mark}</text></g>'
+    lines = [f"M0 {i * CELL}h{n * CELL}" for i in range(0, n + 1, rows)]
+    lines += [f"M{i * CELL} 0v{n * CELL}" for i in range(0, n + 1, columns)]
+    yield f'<path class="x" d="{"".join(lines)}"/>'
+    result = f"{wrong} wrong" if wrong else "solved"
+    last = max(panel["at"])
+    yield f'<text class="l a{last}" x="0" y="{n * CELL + 20}">{result} in {last} steps</text>'
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""The page: its data against slow loops, and in a real browser."""
+"""The page and the picture: their data against slow loops, and the page in a real browser."""
 
 import base64
 import itertools
 import json
 import re
 import time
+import xml.etree.ElementTree as ElementTree
 import zlib
+from operator import ne
 from types import SimpleNamespace
 
 import pytest
@@ -114,7 +116,7 @@ def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
         )
 
 
-def test_no_run_that_has_no_chain_and_no_runs_on_other_data(tmp_path, refused):
+def test_no_run_that_has_no_chain_and_no_runs_on_other_data(runs, tmp_path, refused):
     alike = SimpleNamespace(validation=Arrays([[1, 2]] * 4, [True, False]))
     other = SimpleNamespace(validation=Arrays([[1, 3]] * 4, [True, False]))
     assert next(held_out("ab", [alike, alike])).tolist() == [[1, 2]] * 3
@@ -122,6 +124,28 @@ def test_no_run_that_has_no_chain_and_no_runs_on_other_data(tmp_path, refused):
         held_out("ab", [alike, other])
     train(tmp_path / "ar", "--method=ar", "--max_iters=1")
     assert "has no such chain" in refused(view, [str(tmp_path / "ar")])
+    svg = f"--svg={tmp_path}/no.svg"
+    assert "no weights of the same iteration" in refused(view, runs, svg)
+    assert not (tmp_path / "no.svg").exists()
+
+
+def test_the_picture_moves_without_scripts(runs, page, tmp_path):
+    file = tmp_path / "filling.svg"
+    view([runs[0], runs[0]], f"--svg={file}", "--examples=2")
+    text = file.read_text()
+    assert len(text) < 1 << 20 and "script" not in text and "http://www.w3.org/2000/svg" in text
+    tree = ElementTree.fromstring(text)
+    groups = [g for g in tree.findall(".//{*}g") if "class" in g.attrib]
+    shown = [(g.attrib["class"], g[0].text) for g in groups]
+    panels = data_of(page)["runs"][0]["panels"][-1][1][:2] * 2
+    pairs = [zip(p["at"], p["tokens"], strict=True) for p in panels]
+    assert shown == [(f"a{at}", f"{token + 1}") for row in pairs for at, token in row if at]
+    truths = data_of(page)["truth"][:2] * 2
+    wrong = [sum(map(ne, p["tokens"], row)) for p, row in zip(panels, truths, strict=True)]
+    results = [f"{n} wrong in" if n else "solved in" for n in wrong]
+    assert re.findall(r"(\d+ wrong in|solved in)", text) == results and any(wrong)
+    for at in {at for p in panels for at in p["at"]} - {0}:
+        assert f"@keyframes a{at}{{" in text and f"@keyframes n{at}{{" in text
 
 
 # -- in a browser ----------------------------------------------------------------------------------
