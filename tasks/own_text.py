@@ -13,13 +13,15 @@ user's file with one function:
         return response.split()[-1:] == answer.split()[-1:]    # or a word that says why not
 
 True counts as solved; False is reported as "wrong", a word as itself. The file runs in this
-process, without a limit of time. It is first tried on a held-out answer; if it later raises or
-exits, the response counts as "judge_failed", with file and line. It is a user's own: one that a
+process. It is first tried on a held-out answer; if it later raises, exits or takes longer than
+SECONDS, the response counts as "judge_failed", with file and line. It is a user's own: one that a
 saved run names is executed only if a command names it again (train.py --init_from=resume
 --eval_judge=FILE.py, eval.py --problems=FILE.py).
 """
 
+import contextlib
 import functools
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ from data import corpus
 from engine.files import say
 from tasks import text
 
+SECONDS = 30  # that a judge may take
 say_once = functools.cache(say)
 
 
@@ -177,11 +180,12 @@ def exact(prompt, response, answer):
 def decided(judge, file, *texts):
     """Kind and detail, whatever the user's function does."""
     try:
-        answer = judge(*texts)
+        with time_limit(SECONDS):
+            answer = judge(*texts)
         shown = configurator.printable(repr(answer))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # a judge may also exit
+    except BaseException as error:  # a judge may also exit, or be Late
         place = configurator.place_of(error, file)
         return "judge_failed", f"{place}: {configurator.message_of(error)}"
     if isinstance(answer, str) and answer:
@@ -191,13 +195,34 @@ def decided(judge, file, *texts):
     return "judge_failed", f"{file}: judge returned {shown}, expected True, False or a word"
 
 
+class Late(BaseException):
+    """Not an Exception, which a judge may catch."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds):
+    """Raises Late in the body, which must be in the main thread."""
+
+    def stop(number, frame):
+        raise Late(f"no answer within {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def read_judge(file):
     """The function of the file. Raises ValueError."""
     expected = "expected exact, or a file with a function judge(prompt, response, answer)"
     if not Path(file).is_file():
         raise ValueError(f"eval_judge {file!r}: no such file; {expected}")
     try:
-        judge = configurator.execute(file).get("judge")
+        with time_limit(SECONDS):
+            judge = configurator.execute(file).get("judge")
     except ValueError as error:
         raise ValueError(f"eval_judge: {error}") from None
     if not callable(judge):

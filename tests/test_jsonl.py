@@ -271,6 +271,7 @@ def test_bits_per_character(runs, packed):
 
 # -- judges ----------------------------------------------------------------------------------------
 JUDGE = "def judge(prompt, response, answer):\n    "
+SWALLOWS = "import time\n    while True:\n     try: time.sleep(9)\n     except Exception: pass"
 
 
 @pytest.fixture
@@ -317,11 +318,14 @@ def test_a_judge_of_ones_own(judge, capsys):
         ("", "no such file; expected exact, or a file"),
         ("def check(): pass", "the file has no function judge; expected exact, or a file"),
         (JUDGE + "raise KeyError('x')", r"judge.py, line 2: KeyError: 'x', given the held-out"),
+        ("while True: pass", r"judge.py, line 1: Late: no answer within 1 seconds"),
         (JUDGE + "import sys; sys.exit(0)", r"judge.py, line 2: SystemExit: 0, given the held"),
         (JUDGE + "raise GeneratorExit", r"judge.py, line 2: GeneratorExit, given the held"),
+        (JUDGE + SWALLOWS, r"judge.py, line \d: Late: no answer within 1 seconds, given the held"),
     ],
 )
-def test_judges_that_are_none(judge, body, message):
+def test_judges_that_are_none(judge, body, message, monkeypatch):
+    monkeypatch.setattr(own_text, "SECONDS", 1)
     with pytest.raises(ValueError, match=message):
         judge(body)
 
