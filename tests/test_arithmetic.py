@@ -111,7 +111,8 @@ def test_nothing_tested_is_trained_on_however_little_there_is(operation, digits)
 
 
 def test_problems_hide_the_sum_and_judge_every_digit():
-    test = Exercises(numbers_of((9999, 1), (1234, 4321)), "add")
+    numbers = [[[9, 9, 9, 9], [1, 0, 0, 0]], [[4, 3, 2, 1], [1, 2, 3, 4]]]  # the lowest digit first
+    test = Exercises(np.array(numbers), "add")
     x, hidden = test[[0, 1]]
     assert (x[hidden] == 10).all() and hidden.sum(1).tolist() == [5, 5]
     x[hidden] = [int(d) for d in "1000005555"]

@@ -4,7 +4,6 @@ from fractions import Fraction
 import exact
 import pytest
 import shipped
-import torch
 import verify_marginals as script
 
 
@@ -18,8 +17,6 @@ def test_laws_by_hand():
     assert laws[2][(1, 1), 2] == Fraction(2, 3) and laws[2][(0, 1), 2] == 0
     both = exact.inference(data, exact.on_grid(exact.choices(data)["left_to_right"], 2), 1, start)
     assert both[1][(0, 1), 1] == Fraction(2, 9)
-
-
 
 
 @pytest.mark.parametrize("policy, K", [("random", 1), ("top_k", 2)])
