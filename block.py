@@ -47,7 +47,8 @@ class NextToken(RandomMasking):
 
     def batch(self, iteration):
         x0, prompt, _ = self.queue.take(self.all)
-        self.hidden, self.effective = ~prompt, (~prompt).sum(1)
+        self.hidden = ~prompt
+        self.effective = self.hidden.sum(1)
         return Batch(x0, x0, self.hidden, block=1)
 
 

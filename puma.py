@@ -250,7 +250,8 @@ class MasksThenChains:
 
     def __init__(self, masks, chains, begin=None, mean=float):
         self.masks, self.chains, self.begin, self.mean = masks, chains, begin, mean
-        self.latest, self.adopt = None, chains.adopt
+        self.latest = None
+        self.adopt = chains.adopt
 
     def batch(self, iteration):
         if iteration != self.latest:  # all visits of an update are of one kind
@@ -258,8 +259,9 @@ class MasksThenChains:
             if looks and self.mean(self.masks.sure) > self.SHARE:
                 self.begin = iteration
             begun = self.begin is not None and iteration >= self.begin
-            self.stream, self.latest = self.chains if begun else self.masks, iteration
+            self.stream = self.chains if begun else self.masks
             self.sure = None if begun else self.masks.sure
+            self.latest = iteration
         batch = self.stream.batch(iteration)
         self.advance, self.effective = self.stream.advance, self.stream.effective
         return batch

@@ -153,8 +153,8 @@ class AsManyHidden(RandomMasking):
 
     def batch(self, iteration):
         x0, prompt, _ = self.queue.take(self.all)
-        hidden = choose_random(~prompt, self.count, self.generator)
-        return Batch(x0.masked_fill(hidden, self.mask_token), x0, hidden)
+        self.hidden = choose_random(~prompt, self.count, self.generator)
+        return Batch(x0.masked_fill(self.hidden, self.mask_token), x0, self.hidden)
 
 
 def cost(rows, seconds):
