@@ -1,7 +1,7 @@
 """How many puzzles of other people's Sudoku lists a run solves: a table by list.
 
-    python -m studies.lists --out_dir=weights/sudoku_nine --folder=../shared/data/sudoku
-    python -m studies.lists --out_dir=... --folder=... --flags="--reveal=2 --batch_size=100"
+    python -m studies.lists --out_dir=weights/sudoku_nine --folder=FOLDER
+    python -m studies.lists --out_dir=... --folder=FOLDER --flags="--reveal=2 --batch_size=100"
 
 Of each list `count` puzzles, always the same ones. eval.py solves them and keeps the results in
 out_dir, so a repeated command finds them. --trained_on=FILE.npy also counts those that are, up to
@@ -37,7 +37,7 @@ LISTS = {
 EVAL = Path(__file__).parents[1] / "eval.py"
 
 out_dir = "weights/sudoku_nine"  # the run
-folder = "../shared/data/sudoku"  # of the lists, NAME.csv with a column `puzzle`
+folder = "lists"  # of the lists, NAME.csv with a column `puzzle`
 lists = []  # their names; [] = all
 count = 1000  # 1..: puzzles of each list
 flags = ""  # of eval.py: a sampler, batch_size, device

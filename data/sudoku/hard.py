@@ -1,11 +1,12 @@
 """9x9 puzzles that need search: minimal ones, changed clue by clue while they get no easier.
 
 A puzzle is rated by the guesses of a search to its end: singles until they find nothing more, then
-a guess that splits a cell of fewest candidates (the first such, its lowest digit) in two. Every
-guess but the right ones ends in a dead end, so there are as many dead ends as guesses. The mean
-over symmetric copies evens out which cell is the first. 0: singles solve the puzzle.
+a guess that splits a cell of fewest candidates (the first such, its lowest digit) in two. A dead
+end has a cell, or a digit of a unit, without a candidate. The tree is binary and one of its leaves
+the solution, so there are as many dead ends as guesses. The mean over symmetric copies evens out
+which cell is the first. 0: singles solve the puzzle.
 
-Each puzzle climbs a random number of steps: a step adds clues at random, takes away what is no
+Each puzzle climbs a random number of steps. A step adds clues at random, takes away what is no
 longer needed, in random order, and is undone if the rating falls.
 """
 
@@ -24,7 +25,7 @@ from data.sudoku.symmetries import symmetric
 BOX = (3, 3)
 CODE = *generated.CODE, "hard.py", "symmetries.py"  # what the file depends on
 CHUNK = 1024  # puzzles that climb side by side
-STEPS = 40  # most steps of a puzzle
+STEPS = 64  # most steps of a puzzle; 15 on average
 EXTRA = 5  # clues added in a step
 COPIES = 4  # symmetric ones that are rated
 
@@ -84,8 +85,8 @@ def make_chunk(task):
     given = generate.dig(grids, rng.random(grids.shape).argsort(1), 0, BOX)
     make_minimal(rng, grids, given)
     rated = rating(rng, (grids + 1) * given)
-    steps = rng.integers(1, STEPS + 1, size)
-    for step in range(STEPS):
+    steps = np.ceil(STEPS ** rng.random(size)).astype(int)  # each doubling is as likely
+    for step in range(steps.max()):
         rows = np.flatnonzero(step < steps)
         other = given[rows]
         extra = (rng.random(other.shape) + other).argsort(1)[:, :EXTRA]

@@ -26,8 +26,8 @@ class Varied:
 
     def __getitem__(self, indices):
         x0, prompt = self.examples[indices % len(self.examples)]
-        digits, clues = symmetric(np.stack([x0 + 1, prompt * (x0 + 1)], 1), indices, self.box)
-        return digits - 1, clues > 0
+        pairs = symmetric(np.stack([x0 + 1, prompt * (x0 + 1)], 1), indices, self.box)
+        return pairs[:, 0] - 1, pairs[:, 1] > 0
 
 
 def symmetric(grids, keys, box):
