@@ -24,7 +24,6 @@ from data.sudoku.symmetries import symmetric
 
 BOX = (3, 3)
 CODE = *generated.CODE, "hard.py", "symmetries.py"  # what the file depends on
-CHUNK = 1024  # puzzles that climb side by side
 STEPS = 64  # most steps of a puzzle; 15 on average
 EXTRA = 5  # clues added in a step
 COPIES = 4  # symmetric ones that are rated
@@ -114,7 +113,7 @@ def first_puzzles(folder, seed, train, test, workers):
         if [*map(len, rows)] == [train, test]:
             return pairs, *rows
         print(f"making hard puzzles, {train:,} to train, {test:,} to test on: {path}", flush=True)
-        tasks = ((seed, i, min(CHUNK, 64 << min(i, 4))) for i in itertools.count(chunks))
+        tasks = ((seed, i, min(generate.CHUNK, 64 << min(i, 6))) for i in itertools.count(chunks))
         results, parts = in_order(make_chunk, tasks, workers), [pairs]
         try:
             with contextlib.closing(results):
