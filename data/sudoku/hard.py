@@ -77,7 +77,7 @@ def make_minimal(rng, grids, given):
 def make_chunk(task):
     """Puzzles and solutions of one chunk, uint8 (<= size, 81) each, none solved by singles."""
     seed, index, size = task
-    rng = np.random.default_rng([seed, index])
+    rng = np.random.default_rng([seed, index, 1])  # not the grids of the easy ones
     grids = np.empty((0, 81), np.uint8)
     while len(grids) < size:
         grids = np.concatenate([grids, generate.fill(rng, size, BOX)])[:size]
