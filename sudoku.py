@@ -32,6 +32,8 @@ class Settings(NamedTuple):
     box: tuple = (2, 3)  # 1..32: rows and columns of a Sudoku box
     clues: int | None = None  # 1..: clues per generated puzzle; None = minimal puzzles
     data_file: str = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
+    hard: float = 0.0  # 0..1: share of generated puzzles that need search (data/sudoku/hard.py)
+    symmetries: int = 1  # 1..: random symmetric copies of each training puzzle; 1 = as it is
 
 
 # -- rules -----------------------------------------------------------------------------------
@@ -257,12 +259,30 @@ def load(config):
     Raises FileNotFoundError or ValueError for its data_file, or if there are too few puzzles.
     """
     box = tuple(config["box"])
+    task = Sudoku(box, *puzzles_of(config, box))
+    if config.get("symmetries", 1) > 1:  # older weights lack it
+        from data.sudoku.symmetries import Varied  # only needed here
+
+        task.train = Varied(task.train, config["symmetries"], box)
+    return task
+
+
+def puzzles_of(config, box):
+    """Pairs (N, 2, L), rows to train on, rows to test on; see `load`.
+
+    Of both, the share config["hard"] needs search, and the rest singles.
+    """
     if config["data_file"]:
         from data.sudoku.held_out import prepared_puzzles  # only needed here
 
-        return Sudoku(box, *prepared_puzzles(config["data_file"], box, config["test_examples"]))
+        return prepared_puzzles(config["data_file"], box, config["test_examples"])
     from data.processes import cores  # only needed here
     from data.sudoku.generated import first_puzzles
 
     wanted = config["train_examples"], config["test_examples"]
-    return Sudoku(box, *first_puzzles(FOLDER, box, config["clues"], DATA_SEED, *wanted, cores()))
+    how = FOLDER, box, config["clues"], DATA_SEED
+    if not config.get("hard"):
+        return first_puzzles(*how, *wanted, cores())
+    from data.sudoku.hard import mixed
+
+    return mixed(*how, *wanted, cores(), config["hard"])
