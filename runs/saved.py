@@ -120,7 +120,8 @@ def load_task(config, model=None):
             raise ValueError(f"test_examples {config['test_examples']}: expected 1 to {MOST}")
         if fields := tasks.settings_of(config):
             for name, key in configurator.read_fields(fields).items():
-                less[name] = configurator.checked(f"saved {name}", key, less[name])
+                value = less.get(name, key.default)  # a setting may be newer than the run
+                less[name] = configurator.checked(f"saved {name}", key, value)
         task = tasks.get(config["dataset"]).load(less)
         if model and task.vocab_size > model.vocab_size:
             raise ValueError(f"{task.vocab_size} tokens, but the model knows {model.vocab_size}")

@@ -84,9 +84,9 @@ def children(parents):
 
 def wait_until(condition, seconds=10):
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (met := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return condition()
+    return met  # not asked again: the answer may have changed
 
 
 # -------------------------------------------------------------------------------- honest programs
