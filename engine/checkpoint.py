@@ -19,11 +19,8 @@ import torch
 from engine.files import atomic_path
 
 FORMAT = 2
-FORM = {
-    "iteration": int,
-    "config": dict,
-    "model_args": dict,
-}  # of any saved model: what is read, and its type
+# Of any saved model, what is read, and its type
+FORM = {"iteration": int, "config": dict, "model_args": dict}
 PARTS = {"model": dict, "optimizer": dict, "ranks": list, "device": str, "data": dict}  # to resume
 
 

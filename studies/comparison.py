@@ -50,7 +50,9 @@ class Group(NamedTuple):
 # -- runs and their groups -------------------------------------------------------------------------
 def load_run(folder):
     """The run in a folder. Raises ValueError if its record is damaged or has no evaluation."""
-    records = read_metrics(Path(folder) / "metrics.jsonl")
+    records = read_metrics(path := Path(folder) / "metrics.jsonl")
+    for number, row in enumerate(records, start=1):
+        check_numbers(f"{path}, line {number}", row)
     curves = {}
     policies = next((row["accuracy"] for row in records if row["type"] == "eval"), None)
     if not policies:
@@ -66,6 +68,16 @@ def load_run(folder):
             if "iter" in row and value is not None:
                 curves.setdefault(key, {})[row["iter"]] = value
     return Run(str(folder), config, next(iter(policies)), curves)
+
+
+def check_numbers(where, row):
+    """Raise ValueError for a value of the line that cannot be drawn."""
+    shares = row.get("accuracy", {})
+    values = [row.get("val_loss", 0), row.get("hidden", 0), row.get("visits") or 0]
+    known = isinstance(shares, dict) and isinstance(row.get("config", {}), dict)
+    values += shares.values() if known else [None]
+    if not all(type(value) in (int, float) for value in values):
+        raise ValueError(f"{where}: a value to draw is not a number")
 
 
 def curves_of(group, key):

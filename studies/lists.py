@@ -46,11 +46,12 @@ trained_on = ""  # a file of puzzles to train on; "" = not compared
 
 def main():
     train = open_kept(trained_on)[0][:, 0] if trained_on else np.empty((0, 81), np.uint8)
+    weights = checksum(open_run(out_dir).model)
     rows = []
     for name in lists or LISTS:
         puzzles = chosen(name)
         same = str(len(copies(puzzles, train, BOX)) if trained_on else "not compared")
-        rows += [[name, *row, same] for row in solved(name, puzzles)]
+        rows += [[name, *row, same] for row in solved(name, puzzles, weights)]
     head = ["list", "sampler", "solved [95 %]", "forward passes per puzzle", "trained on"]
     print(table(head, rows))
 
@@ -64,13 +65,13 @@ def chosen(name):
     return puzzles[np.sort(np.random.default_rng(0).permutation(len(puzzles))[:count])]
 
 
-def solved(name, puzzles):
-    """The results of eval.py for these weights: rows of the table, one for each sampler."""
+def solved(name, puzzles, weights):
+    """The results of eval.py, weights by their checksum: rows of the table, one for a sampler."""
     path = Path(f"out/lists/{name}_{count}.csv")
     write(path, "\n".join(["puzzle", *map(sudoku.to_text, puzzles), ""]))
     command = [sys.executable, str(EVAL), f"--out_dir={out_dir}", f"--file={path}"]
     subprocess.run([*command, *shlex.split(flags)], check=True)
-    now = {"file": str(path), "code": code(), "weights": checksum(open_run(out_dir).model)}
+    now = {"file": str(path), "code": code(), "weights": weights}
     rows = [row for row in read_json(Path(out_dir, "eval.json")) if now.items() <= row.items()]
     blanks = (puzzles == 0).sum(1).mean()
     for row in rows:

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from configurator import configure, errors_as_messages
-from engine.log import read_metrics
 from studies import comparison, labels, records
 from studies.comparison import SHARE, curves_of, interval
 
@@ -171,18 +170,6 @@ def ablation_of(sampler):
     return None if len(changed) > 1 else (changed or ["reveal"])[0]
 
 
-def read_run(folder):
-    """The run in a folder. Raises ValueError naming a line with a value that cannot be drawn."""
-    for number, row in enumerate(read_metrics(path := Path(folder, "metrics.jsonl")), start=1):
-        shares = row.get("accuracy", {})
-        values = [row.get("val_loss", 0), row.get("hidden", 0), row.get("visits") or 0]
-        known = isinstance(shares, dict) and isinstance(row.get("config", {}), dict)
-        values += shares.values() if known else [None]
-        if not all(type(value) in (int, float) for value in values):
-            raise ValueError(f"{path}, line {number}: a value to draw is not a number")
-    return comparison.load_run(folder)
-
-
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "visits": visits, "policies": sampler_grid,
@@ -195,7 +182,7 @@ def main():
     if not runs:
         raise SystemExit('no runs: give folders or patterns, like --runs="out/puma_*"')
     with errors_as_messages(), records.folders(runs) as folders:
-        groups = comparison.groups_of([*map(read_run, folders)])
+        groups = comparison.groups_of([*map(comparison.load_run, folders)])
         FIGURES[figure](groups, out or f"out/{figure}.png")
 
 

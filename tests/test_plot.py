@@ -378,7 +378,7 @@ def test_runs_without_a_record_are_named(make, tmp_path):
         with pytest.raises(
             ValueError, match=r"metrics.jsonl, line 1: a value to draw is not a num"
         ):
-            plot.read_run(tmp_path / "untested")
+            load_run(tmp_path / "untested")
     (tmp_path / "untested/metrics.jsonl").write_text("{\n")
     with pytest.raises(ValueError, match=r"metrics\.jsonl, line 1: not a JSON object"):
         load_run(tmp_path / "untested")
