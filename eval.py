@@ -41,6 +41,7 @@ out_dir = "weights/sudoku_mini"  # a run, whose averaged weights are used, or ex
 problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; for own text, a judge
 file = ""  # read problems from this file, in the form of the run's task or of `problems`
 examples: int | None = None  # 1..: most problems to use; None = all
+tries = 1  # 1..: per problem, until an answer keeps the rules (Sudoku: each under a new symmetry)
 reference = False  # judge the reference solutions instead of a model's
 nelbo = False  # the bound on the negative log-likelihood instead of accuracy
 masks = 16  # 1..: per example, for nelbo
@@ -95,7 +96,7 @@ def form():
 def open_results(conditions, content, place):
     """The results in out_dir under these conditions: as the first process reads them, on all."""
     is_code = problems in CODE  # its batches have their own random states
-    conditions |= {"file": file, "limit": examples, "content": content}
+    conditions |= {"file": file, "limit": examples, "content": content, "tries": tries}
     conditions |= {"form": form() if is_code else None}
     conditions |= {"processes": None if is_code else place.world}
     kept = results.Results(Path(out_dir), conditions, place.rank)
@@ -139,8 +140,11 @@ def measure_samplers(saved, samplers, conditions, place):
     with Lock(out_dir, "eval.lock") if place.rank == 0 else contextlib.nullcontext():
         kept = open_results(conditions, content, place)
         missing = [sampler for sampler in samplers if not kept.row(sampler)]
+        if tries > 1 and test.again(1) is test and any(s.temperature == 0 for s in missing):
+            raise ValueError(f"{tries=}: expected temperature > 0, or all tries give one answer")
         for sampler in missing:
             cost = solve_missing(saved, test, sampler, kept, place.rank, place.world)
+            cost |= results.within(kept.records(sampler), tries)
             kept.finish(sampler, test.summary(kept.records(sampler)) | cost)
         if place.rank == 0:
             rows = [kept.row(sampler) for sampler in samplers]
@@ -175,19 +179,33 @@ def solve_missing(saved, test, sampler, kept, rank, world):
 
 
 def solve(saved, test, indices, sampler, progress):
-    """A record of each problem at `indices` (n,), and the forward passes. Each batch has a seed."""
-    x, hidden = tasks.problems_on(saved.model.lm_head.weight.device, test, indices)
+    """A record of each problem at `indices` (n,), and the forward passes. Each batch has a seed.
+
+    The steps of a record are those of all its tries.
+    """
     torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
-    tokens, revealed_at, passes = generate(
-        saved.model, x, hidden, sampler, saved.block, batch_size, progress
-    )
-    cost = zip(hidden.sum(1).tolist(), revealed_at.amax(1).tolist(), strict=True)
-    judged = test.judge(tokens.cpu().numpy(), indices)
-    records = [
-        {"index": int(i), "tokens": count, "steps": steps} | verdict
-        for i, (count, steps), verdict in zip(indices, cost, judged, strict=True)
-    ]
-    return records, passes
+    device = saved.model.lm_head.weight.device
+    records, passes, left = {}, 0, np.asarray(indices)
+    for attempt in range(tries):
+        problems = test.again(attempt) if attempt else test
+        x, hidden = tasks.problems_on(device, problems, left)
+        tokens, revealed_at, more = generate(
+            saved.model, x, hidden, sampler, saved.block, batch_size,
+            lambda rows: progress(rows / tries),
+        )  # fmt: skip
+        passes += more
+        judged = problems.judge(tokens.cpu().numpy(), left)
+        cost = zip(hidden.sum(1).tolist(), revealed_at.amax(1).tolist(), strict=True)
+        for i, (count, steps), verdict in zip(left.tolist(), cost, judged, strict=True):
+            steps += records[i]["steps"] if attempt else 0
+            records[i] = {"index": i, "tokens": count, "steps": steps} | verdict
+            records[i] |= {"tries": attempt + 1} if tries > 1 else {}
+        wrong = np.array([verdict["kind"] != "correct" for verdict in judged])
+        progress((~wrong).sum() * (1 - (attempt + 1) / tries))
+        left = left[wrong]
+        if not len(left):
+            break
+    return [*records.values()], passes
 
 
 if __name__ == "__main__":

@@ -69,14 +69,18 @@ def solves(grids, puzzles, box):
     return complete & ((puzzles == 0) | (puzzles == grids)).all(1)
 
 
+def repeats(grids, box):
+    """Whether a unit of each grid (N, L) has a digit twice, bool (N,)."""
+    different = np.bitwise_count(digit_sets(grids, box))
+    return (different != (grids > 0)[:, unit_cells(box)].sum(-1)).any(1)
+
+
 def faults(puzzles, box, solutions):
     """Yields (complaint, rows (N,) that it is about); a check assumes that earlier ones passed."""
     n = side(box)
     yield f"digits must be 0 (blank) to {n}", ((puzzles < 0) | (puzzles > n)).any(1)
     yield "no blank cell", (puzzles > 0).all(1)
-    different = np.bitwise_count(digit_sets(puzzles, box))
-    given = (puzzles > 0)[:, unit_cells(box)].sum(-1)
-    yield "the same clue twice in a row, column or box", (different != given).any(1)
+    yield "the same clue twice in a row, column or box", repeats(puzzles, box)
     if solutions is not None:
         yield "the solution breaks the rules", ~solves(solutions, np.zeros_like(puzzles), box)
         yield "the solution disagrees with the clues", ~solves(solutions, puzzles, box)
@@ -217,6 +221,11 @@ class Puzzles(Problems):
             {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
             for ok, puzzle, grid in zip(correct, puzzles, grids, strict=True)
         ]
+
+    def again(self, attempt):
+        from data.sudoku.symmetries import Symmetric  # only needed here
+
+        return Symmetric(self, attempt)
 
     def pieces(self, tokens, seen=None):
         grid, cells = np.asarray(tokens) + 1, itertools.count()

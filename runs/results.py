@@ -72,6 +72,14 @@ class Results:
             write_json(self.folder / "eval.json", [*self.rows.values()])
 
 
+def within(records, tries):
+    """The share solved within 1, 2, 4, ... tries."""
+    counts = {1 << n for n in range(tries.bit_length())} | {tries}
+    solved = [record["tries"] for record in records if record["kind"] == "correct" and tries > 1]
+    shares = {str(n): sum(each <= n for each in solved) / len(records) for n in sorted(counts)}
+    return {"within": shares} if tries > 1 else {}
+
+
 def content(problems):
     """CRC-32 of the arrays and texts that a set of problems holds, answers included."""
     return zlib.crc32(repr({name: plain(value) for name, value in vars(problems).items()}).encode())
@@ -128,6 +136,9 @@ def summary_text(row):
         f"{score:.1%} [{low:.1%}, {high:.1%}] {name}, of {total}"
         for name, score, (low, high) in scores(row)
     ]
+    if "within" in row:
+        shares = ", ".join(f"{n}: {share:.1%}" for n, share in row["within"].items())
+        lines.append(f"solved by number of tries: {shares}")
     if "tokens_per_step" in row:
         lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
     if row.get("seconds") is not None:

@@ -52,7 +52,7 @@ def main():
         puzzles = chosen(name)
         same = str(len(copies(puzzles, train, BOX)) if trained_on else "not compared")
         rows += [[name, *row, same] for row in solved(name, puzzles, weights)]
-    head = ["list", "sampler", "solved [95 %]", "forward passes per puzzle", "trained on"]
+    head = ["list", "sampler", "solved [95 %]", "passes per puzzle", "% within tries", "trained on"]
     print(table(head, rows))
 
 
@@ -77,7 +77,8 @@ def solved(name, puzzles, weights):
     for row in rows:
         (_, score, (low, high)), *_ = scores(row)
         passes = f"{blanks / row['tokens_per_step']:.1f}"
-        yield [row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", passes]
+        tries = ", ".join(f"{n}: {100 * share:.1f}" for n, share in row.get("within", {}).items())
+        yield [row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", passes, tries or "-"]
 
 
 if __name__ == "__main__":

@@ -132,6 +132,13 @@ class Problems:
         """
         return [np.arange(rank, count, world)]
 
+    def again(self, attempt):
+        """These problems for another try, after an answer that breaks a rule; perhaps varied.
+
+        Raises ValueError if only someone who knows the answer can tell that one is wrong.
+        """
+        raise ValueError("tries: expected 1, as no rule tells whether an answer is right")
+
     def summary(self, records):
         """The part of a row of results on how many are solved, and how the others fail."""
         kinds = Counter(record["kind"] for record in records)

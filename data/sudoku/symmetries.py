@@ -11,6 +11,7 @@ from itertools import permutations
 import numpy as np
 
 from data.sudoku.held_out import SLAB, mix
+from sudoku import Puzzles
 
 
 class Varied:
@@ -30,8 +31,31 @@ class Varied:
         return pairs[:, 0] - 1, pairs[:, 1] > 0
 
 
-def symmetric(grids, keys, box):
-    """Grids uint8 (N, K, L), the K of a row under one symmetry that its key, uint64 (N,), draws."""
+class Symmetric(Puzzles):
+    """The same puzzles under symmetries, others at each attempt; solutions are turned back."""
+
+    def __init__(self, puzzles, attempt):
+        self.puzzles, self.box, self.attempt = puzzles.puzzles, puzzles.box, attempt
+
+    def turned(self, grids, indices, back=False):
+        """Grids (n, L) of the puzzles at indices, uint8 (n, L)."""
+        grids, keys = np.asarray(grids)[:, None].astype(np.uint8), np.asarray(indices)
+        return symmetric(grids, keys + (self.attempt << 32), self.box, back)[:, 0]
+
+    def __getitem__(self, indices):
+        turned = Puzzles(self.turned(self.puzzles[indices], indices), self.box)
+        return turned[np.arange(len(turned))]
+
+    def judge(self, tokens, indices):
+        grids = self.turned(np.asarray(tokens) + 1, indices, back=True)
+        return super().judge(grids.astype(int) - 1, indices)
+
+
+def symmetric(grids, keys, box, back=False):
+    """Grids uint8 (N, K, L), the K of a row under one symmetry that its key, uint64 (N,), draws.
+
+    back: undo the symmetry.
+    """
     n = box[0] * box[1]
     sizes = n // box[0], n, n // box[1], n, n, 1
     streams = mix(np.arange(1, sum(sizes) + 1, dtype=np.uint64))
@@ -41,6 +65,8 @@ def symmetric(grids, keys, box):
     turned = (turn[:, :, None] & np.uint64(box[0] == box[1])).astype(bool)
     cells = np.where(turned, cells.swapaxes(1, 2), cells).reshape(len(cells), 1, n * n)
     names = np.pad(names.argsort(1) + 1, ((0, 0), (1, 0))).astype(np.uint8)[:, None]
+    if back:
+        cells, names = cells.argsort(2), names.argsort(2).astype(np.uint8)
     return np.take_along_axis(names, np.take_along_axis(grids, cells, 2), 2)
 
 
