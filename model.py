@@ -28,7 +28,8 @@ class Transformer(nn.Module):
 
     kv_heads < heads is grouped-query attention; theta is the base of the rotary frequencies.
     shifted: the output at position i - 1 scores token i, as it must in a causal model.
-    carry: it takes its states of a previous step (carry.py). loops: passes through the layers.
+    carry: it takes its states of a previous step (carry.py). loops: passes through the layers; with
+    a carry, each begins as another step at the same x would.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ def never(logits, token):
 
 class Body(nn.Module):
     gradient_checkpointing = False  # keep only the layers' inputs, compute the rest twice
-    loops = 1  # passes through the layers
+    loops = 1
 
     def __init__(self, vocab_size, length, dim, layers, heads, kv_heads, mlp, theta, eps, carry):
         super().__init__()
@@ -180,14 +181,17 @@ class Body(nn.Module):
 
     def forward(self, x, places, attention, carry=None):
         """x (B, n) tokens at positions `places`, a slice or (n,); attention: as `bidirectional`."""
-        h = self.embed_tokens(x)  # (B, n, dim)
-        if self.carry_norm:
-            h = h + self.carry_norm(torch.zeros_like(h) if carry is None else carry.to(h))
+        embedded = h = self.embed_tokens(x)  # (B, n, dim)
         recompute = self.gradient_checkpointing and torch.is_grad_enabled()
-        for number, layer in enumerate([*self.layers] * self.loops):
-            args = h, self.cos[places], self.sin[places], functools.partial(attention, number)
-            h = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
-        return self.norm(h)
+        for loop in range(self.loops):
+            if self.carry_norm:
+                carry = torch.zeros_like(h) if carry is None else carry.to(h)
+                h = embedded + self.carry_norm(carry)
+            for number, layer in enumerate(self.layers, start=loop * len(self.layers)):
+                args = h, self.cos[places], self.sin[places], functools.partial(attention, number)
+                h = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
+            carry = self.norm(h)
+        return carry
 
 
 class Layer(nn.Module):

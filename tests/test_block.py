@@ -75,7 +75,7 @@ def test_the_compiled_objective_is_the_eager_one_and_repeats_itself_on_two_threa
 
 
 # -- sampling --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("carry, loops", [(False, 1), (True, 1), (False, 2)])
+@pytest.mark.parametrize("carry, loops", [(False, 1), (True, 2), (False, 2)])
 @pytest.mark.parametrize("shifted", [False, True])
 @pytest.mark.parametrize("count, tau", [(1, None), (2, None), (1, 0.6)])
 @pytest.mark.parametrize("size", [1, 3, 6])

@@ -75,6 +75,14 @@ def test_two_loops_are_twice_the_layers_with_the_same_weights(block):
     assert looped(x, x0, block).equal(deep(x, x0, block))
 
 
+def test_with_a_carry_two_loops_are_two_steps_at_the_same_tokens():
+    model = randomised(carry=True)
+    x, carry = torch.randint(50, (3, 20)), torch.randn(3, 20, model.carries)
+    first, from_carry = model(x, carry=model(x)), model(x, carry=model(x, carry=carry))
+    model.model.loops = 2
+    assert model(x).equal(first) and model(x, carry=carry).equal(from_carry)
+
+
 def test_gradient_checkpointing_keeps_less_and_gives_the_same_gradients():
     x = torch.randint(50, (3, 20))
     gradients, kept = [], [0, 0]
