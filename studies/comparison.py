@@ -187,6 +187,27 @@ def comparisons(groups, metric, targets):
     return tables
 
 
+def task_table(tasks):
+    """Markdown table of the groups of each task, {task: groups}, beside random masks.
+
+    The last columns: their updates over the group's to half and to 90 % of their final accuracy.
+    """
+    lines = []
+    for task, groups in tasks.items():
+        metric = next(iter(groups[0].seeds.values())).metric
+        for group in groups:
+            ours, theirs = (
+                curves_of(each, metric) for each in (group, reference_of(group, groups))
+            )
+            ends = [points[-1][1] for points in theirs.values()]
+            pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+            half, most, _, points = comparison_cells(pairs, [mean(ends) / 2, mean(ends) * 0.9])
+            end = interval([100 * points[-1][1] for points in ours.values()], (0, 100))
+            lines.append([task, group.label, with_ends(end, ".1f"), points, half, most])
+    head = ["task", "runs", "solved at the end, %", "minus random masks", "to half", "to 90 %"]
+    return table(head, lines)
+
+
 def reach_cell(curves, target):
     reached = [iterations_to(points, target) for points in curves]
     if missing := reached.count(None):

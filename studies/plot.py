@@ -24,7 +24,7 @@ from studies import comparison, labels, records
 from studies.comparison import SHARE, curves_of, interval
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, visits, policies
+figure = "curves"  # final, visits, policies, tasks
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
@@ -34,17 +34,19 @@ MARKERS = {"top_k": "o", "margin": "s", "entropy": "^", "random": "x"}
 
 
 @contextlib.contextmanager
-def panels(file, groups, titles=("",), size=(6, 4)):
-    """Axes of that size (inches), one for each title, under the title of the runs.
+def panels(file, groups, titles=("",), size=(6, 4), rows=1):
+    """Axes of that size (inches), one for each title, in rows, under the title of the runs.
 
     The figure is written at the end.
     """
     from matplotlib.figure import Figure
 
-    page = Figure(figsize=(size[0] * len(titles), size[1]), layout="constrained")
+    columns = math.ceil(len(titles) / rows)
+    width, height = size[0] * columns, size[1] * rows
+    page = Figure(figsize=(width, height), layout="constrained")
     members = [run.config for group in groups for run in group.seeds.values()]
     page.suptitle(labels.title(members))
-    all_axes = page.subplots(1, len(titles), squeeze=False).ravel()
+    all_axes = page.subplots(rows, columns, squeeze=False).ravel()[: len(titles)]
     yield all_axes
     for axes, name in zip(all_axes, titles, strict=True):
         axes.set_title(name, fontsize="medium")
@@ -54,9 +56,9 @@ def panels(file, groups, titles=("",), size=(6, 4)):
     if len(all_axes) == 1 and 0 < len(handles) <= FEW and max(map(len, handles)) < 30:
         all_axes[0].legend(frameon=False, handlelength=2.6)
     elif handles:  # below the axes, for which room is added
-        width = 0.7 + 0.08 * max(map(len, handles))  # inches
-        across = min(len(handles), max(1, int(size[0] * len(titles) / width)))
-        page.set_figheight(size[1] + 0.25 * math.ceil(len(handles) / across))
+        each = 0.7 + 0.08 * max(map(len, handles))  # inches
+        across = min(len(handles), max(1, int(width / each)))
+        page.set_figheight(height + 0.25 * math.ceil(len(handles) / across))
         how = {"loc": "outside lower center", "ncols": across, "handlelength": 2.6}
         page.legend(handles.values(), handles, frameon=False, **how)
     Path(file).parent.mkdir(parents=True, exist_ok=True)
@@ -133,6 +135,24 @@ def in_two_lines(label):
     return textwrap.fill(re.sub(r"(?<!,) (?!\()", "\N{NO-BREAK SPACE}", label), 42)
 
 
+def tasks(groups, file):
+    """Runs of several tasks: the accuracy on each, and where random masks make the model sure."""
+    found = {}
+    for run in (run for group in groups for run in group.seeds.values()):
+        found.setdefault(labels.title([run.config]), []).append(run)
+    found = {task: comparison.groups_of(runs) for task, runs in found.items()}
+    print(comparison.task_table(found))
+    rows = math.ceil(len(found) / 3)
+    with panels(file, groups, found, size=(3.6, 2.7), rows=rows) as all_axes:
+        for axes, own in zip(all_axes, found.values(), strict=True):
+            draw_curves(axes, own, next(iter(own[0].seeds.values())).metric, SHARE)
+            masks = next(group for group in own if group.method == "mdm")
+            look = {"label": "share of what random masks hide that they are sure of"}
+            look |= {"look": {"color": masks.look["color"], "linestyle": ":"}}
+            draw_curves(axes, [masks._replace(**look)], "sure", SHARE)
+            axes.set(ylim=(0, 1.01))
+
+
 def print_comparisons(groups):
     """The tables of the first policy that the first run evaluates, which is returned."""
     metric = next(iter(groups[0].seeds.values())).metric
@@ -173,6 +193,7 @@ def ablation_of(sampler):
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
     "curves": learning_curves, "final": final_accuracy, "visits": visits, "policies": sampler_grid,
+    "tasks": tasks,
 }  # fmt: skip
 
 
