@@ -27,7 +27,7 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from engine.files import read_json, write_json
+from engine.files import write_json
 
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
@@ -244,11 +244,6 @@ class Writer:
         about = {name: getattr(tokenizer, name) for name in ABOUT}
         self.header = {"format": FORMAT, "source": source, "length": length, "tokenizer": about}
         self.cache.mkdir(parents=True, exist_ok=True)
-        begun = self.cache / "begun.json"
-        if begun.exists() and read_json(begun)["source"].get("rows") != source.get("rows"):
-            why = "was begun from other rows: remove it, or give another --out"
-            raise ValueError(f"{self.partial} {why}")
-        write_json(begun, self.header)
         for path in self.partial.iterdir():
             if path != self.cache:
                 path.unlink()
