@@ -305,14 +305,6 @@ def test_an_archive_stands_for_its_runs(make, tmp_path):
     assert said[0] == said[1] and "| iterations to 0.25 |" in said[0][0]
 
 
-def test_the_numbers_of_the_main_readme_come_from_the_archive(tmp_path):
-    """The row "Does it train faster?", and its page."""
-    flags = "--runs=results/sudoku_mini.zip", f"--out={tmp_path}/figure.png"
-    said = run_script("studies/plot.py", *flags)
-    for cell in "762 [706, 818]", "1044 [562, 1525]", "1.35 [0.85, 2.15]", "4.71 [0.39, 56.40]":
-        assert f"| {cell} |" in said
-
-
 def test_an_archive_takes_no_two_runs_of_one_name(make, tmp_path, refused):
     for name in "a", "b":
         (tmp_path / name).mkdir()

@@ -9,7 +9,7 @@ from data.wordproblems import templates
 from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
 
 FORM = re.compile(
-    r'def simple_math_problem\(\) -> int:\n    """\n(?P<doc>(    \S.*[.?]\n)+)    """\n'
+    r'def simple_math_problem\(\) -> int:\n    """\n(?:    \S.*[.?]\n)+    """\n'
     r"(?P<body>(    [a-z_]+ = .+\n){3,7})    return result"
 )
 CONSTANTS = {  # what a program knows that the question does not spell in digits
@@ -51,17 +51,6 @@ def run(code):
     return namespace["simple_math_problem"](), variables
 
 
-def skeleton(code):
-    """A program without its names and numbers: variables by order of assignment, n = number."""
-    order, lines = {}, []
-    for line in FORM.fullmatch(code)["body"].splitlines():
-        name, value = line.split(" = ")
-        words = ["n" if w[0].isdigit() else str(order.get(w, w)) for w in value.split()]
-        order[name.strip()] = f"v{len(order)}"
-        lines.append(" ".join(words))
-    return tuple(lines)
-
-
 def test_programs_return_the_stated_answers(problems):
     for problem in problems:
         value, variables = run(problem.code)
@@ -71,16 +60,6 @@ def test_programs_return_the_stated_answers(problems):
         assert min(variables.values()) >= 0, problem
         if not re.search(r"\$|How many hours", problem.question):  # nothing but things to count
             assert all(v == int(v) for v in variables.values()), problem
-
-
-def test_form(problems):
-    for problem in problems:
-        match = FORM.fullmatch(problem.code)
-        assert match, problem.code
-        assert " ".join(map(str.strip, match["doc"].splitlines())) == problem.question
-        sentences = match["doc"].splitlines()
-        assert not any(re.search(r"[.?] ", line) for line in sentences)  # one sentence a line
-        assert all(line.strip()[0].isupper() for line in sentences), problem
 
 
 def test_programs_are_straight_lines_without_waste(problems):
@@ -126,11 +105,6 @@ def test_splits_share_no_template_with_its_numbers(splits):
         assert {p.template for p in splits[split]} == set(SEEN)
 
 
-def test_questions_differ(splits):
-    for problems in splits.values():
-        assert len({problem.question for problem in problems}) == len(problems)
-
-
 def test_the_same_arguments_give_the_same_problems():
     for split, golden in ("train", GOLDEN), ("transfer", TRANSFER):
         text = "".join(map(str, map(tuple, make_problems(1000, split))))
@@ -138,15 +112,6 @@ def test_the_same_arguments_give_the_same_problems():
     for split in SPLITS:
         assert make_problems(30, split, seed=5)[:10] == make_problems(10, split, seed=5)
         assert make_problems(10, split, seed=5) != make_problems(10, split, seed=6)
-
-
-def test_transfer_recombines_what_train_shows(splits):
-    def words(problems):
-        return {w for p in problems for w in re.findall("[A-Za-z]+", p.question + p.code)}
-
-    assert words(splits["transfer"]) <= words(splits["train"])
-    known = {skeleton(problem.code) for problem in splits["train"]}
-    assert not known & {skeleton(problem.code) for problem in splits["transfer"]}
 
 
 def test_only_some_templates():
