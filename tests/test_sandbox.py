@@ -220,16 +220,7 @@ GARBAGE = [
 
 def test_reports_are_read_strictly():
     assert {sandbox.judge(0, report)[:2] for report in GARBAGE} == {("killed", None)}
-
-
-def test_any_bytes_can_be_judged():
-    rng = random.Random(0)
-    for start in (b"", b"ok ", b"ok int ", b"ok str ", b"ok float ", b"exception ", b"killed "):
-        for _ in range(300):
-            report = start + rng.randbytes(rng.randrange(20))
-            outcome = sandbox.judge(rng.randrange(-64, 256), report)
-            assert type(outcome.value) in (int, float, complex, bool, str, type(None))
-            outcome.detail.encode()  # can be printed and stored
+    assert sandbox.judge(0, b"exception \xff").detail == "\N{REPLACEMENT CHARACTER}"
 
 
 CLAIMS = {  # what a program writes to its report, and what becomes of it
