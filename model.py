@@ -124,24 +124,20 @@ class Logits(nn.Module):
     If the function is a module, its parameters are also this one's. All of (B, L, V) is held: for a
     large vocabulary losses.ChunkedObjective holds less; its model needs a forward pass to
     (B, L, dim), `mask_token` and `lm_head`, as Transformer has.
-    A function with `carries`, a width, has a carry: function.states(x, carry) -> the next carry
-    (B, L, width), and function.head gives it logits. A carry of None must mean zeros.
     """
 
     causal = False
+    carries = 0
     vocab_size = 1  # V, once a pass has shown it
 
     def __init__(self, function, mask_token):
         super().__init__()
         self.function, self.mask_token = function, mask_token
-        self.carries = getattr(function, "carries", 0)
 
-    def forward(self, x, x0=None, block=0, carry=None):
+    def forward(self, x, x0=None, block=0):
         """(B, L) ids -> (B, L, V). Raises ValueError for another shape, or with blocks."""
         if block:
             raise ValueError(f"block {block}: expected 0, as a function of x alone has no blocks")
-        if self.carries:
-            return self.function.states(x, carry)
         logits = self.function(x)
         logits = getattr(logits, "logits", logits)
         shape = getattr(logits, "shape", (type(logits).__name__,))
@@ -153,9 +149,8 @@ class Logits(nn.Module):
         return logits
 
     def logits(self, h):
-        logits = self.function.head(h) if self.carries else h
-        self.vocab_size = logits.shape[-1]
-        return never(logits, self.mask_token)
+        self.vocab_size = h.shape[-1]
+        return never(h, self.mask_token)
 
 
 def never(logits, token):

@@ -273,6 +273,7 @@ class MasksThenChains:
         self.chains.load_state_dict(state)
         self.masks.load_state_dict(state)
         self.begin = state["begin"]
+        self.latest = None
 
 
 # -- schedules -------------------------------------------------------------------------------------

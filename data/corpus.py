@@ -16,7 +16,6 @@ import hashlib
 import itertools
 import re
 import shutil
-import tempfile
 import unicodedata
 import zlib
 from collections import Counter
@@ -28,10 +27,11 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from engine.files import read_json, write_json
+from engine.files import write_json
 
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
+SPLITS = "train", "val"
 ABOUT = "checksum", "kind", "vocab_size", "end", "mask"  # a tokenizer, in the header
 PIECE = 1 << 16  # characters of a document encoded at once
 QUESTION = 1 << 14  # characters that tell questions apart
@@ -225,21 +225,6 @@ def load_tokenizer(folder):
 
 
 # -- writing ---------------------------------------------------------------------------------------
-def make_once(folder, what, write):
-    """The folder of a corpus; if it does not exist, write(folder) makes it."""
-    if not folder.exists():
-        print(f"making {what}: {folder}", flush=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as own:
-            write(Path(own, folder.name))
-            try:
-                Path(own, folder.name).rename(folder)
-            except OSError:
-                if not folder.exists():  # else another run was making the same, and first
-                    raise
-    return folder
-
-
 class Writer:
     """Appends examples to a folder that appears on `finish`; until then it is `<folder>.partial`.
 
@@ -248,7 +233,7 @@ class Writer:
     that is started again. length: 1 to 65,535. Raises FileExistsError if the folder exists.
     """
 
-    def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
+    def __init__(self, folder, tokenizer, length, source):
         self.folder, self.dropped = Path(folder), Counter()
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
         self.cache = self.partial / "cache"
@@ -259,11 +244,6 @@ class Writer:
         about = {name: getattr(tokenizer, name) for name in ABOUT}
         self.header = {"format": FORMAT, "source": source, "length": length, "tokenizer": about}
         self.cache.mkdir(parents=True, exist_ok=True)
-        begun = self.cache / "begun.json"
-        if begun.exists() and read_json(begun)["source"].get("rows") != source.get("rows"):
-            why = "was begun from other rows: remove it, or give another --out"
-            raise ValueError(f"{self.partial} {why}")
-        write_json(begun, self.header)
         for path in self.partial.iterdir():
             if path != self.cache:
                 path.unlink()
@@ -274,7 +254,7 @@ class Writer:
                 GrowingArray(self.partial / f"{split}.{name}.npy", dtype)
                 for name, dtype in zip(COLUMNS, dtypes, strict=True)
             ]
-            for split in splits
+            for split in SPLITS
         }
         for _, starts, _ in self.splits.values():
             starts.append([0])

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
-from engine.files import read_json
 from engine.log import read_metrics
 from runs.results import table
 from studies import labels
@@ -26,9 +25,6 @@ IGNORED = (
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
 UNSAID = {"carry": False, "window": 1, "loops": 1}  # a group is named by other values alone
-# The fields of sample.Sampler, repeated: to import it would load torch, which takes seconds.
-SAMPLER = "policy", "reveal", "tau", "tau_entropy", "temperature"
-GRID = "weights", "examples", "seed", "dtype", "set", "file"  # what samplers of a grid share
 SHARE = 0, 1  # where an accuracy lies
 
 
@@ -236,34 +232,3 @@ def with_ends(stats, spec):
         return "-"
     middle, low, high = stats
     return f"{middle:{spec}}" + ("" if math.isnan(low) else f" [{low:{spec}}, {high:{spec}}]")
-
-
-# -- samplers on the same weights ------------------------------------------------------------------
-def shared_samplers(group):
-    """The rows of eval.json of the samplers that all runs of a group have used: `accuracy` is an
-    interval over the runs, `tokens_per_step` a mean.
-
-    Only rows of the weights and problems of a run's latest evaluation.
-    """
-    grids, shared = [], []
-    for rows in (read_json(Path(run.folder, "eval.json")) for run in group.seeds.values()):
-        last = [rows[-1].get(key) for key in GRID]
-        rows = [row for row in rows if [row.get(key) for key in GRID] == last]
-        grids.append({tuple(row[key] for key in SAMPLER): row for row in rows})
-    for sampler in grids[0]:
-        rows = [grid[sampler] for grid in grids if sampler in grid]
-        if len(rows) == len(grids):
-            tokens = mean(row["tokens_per_step"] for row in rows)
-            accuracy = interval([row["accuracy"] for row in rows], SHARE)
-            shared.append(rows[0] | {"accuracy": accuracy, "tokens_per_step": tokens})
-    return shared
-
-
-def sampler_table(groups, grids):
-    """Markdown table of the `shared_samplers` of each group."""
-    lines = []
-    for group, grid in zip(groups, grids, strict=True):
-        for row in grid:
-            cells = with_ends(row["accuracy"], ".4f"), f"{row['tokens_per_step']:.2f}"
-            lines.append([group.label, *(str(row[key]) for key in SAMPLER), *cells])
-    return table(["runs", *SAMPLER, "accuracy", "tokens per step"], lines)

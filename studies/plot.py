@@ -1,4 +1,4 @@
-"""Figures and tables of runs, from their metrics.jsonl and result files. One figure, one function.
+"""Figures and tables of runs, from their metrics.jsonl. One figure, one function.
 
     python -m studies.plot --runs="out/puma_*,out/mdm_*" --out=curves.png
     python -m studies.plot --runs="out/clues*" --figure=final --targets="[0.9]"
@@ -24,13 +24,12 @@ from studies import comparison, labels, records
 from studies.comparison import SHARE, curves_of, interval
 
 runs = ""  # comma-separated folders of runs, patterns of folders, or archives (records.py)
-figure = "curves"  # final, visits, policies, tasks
+figure = "curves"  # final, visits, tasks
 targets = [0.5, 0.8, 0.9, 0.95, 0.97]  # 0..1: the accuracies to which iterations are counted
 out = ""  # the file of the figure; "" = out/<figure>.png
 
 POSITIVE = 0, math.inf
 FEW = 4  # groups that a legend, and intervals, leave room for in a figure
-MARKERS = {"top_k": "o", "margin": "s", "entropy": "^", "random": "x"}
 
 
 @contextlib.contextmanager
@@ -160,40 +159,9 @@ def print_comparisons(groups):
     return metric
 
 
-# -- a figure of eval.json -------------------------------------------------------------------------
-def sampler_grid(groups, file):
-    """Accuracy of samplers against tau, tokens per step, temperature (eval.json), and a table."""
-    names = {"tau": "tau, of confidence", "reveal": "tokens per step", "temperature": "temperature"}
-    grids = [comparison.shared_samplers(group) for group in groups]
-    print(comparison.sampler_table(groups, grids))
-    with panels(file, groups, [""] * 3, size=(4.5, 4)) as all_axes:
-        for axes, key in zip(all_axes, names, strict=True):
-            for group, grid in zip(groups, grids, strict=True):
-                draw_ablation(axes, key, grid, group)
-            axes.set(xlabel=names[key], ylabel="share solved")
-
-
-def draw_ablation(axes, key, grid, group):
-    """The accuracy of the samplers that vary the key, one line for each policy."""
-    varied = [sampler for sampler in grid if ablation_of(sampler) == key]
-    for policy in dict.fromkeys(sampler["policy"] for sampler in varied):
-        line = sorted((each[key], *each["accuracy"]) for each in varied if each["policy"] == policy)
-        places, middle, low, high = np.array(line).T
-        look = {"label": f"{group.label}, {policy}", "marker": MARKERS.get(policy, "d")}
-        axes.errorbar(places, middle, [middle - low, high - middle], capsize=3, **group.look | look)
-
-
-def ablation_of(sampler):
-    """Which of the paper's three ablations of the sampler (table 1) it belongs to, or None."""
-    changed = [key for key in ("tau", "tau_entropy", "temperature") if sampler[key]]
-    changed += ["reveal"] * (sampler["reveal"] != 2)
-    return None if len(changed) > 1 else (changed or ["reveal"])[0]
-
-
 # -- command line ----------------------------------------------------------------------------------
 FIGURES = {
-    "curves": learning_curves, "final": final_accuracy, "visits": visits, "policies": sampler_grid,
-    "tasks": tasks,
+    "curves": learning_curves, "final": final_accuracy, "visits": visits, "tasks": tasks,
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
     python -m studies.run                                      all studies and the time each takes
     python -m studies.run --study=tau --seeds="[1,2]" --jobs=4
     python -m studies.run --study=tau --dry_run                print the commands
-    python -m studies.run --study=tau --archive=results/sudoku_tiny.zip     only the figure
 
 Runs go to out/runs/<config>/<run>_<seed>, the figure and its table to out/runs/<config>/figures.
 A complete run is skipped, a stopped one resumes, and one with other settings or changed config
@@ -23,7 +22,6 @@ from typing import NamedTuple
 
 from configurator import configure, errors_as_messages
 from engine.files import Lock, progress_bar, say
-from studies import records
 from studies.catalogue import STUDIES
 
 study = ""  # its name; "" = list all
@@ -32,7 +30,6 @@ jobs = 2  # 1..: runs at once, each on one core
 config = ""  # a configuration in place of the study's own
 out_dir = "out/runs"  # runs go to out_dir/<config>/<run>_<seed>
 dry_run = False  # print the commands of what is left to do
-archive = ""  # of finished runs (records.py): only draw the study's figure, of these seeds
 # Flags of all runs, which may override them: the method is studied as it was published.
 SHARED = '--eval_policies=["top_k"]', "--second_visit=False", "--chains_from=0"
 RESUME = "--init_from=resume"
@@ -69,18 +66,6 @@ def training_command(run):
     # An older checkpoint has other settings: train.py was stopped before it could archive it.
     resume = checkpoint.exists() and checkpoint.stat().st_mtime >= settings.stat().st_mtime
     return [*command, RESUME] if resume else command
-
-
-def shown_runs(runs):
-    """The folders of the runs, or of those that the archive has. Raises ValueError for none."""
-    if not archive:
-        return [run.folder for run in runs]
-    with records.opened(archive) as file:
-        there = {name.split("/")[0] for name in file.namelist()}
-    shown = [Path(archive, run.folder.name) for run in runs if run.folder.name in there]
-    if not shown:
-        raise ValueError(f"{archive} has no run of the study {study} with seeds {seeds}")
-    return shown
 
 
 # -- doing it --------------------------------------------------------------------------------------
@@ -148,11 +133,10 @@ def main():
         file = config or STUDIES[study].config
         folder = Path(out_dir, Path(file).stem)
         runs = plan(STUDIES[study].runs, file, folder)
-        shown = ",".join(map(str, shown_runs(runs)))
     figure = folder / "figures" / f"{study}.png"
+    shown = ",".join(str(run.folder) for run in runs)
     flags = f"--figure={STUDIES[study].figure}", f"--runs={shown}", f"--out={figure}"
     draw = ["-m", "studies.plot", *flags]
-    runs = [] if archive else runs
     if dry_run:
         print("export OMP_NUM_THREADS=1")
         for command in [*filter(None, map(training_command, runs)), draw]:

@@ -1,44 +1,39 @@
 """Four small tasks for comparing methods: any row that keeps its prompt and the rule is right.
 
-permutations    p and q of `elements` letters, which are given, and p[q]: one right answer
+permutations    p and q of ELEMENTS letters, which are given, and p[q]: one right answer
 sums            three numbers of D digits in base 7, and their sum, the highest digit first: one
 latin           a Latin square with some cells given: a few right answers
 brackets        a balanced string of ( ) and [ ], uniform over all, some given: very many
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from tasks import Problems, Task
 
-BASE, POOL = 7, 400  # of sums; Latin squares, whose rows, columns and symbols are shuffled
-
-
-class Settings(NamedTuple):
-    elements: int = 10  # 2..26: of a permutation
-    digits: int = 3  # 1..20: of a number
-    side: int = 6  # 2..9: of a Latin square
-    clues: int = 16  # 0..80: its given cells
-    pairs: int = 16  # 1..40: of brackets
-    given: int = 8  # 0..79: of these signs
+ELEMENTS = 10  # of a permutation, at most 26
+BASE = 7  # of sums
+D = 3  # digits of a number
+SIDE = 6  # of a Latin square, at most 9
+CLUES = 16  # its given cells
+POOL = 400  # Latin squares, whose rows, columns and symbols are shuffled
+PAIRS = 16  # of brackets
+GIVEN = 8  # of these signs
 
 
 # -- rows: (count, L) tokens and prompt, and the rule: (n, L) -> right (n,) bool -------------------
-def permutations(count, config, rng):
-    n = config["elements"]
+def permutations(count, rng):
+    n = ELEMENTS
     p, q = rng.random((2, count, n)).argsort(2)
     given = np.arange(3 * n) < 2 * n
     return np.concatenate([p, q, np.take_along_axis(p, q, 1)], 1), np.tile(given, (count, 1))
 
 
-def composed(rows, config):
+def composed(rows):
     p, q, answer = np.split(rows, 3, axis=1)
     return (np.take_along_axis(p, np.minimum(q, len(q[0]) - 1), 1) == answer).all(1)
 
 
-def sums(count, config, rng):
-    D = config["digits"]
+def sums(count, rng):
     numbers = rng.integers(BASE, size=(count, 3, D))
     total = (numbers @ BASE ** np.arange(D)[::-1]).sum(1)
     answer = total[:, None] // BASE ** np.arange(D + 1)[::-1] % BASE
@@ -46,20 +41,19 @@ def sums(count, config, rng):
     return rows, np.tile(np.arange(4 * D + 1) < 3 * D, (count, 1))
 
 
-def added(rows, config):
-    D = config["digits"]
+def added(rows):
     numbers, answer = rows[:, : 3 * D].reshape(-1, 3, D), rows[:, 3 * D :]
     weight = BASE ** np.arange(D + 1)[::-1]
     return (numbers @ weight[1:]).sum(1) == answer @ weight
 
 
-def latin(count, config, rng):
-    n = config["side"]
+def latin(count, rng):
+    n = SIDE
     pool = np.stack([square(n, rng) for _ in range(POOL)])[rng.integers(POOL, size=count)]
     rows, columns, symbols = rng.random((3, count, n)).argsort(2)
     grids = pool[np.arange(count)[:, None, None], rows[:, :, None], columns[:, None, :]]
     grids = np.take_along_axis(symbols, grids.reshape(count, -1), 1)
-    return grids, random_places(grids.shape, config["clues"], rng)
+    return grids, random_places(grids.shape, CLUES, rng)
 
 
 def square(n, rng):
@@ -74,15 +68,15 @@ def square(n, rng):
     return grid
 
 
-def is_latin(rows, config):
-    n = config["side"]
+def is_latin(rows):
+    n = SIDE
     grids, symbols = rows.reshape(-1, n, n), np.arange(n)
     columns = np.sort(grids, 1) == symbols[:, None]
     return (columns & (np.sort(grids, 2) == symbols)).all((1, 2))
 
 
-def brackets(count, config, rng):
-    L = 2 * config["pairs"]
+def brackets(count, rng):
+    L = 2 * PAIRS
     ways = np.zeros((L + 1, L + 3))  # ways[left, height + 1] to end a string; height -1 has none
     ways[0, 1] = 1
     for left in range(L):
@@ -95,10 +89,10 @@ def brackets(count, config, rng):
         opened[each, height] = np.where(up, kind, opened[each, height])
         rows[:, i] = np.where(up, kind, 2 + kind)
         height += np.where(up, 1, -1)
-    return rows, random_places(rows.shape, config["given"], rng)
+    return rows, random_places(rows.shape, GIVEN, rng)
 
 
-def are_balanced(rows, config):
+def are_balanced(rows):
     return np.array([is_balanced(row) for row in rows])
 
 
@@ -118,18 +112,18 @@ def random_places(shape, count, rng):
 
 # -- the task --------------------------------------------------------------------------------------
 KINDS = {
-    "permutations": (permutations, composed, "abcdefghijklmnopqrstuvwxyz", "elements"),
-    "sums": (sums, added, "0123456", None),
-    "latin": (latin, is_latin, "123456789", "side"),
-    "brackets": (brackets, are_balanced, "([)]", None),
-}  # rows, rule, signs, the setting that says how many of them are used
+    "permutations": (permutations, composed, "abcdefghijklmnopqrstuvwxyz"[:ELEMENTS]),
+    "sums": (sums, added, "0123456"),
+    "latin": (latin, is_latin, "123456789"[:SIDE]),
+    "brackets": (brackets, are_balanced, "([)]"),
+}  # rows, rule, signs
 
 
 class Rows:
     """rows[indices (n,)] -> x0 (n, L) ids, prompt (n, L) bool."""
 
-    def __init__(self, make, count, config, seed):
-        self.x0, self.prompt = make(count, config, np.random.default_rng(seed))
+    def __init__(self, make, count, seed):
+        self.x0, self.prompt = make(count, np.random.default_rng(seed))
         self.x0 = self.x0.astype(np.uint8)
 
     def __len__(self):
@@ -140,8 +134,8 @@ class Rows:
 
 
 class Tests(Problems):
-    def __init__(self, rows, rule, config, signs):
-        self.rows, self.rule, self.config, self.signs = rows, rule, config, signs + "_"
+    def __init__(self, rows, rule, signs):
+        self.rows, self.rule, self.signs = rows, rule, signs + "_"
 
     def __len__(self):
         return len(self.rows)
@@ -153,7 +147,7 @@ class Tests(Problems):
     def judge(self, tokens, indices):
         x0, prompt = self.rows[indices]
         tokens = np.asarray(tokens).astype(int)
-        right = ((tokens == x0) | ~prompt).all(1) & self.rule(tokens, self.config)
+        right = ((tokens == x0) | ~prompt).all(1) & self.rule(tokens)
         return [{"kind": "correct" if each else "wrong"} for each in right]
 
     def again(self, attempt):
@@ -166,13 +160,12 @@ class Tests(Problems):
 
 class Small(Task):
     def __init__(self, config):
-        make, rule, signs, count = KINDS[config["dataset"]]
-        signs = signs[: config[count]] if count else signs
-        self.train = Rows(make, config["train_examples"], config, seed=0)
-        self.validation = Rows(make, config["test_examples"], config, seed=1)
+        make, rule, signs = KINDS[config["dataset"]]
+        self.train = Rows(make, config["train_examples"], seed=0)
+        self.validation = Rows(make, config["test_examples"], seed=1)
         self.length, self.vocab_size = self.train.x0.shape[1], len(signs) + 1
         self.mask = len(signs)
-        self.test = Tests(self.validation, rule, config, signs)
+        self.test = Tests(self.validation, rule, signs)
 
 
 def load(config):

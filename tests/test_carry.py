@@ -12,8 +12,7 @@ import train as trainer
 from carry import CarryingBlocks, CarryingChains
 from engine.checkpoint import load
 from losses import ChunkedObjective, Objective
-from model import Logits, Transformer
-from sample import Sampler, generate
+from model import Transformer
 
 WIDTH = 3
 
@@ -146,29 +145,10 @@ def test_training_begins_as_without_a_carry():
     assert carrying(x).equal(plain(x)) and not carrying(x, carry=carry).equal(plain(x))
 
 
-class Counting:
-    """A function whose carry is the number of steps so far, and which predicts the last of them."""
-
-    carries = 1
-
-    def states(self, x, carry):
-        return 1 + (torch.zeros(*x.shape, 1) if carry is None else carry)
-
-    def head(self, h):
-        return 9 * torch.nn.functional.one_hot(h[..., 0].long(), 10).float()
-
-
 def test_a_model_without_a_carry_is_refused_in_such_chains():
     x0, hidden = make_problems()
     with pytest.raises(ValueError, match="the model takes none"):
         Objective(make_model())(x0, x0, hidden, 0, torch.zeros(7, L, 32))
-
-
-def test_a_model_of_one_s_own_may_have_a_carry():
-    hidden, x = torch.ones(3, 6, dtype=torch.bool), torch.zeros(3, 6).long()
-    hidden[1, 2:] = hidden[2, 4:] = False
-    tokens, at, _ = generate(Logits(Counting(), MASK), x, hidden, Sampler(), batch_size=2)
-    assert tokens[hidden].equal(at[hidden]) and at.amax(1).tolist() == [3, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from conftest import ROOT, run_main
 from toys import contents, first_ranks, write_lines
 
-from data import corpus, prepare_rows, sources
+from data import corpus, prepare_rows
 from data.dream_coder import overlap, prepare
 from data.tokenizer import to_text
 from data.vocabularies import open_kept
@@ -167,17 +167,3 @@ LETTERS = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
 def test_words_in_a_row(text, found):
     index = [LETTERS, "Sort a list of big numbers", "one two three", "1 2 3 4 5 6 7 8 a b c"]
     assert overlap.Index(index).overlaps(text) == found
-
-
-@pytest.mark.skipif(not (SHARED / "mbpp").exists(), reason="the benchmarks are not here")
-def test_every_real_problem_is_found_with_other_blank_space():
-    files = SHARED / "humaneval" / "HumanEval.jsonl", SHARED / "mbpp" / "mbpp.jsonl"
-    rows = sources.read_small(files[0], {"prompt": str, "canonical_solution": str}, "")
-    rows += sources.read_small(files[1], {"text": str, "code": str}, "")
-    texts, codes = zip(*rows, strict=True)
-    index = overlap.Index(texts + codes)
-
-    def share(texts):
-        return sum(index.overlaps(re.sub(r"\s+", "\n\n ", text)) for text in texts) / len(texts)
-
-    assert share(texts) > 0.995 and share(codes) > 0.9  # the shortest say nothing

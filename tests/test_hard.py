@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_hard_puzzles_are_minimal_and_need_the_guesses_of_a_slow_search(monkeypa
     monkeypatch.setattr(hard, "STEPS", 6)
     puzzles, solutions = hard.make_chunk((1, 2, 64))
     sudoku.validate(puzzles, BOX, solutions)
-    assert 32 < len(puzzles) <= 64
+    assert zlib.crc32(puzzles) == 0xC6BB7D24, "on purpose? then raise VERSION"
     for puzzle, solution in zip(puzzles[:4], solutions, strict=False):
         assert slow_singles(puzzle, BOX) != solution.tolist()
         assert count_solutions(puzzle, BOX) == 1

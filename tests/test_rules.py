@@ -7,7 +7,7 @@ import pytest
 
 from tasks import rules
 
-SETTINGS = rules.Settings()._asdict() | {"train_examples": 300, "test_examples": 50}
+SETTINGS = {"train_examples": 300, "test_examples": 50}
 
 
 def is_permutation_of(row):
@@ -53,7 +53,8 @@ def test_rows_keep_their_rule_and_broken_ones_are_noticed(name, check):
     assert min(kinds.values()) > 50
 
 
-def test_all_strings_of_brackets_are_equally_likely():
-    strings, _ = rules.brackets(14_000, {"pairs": 2, "given": 0}, np.random.default_rng(0))
+def test_all_strings_of_brackets_are_equally_likely(monkeypatch):
+    monkeypatch.setattr(rules, "PAIRS", 2)
+    strings, _ = rules.brackets(14_000, np.random.default_rng(0))
     seen = Counter(map(tuple, strings.tolist()))
     assert len(seen) == 8 and max(abs(n - 1750) for n in seen.values()) < 4 * 1750**0.5

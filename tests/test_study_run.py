@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -199,15 +198,3 @@ def test_studies_give_settings_that_exist_and_share_no_folder():
         for each in planned[:: len(run.seeds)]:
             assert settings.setdefault(each.folder, each.settings) == each.settings
             configure(dict(vars(train)), each.flags, lambda own: tasks.settings(own["dataset"]))
-
-
-def test_an_archive_gives_the_runs_of_a_study(execute, tmp_path):
-    """In the order of the catalogue, of the seeds alone; nothing is trained."""
-    file = tmp_path / "all.zip"
-    with zipfile.ZipFile(file, "w") as opened:
-        for name in "mdm_1", "puma_10", "puma_2", "tau_0.4_1":
-            opened.writestr(f"{name}/metrics.jsonl", b"")
-    ((_, _, runs, _),), _ = execute(archive=str(file), seeds=[1, 2, 10])
-    assert runs == f"--runs={file}/puma_2,{file}/puma_10,{file}/mdm_1"
-    calls, error = execute(archive=str(file), seeds=[3])
-    assert not calls and "has no run of the study sudoku_mini" in error

@@ -1,20 +1,15 @@
 import hashlib
 import itertools
-import json
-import math
 import re
 
-import numpy as np
 import pytest
-from conftest import evaluate, run_script, train
 
-from data import corpus
 from data.wordproblems import generate as wordproblems
-from data.wordproblems import templates, text
+from data.wordproblems import templates
 from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
 
 FORM = re.compile(
-    r'def simple_math_problem\(\) -> int:\n    """\n(?P<doc>(    \S.*[.?]\n)+)    """\n'
+    r'def simple_math_problem\(\) -> int:\n    """\n(?:    \S.*[.?]\n)+    """\n'
     r"(?P<body>(    [a-z_]+ = .+\n){3,7})    return result"
 )
 CONSTANTS = {  # what a program knows that the question does not spell in digits
@@ -56,17 +51,6 @@ def run(code):
     return namespace["simple_math_problem"](), variables
 
 
-def skeleton(code):
-    """A program without its names and numbers: variables by order of assignment, n = number."""
-    order, lines = {}, []
-    for line in FORM.fullmatch(code)["body"].splitlines():
-        name, value = line.split(" = ")
-        words = ["n" if w[0].isdigit() else str(order.get(w, w)) for w in value.split()]
-        order[name.strip()] = f"v{len(order)}"
-        lines.append(" ".join(words))
-    return tuple(lines)
-
-
 def test_programs_return_the_stated_answers(problems):
     for problem in problems:
         value, variables = run(problem.code)
@@ -78,43 +62,12 @@ def test_programs_return_the_stated_answers(problems):
             assert all(v == int(v) for v in variables.values()), problem
 
 
-def test_form(problems):
-    for problem in problems:
-        match = FORM.fullmatch(problem.code)
-        assert match, problem.code
-        assert " ".join(map(str.strip, match["doc"].splitlines())) == problem.question
-        sentences = match["doc"].splitlines()
-        assert not any(re.search(r"[.?] ", line) for line in sentences)  # one sentence a line
-        assert all(line.strip()[0].isupper() for line in sentences), problem
-
-
-def test_programs_are_straight_lines_without_waste(problems):
-    for problem in problems:
-        waiting, known = set(), set()
-        for line in FORM.fullmatch(problem.code)["body"].splitlines():
-            name, value = line.strip().split(" = ")
-            used = set(re.findall("[a-z_]+", value))
-            assert used <= known, problem.code
-            waiting = waiting - used | {name}
-            known |= waiting
-        assert waiting == {"result"}, problem.code
-
-
 def test_numbers_go_from_the_question_to_the_program(monkeypatch):
     for problem, used, given in samples():
         known = [values for words, values in CONSTANTS.items() if words in problem.question]
         assert used <= given.union(*known), problem
     monkeypatch.setattr(Draws, "aside", lambda self, *sentences: "")
     assert all(given <= used for _, used, given in samples())
-
-
-def test_english(problems):
-    for problem in problems:
-        text = problem.question
-        assert text.endswith("?") and "  " not in text and not re.search(r"[{}_]", text), text
-        assert not re.search(r"(?<!\$)\b[01] [a-z]", text), text
-        assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n (?!hour)[^aeiou]", text), text
-        assert not re.search(r"\$(?!\d+(\.\d\d)?\b)|\b(\w+) \2\b| [.,?]", text), text
 
 
 def test_splits_share_no_template_with_its_numbers(splits):
@@ -131,11 +84,6 @@ def test_splits_share_no_template_with_its_numbers(splits):
         assert {p.template for p in splits[split]} == set(SEEN)
 
 
-def test_questions_differ(splits):
-    for problems in splits.values():
-        assert len({problem.question for problem in problems}) == len(problems)
-
-
 def test_the_same_arguments_give_the_same_problems():
     for split, golden in ("train", GOLDEN), ("transfer", TRANSFER):
         text = "".join(map(str, map(tuple, make_problems(1000, split))))
@@ -143,15 +91,6 @@ def test_the_same_arguments_give_the_same_problems():
     for split in SPLITS:
         assert make_problems(30, split, seed=5)[:10] == make_problems(10, split, seed=5)
         assert make_problems(10, split, seed=5) != make_problems(10, split, seed=6)
-
-
-def test_transfer_recombines_what_train_shows(splits):
-    def words(problems):
-        return {w for p in problems for w in re.findall("[A-Za-z]+", p.question + p.code)}
-
-    assert words(splits["transfer"]) <= words(splits["train"])
-    known = {skeleton(problem.code) for problem in splits["train"]}
-    assert not known & {skeleton(problem.code) for problem in splits["transfer"]}
 
 
 def test_only_some_templates():
@@ -174,47 +113,3 @@ def test_more_problems_than_there_are(monkeypatch):
     monkeypatch.setattr(wordproblems, "PATIENCE", 300)
     with pytest.raises(ValueError, match=r"100000 test problems: found \d+ different ones"):
         make_problems(100_000, "test", only=["tip"])
-
-
-# -- as text without prompts -----------------------------------------------------------------------
-def slow(question):
-    """As the last lines of wikifil.pl say, a character at a time."""
-    out = "."
-    for c in question.lower():
-        word = f" {text.DIGITS[int(c)]} " if c in "0123456789" else c
-        for letter in word:
-            letter = letter if letter in text.LETTERS else " "
-            out += "" if letter == " " == out[-1] else letter
-    return out[1:]
-
-
-@pytest.fixture
-def few(monkeypatch, tmp_path):
-    monkeypatch.setattr(text, "FOLDER", tmp_path / "generated")
-    monkeypatch.setattr(text, "HELD_OUT", 20)
-
-
-def test_the_text_of_the_questions(few):
-    folder = text.make_once(100, 64)
-    encoding = corpus.load_tokenizer(folder)
-    for split, (kind, count) in {"train": ("train", 100), "test": ("test", 20)}.items():
-        examples = corpus.Examples(folder, split)
-        x0, prompt = examples[np.arange(len(examples))]
-        whole = slow(" ".join(problem.question for problem in make_problems(count, kind)))
-        assert encoding.decode(x0.ravel()) == whole[: len(whole) // 64 * 64] and not prompt.any()
-    assert text.make_once(100, 64) == folder and len([*folder.parent.iterdir()]) == 1
-
-
-def test_the_laptop_run_in_bits_per_character(few, tmp_path):
-    """The loss of a character is that of a token here: bits are nats over log 2."""
-    flags = "--train_examples=50", "--test_examples=8", "--text_length=64", "--max_iters=3"
-    train(tmp_path / "run", "config/text_mini.py", "--eval_interval=3", *flags)
-    printed = evaluate(tmp_path / "run", "--nelbo", "--masks=2", "--problems=test")
-    bound = json.loads((tmp_path / "run" / "nelbo.json").read_text())
-    assert bound["set"] == "test" and "bits per character" in printed
-    assert bound["bits_per_character"] == pytest.approx(bound["per_token"] / math.log(2))
-    assert bound["per_token"] == bound["per_token_without_padding"]
-    flags = f"--out_dir={tmp_path}/run", "--reveal=9"
-    assert re.match("tom has [a-z ]", run_script("sample.py", *flags, "--prompt=tom has "))
-    with pytest.raises(SystemExit, match="the text has 'T': expected characters of"):
-        run_script("sample.py", *flags, "--prompt=Tom")

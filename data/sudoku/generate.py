@@ -15,7 +15,6 @@ import itertools
 import numpy as np
 
 from data.processes import in_order
-from engine.files import progress_bar
 
 BOXES = (2, 2), (2, 3), (3, 2), (3, 3)
 CHUNK = 4096  # puzzles dug side by side, W = 64
@@ -316,28 +315,21 @@ def chunks(box, clues, seed, workers, first=0):
     return in_order(make_chunk, ((seed, *each, clues, box) for each in sizes), workers)
 
 
-def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1, progress=False):
+def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1):
     """`count` puzzles that naked and hidden singles solve, and their solutions; some may be equal.
 
     Two uint8 arrays (count, L), digits 1..n, 0 = blank. `clues=None`: no clue can be taken away,
     or the solution is no longer unique. `clues=33`: that many, or where singles do not get so far
-    as few as they do. The result depends on all arguments but `workers` and `progress`; more
-    puzzles begin with the same ones. A script that asks for more than one worker needs the
-    `if __name__ == "__main__"` guard.
+    as few as they do. The result depends on all arguments but `workers`; more puzzles begin with
+    the same ones. A script that asks for more than one worker needs the `if __name__ == "__main__"`
+    guard.
     Raises ValueError for a box, count, number of clues or of workers out of range.
     """
     box = checked_box(count, box, clues, workers)
-    puzzles, solutions = np.empty((2, count, (box[0] * box[1]) ** 2), np.uint8)
-    done = 0
-    results = chunks(box, clues, seed, workers)
-    bar = progress_bar(total=count, unit="puzzle", show=progress)
-    with contextlib.closing(results), bar:
-        for part, solved in results:
-            part, solved = part[: count - done], solved[: count - done]
-            puzzles[done : done + len(part)] = part
-            solutions[done : done + len(part)] = solved
-            done += len(part)
-            bar.update(len(part))
-            if done == count:
-                break
+    parts, done = [], 0
+    with contextlib.closing(chunks(box, clues, seed, workers)) as results:
+        while done < count:
+            parts.append(next(results))
+            done += len(parts[-1][0])
+    puzzles, solutions = (np.concatenate(each)[:count] for each in zip(*parts, strict=True))
     return puzzles, solutions

@@ -2,12 +2,11 @@
 
 The file holds the puzzles of the first chunks of generate.chunks, without those that are equal to
 an earlier one up to renaming. So a larger set begins with the puzzles of a smaller one, and runs
-that differ in train_examples and test_examples share one file. Its name tells box, clues, seed and
-the generator's code apart.
+that differ in train_examples and test_examples share one file.
 """
 
 import contextlib
-import hashlib
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -17,34 +16,40 @@ from data.sudoku import generate
 from data.sudoku.held_out import is_held_out, renaming_keys
 from engine.files import atomic_path, progress_bar
 
-HERE = Path(__file__).parent
-CODE = "generate.py", "generated.py", "held_out.py"  # what the file depends on
+VERSION = 1  # raise it with every change of what is generated, which a test knows by its checksum
 
 
 def first_puzzles(folder, box, clues, seed, train, test, workers):
+    """As `grown`: puzzles that singles solve; minimal ones, or with so many clues."""
+    kind = "minimal" if clues is None else f"clues{clues}"
+    about = {"box": [*box], "kind": kind, "seed": seed, "version": VERSION}
+    chunks = functools.partial(generate.chunks, box, clues, seed, workers)
+    return grown(folder, about, chunks, train, test)
+
+
+def grown(folder, about, chunks, train, test):
     """Puzzles and solutions (N, 2, L), memory-mapped, and rows of them: `train` and `test` ones.
 
     The first puzzles that are not held out, and the first that are; made, if they are not there
-    yet. Raises ValueError where there are not so many different ones, or for a damaged file.
+    yet. about: what names the file; chunks(n) yields all chunks but the first n. Raises ValueError
+    where there are not so many different puzzles, or for a damaged file.
     """
-    path, about = path_of(folder, box, clues, seed)
+    name = "{}x{}-{kind}-seed{seed}-v{version}.npy".format(*about["box"], **about)
+    path = Path(folder) / name
     while True:  # another run may write the file too, and leave a shorter one
-        pairs, chunks, keys = read(path, about)
+        pairs, done, keys = read(path, about)
         held_out = is_held_out(keys)
         rows = np.flatnonzero(~held_out)[:train], np.flatnonzero(held_out)[:test]
         if [*map(len, rows)] == [train, test]:
             return pairs, *rows
         print(f"making puzzles, {train:,} to train and {test:,} to test on: {path}", flush=True)
-        extend(path, about, pairs, chunks, keys, (train, test), workers)
-
-
-def path_of(folder, box, clues, seed):
-    """The file, and what it says of itself."""
-    code = hashlib.sha256(b"".join((HERE / name).read_bytes() for name in CODE)).hexdigest()
-    about = {"box": [*box], "clues": clues, "seed": seed, "code": code}
-    kind = "minimal" if clues is None else f"clues{clues}"
-    name = f"{box[0]}x{box[1]}-{kind}-seed{seed}-{code[:8]}.npy"
-    return Path(folder) / name, about
+        parts = [pairs]  # one more for each chunk, whenever this is interrupted
+        try:
+            with contextlib.closing(chunks(done)) as results:
+                collect(results, parts, keys, (train, test))
+        finally:  # what an interruption leaves has fewer chunks, but is whole
+            if len(parts) > 1:
+                write(path, about | {"chunks": done + len(parts) - 1}, parts)
 
 
 def read(path, about):
@@ -63,21 +68,6 @@ def read(path, about):
     if found != found | about | form:
         raise ValueError(f"{path} holds other puzzles than it should: delete it to make it again")
     return pairs, found["chunks"], renaming_keys(pairs[:, 0], pairs[:, 1])
-
-
-def extend(path, about, pairs, chunks, keys, wanted, workers):
-    """Write the file anew with the puzzles of more chunks, until there are as many as wanted.
-
-    wanted: (train, test). What an interruption leaves has fewer chunks, but is whole.
-    """
-    parts = [pairs]  # one more for each chunk, whenever this is interrupted
-    results = generate.chunks(tuple(about["box"]), about["clues"], about["seed"], workers, chunks)
-    try:
-        with contextlib.closing(results):
-            collect(results, parts, keys, wanted)
-    finally:
-        if len(parts) > 1:
-            write(path, about | {"chunks": chunks + len(parts) - 1}, parts)
 
 
 def collect(results, parts, keys, wanted):

@@ -10,20 +10,17 @@ Each puzzle climbs a random number of steps. A step adds clues at random, takes 
 longer needed, in random order, and is undone if the rating falls.
 """
 
-import contextlib
-import hashlib
 import itertools
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 
 from data.processes import in_order
 from data.sudoku import generate, generated
-from data.sudoku.held_out import is_held_out
 from data.sudoku.symmetries import symmetric
 
 BOX = (3, 3)
-CODE = *generated.CODE, "hard.py", "symmetries.py"  # what the file depends on
+VERSION = 1  # as in generated.py
 STEPS = 64  # most steps of a puzzle; 15 on average
 EXTRA = 5  # clues added in a step
 COPIES = 4  # symmetric ones that are rated
@@ -99,28 +96,15 @@ def make_chunk(task):
 
 
 def first_puzzles(folder, seed, train, test, workers):
-    """As in generated.py: pairs (N, 2, 81), rows of `train` puzzles, rows of `test` held-out ones.
+    """As generated.grown: puzzles that need search."""
+    about = {"box": [*BOX], "kind": "hard", "seed": seed, "version": VERSION}
+    return generated.grown(folder, about, partial(chunks, seed, workers), train, test)
 
-    Made, if they are not there yet. Raises ValueError for a damaged file.
-    """
-    code = hashlib.sha256(b"".join((generated.HERE / name).read_bytes() for name in CODE))
-    about = {"box": [*BOX], "clues": None, "seed": seed, "code": code.hexdigest()}
-    path = Path(folder) / f"3x3-hard-seed{seed}-{code.hexdigest()[:8]}.npy"
-    while True:  # another run may write the file too, and leave a shorter one
-        pairs, chunks, keys = generated.read(path, about)
-        held_out = is_held_out(keys)
-        rows = np.flatnonzero(~held_out)[:train], np.flatnonzero(held_out)[:test]
-        if [*map(len, rows)] == [train, test]:
-            return pairs, *rows
-        print(f"making hard puzzles, {train:,} to train, {test:,} to test on: {path}", flush=True)
-        tasks = ((seed, i, min(generate.CHUNK, 64 << min(i, 6))) for i in itertools.count(chunks))
-        results, parts = in_order(make_chunk, tasks, workers), [pairs]
-        try:
-            with contextlib.closing(results):
-                generated.collect(results, parts, keys, (train, test))
-        finally:
-            if len(parts) > 1:
-                generated.write(path, about | {"chunks": chunks + len(parts) - 1}, parts)
+
+def chunks(seed, workers, first):
+    """Chunks without end, from number `first` on; the first are small, for who asks for few."""
+    tasks = ((seed, i, min(generate.CHUNK, 64 << min(i, 6))) for i in itertools.count(first))
+    return in_order(make_chunk, tasks, workers)
 
 
 def mixed(folder, box, clues, seed, train, test, workers, share):

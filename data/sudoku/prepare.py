@@ -1,12 +1,11 @@
-"""Make one prepared file of Sudoku puzzles for train.py, from other people's files or generated.
+"""Make one prepared file of Sudoku puzzles for train.py, from other people's files.
 
     python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
     python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
-    python data/sudoku/prepare.py --count=1000 --clues=33 --out=puzzles.csv        generated
 
-`python train.py config/sudoku.py --data_file=sudoku.npy` trains on it. The puzzles of --test_source
-come first in the file and are held out; without one train.py holds some out itself. A .csv is for
-people and other programs. The file appears once it is complete.
+`python train.py config/sudoku.py --data_file=sudoku.npy` trains on it: uint8 (N, 2, L), puzzles and
+solutions. The puzzles of --test_source come first and are held out; without one train.py holds
+some out itself. The file appears once it is complete.
 
 Every puzzle is checked: it obeys the rules (sudoku.validate), or a ValueError says which does not.
 """
@@ -25,71 +24,41 @@ import sudoku
 from configurator import configure
 from data import files
 from data.growing import GrowingArray
-from data.processes import cores, start
-from data.sudoku.generate import make_puzzles
+from data.processes import start
 from engine.files import atomic_path
 
 # -- what to read --------------------------------------------------------------------------------
-source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps; "" = generate puzzles
+source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps
 test_source = ""  # another file, of held-out puzzles
 max_rating: float | None = None  # 0..: keep the puzzles of a .csv rated at most this; None = all
 box = (3, 3)  # 1..32: rows and columns of a box
-# -- what to generate ----------------------------------------------------------------------------
-count = 1000  # 1..: puzzles
-clues: int | None = None  # 1..1023: per puzzle; None = minimal puzzles
-seed = 0  # 0..18446744073709551615: another seed, other puzzles
 # -- what to write -------------------------------------------------------------------------------
-out = ""  # FILE.npy for train.py, or FILE.csv
+out = ""  # FILE.npy
 
 
 def main():
-    if Path(out).suffix not in WRITERS:
-        raise ValueError(f"out={out}: expected FILE.npy or FILE.csv")
-    if test_source and Path(out).suffix == ".csv":
-        raise ValueError(f"out={out}: held-out puzzles need a .npy; a .csv takes one source")
+    if Path(out).suffix != ".npy":
+        raise ValueError(f"out={out}: expected FILE.npy")
     with atomic_path(out) as partial:
-        WRITERS[Path(out).suffix](partial)
-
-
-def write_npy(path):
-    """Write uint8 (N, 2, L), the puzzles of test_source first, and how many these are."""
-    array = GrowingArray(path, np.uint8, (2, sudoku.side(box) ** 2))
-    for name in [test_source, source] if test_source else [source]:
-        from_test_file = array.count  # in the end, what was there before `source`
-        for pair in puzzles_of(name):
-            array.append(np.stack(pair, 1))
-    array.seal({"box": [*box], "from_test_file": from_test_file})
-
-
-def write_csv(path):
-    with open(path, "w", newline="") as file:
-        file.write("puzzle,solution\n")
-        for batch in puzzles_of(source):
-            texts = (map(sudoku.to_text, grids) for grids in batch)
-            file.writelines(f"{p},{s}\n" for p, s in zip(*texts, strict=True))
-
-
-WRITERS = {".npy": write_npy, ".csv": write_csv}
-
-
-def generated():
-    yield make_puzzles(count, box, clues, seed, cores(), progress=True)
+        array = GrowingArray(partial, np.uint8, (2, sudoku.side(box) ** 2))
+        for name in [test_source, source] if test_source else [source]:
+            from_test_file = array.count  # in the end, what was there before `source`
+            for pair in puzzles_of(name):
+                array.append(np.stack(pair, 1))
+        array.seal({"box": [*box], "from_test_file": from_test_file})
 
 
 def puzzles_of(path):
-    """Batches as in `read` of a source, or generated ones for ""; says how many there were.
-
-    Raises ValueError if there is none.
-    """
+    """Batches as in `read`; says how many puzzles there were. Raises ValueError if none."""
     numbers = []
-    for batch in read(path, box, max_rating) if path else generated():
+    for batch in read(path, box, max_rating):
         numbers.append((batch[0] > 0).sum(1))
         yield batch
     if not numbers:
         raise ValueError(f"no puzzle in {path}")
     numbers = np.concatenate(numbers)
     given = f"{numbers.min()} to {numbers.max()} clues, {numbers.mean():.2f} on average"
-    print(f"{path or 'generated'}: {len(numbers):,} puzzles, {given}")
+    print(f"{path}: {len(numbers):,} puzzles, {given}")
 
 
 # -- readers of other people's files ---------------------------------------------------------------
@@ -98,7 +67,7 @@ def read(path, box, max_rating=None):
     if (suffix := Path(path).suffix) == ".csv":
         return read_csv(path, box, max_rating)
     if suffix != ".npy":
-        raise ValueError(f"{path}: must end in .csv or .npy")
+        raise ValueError(f"source {str(path)!r}: must end in .csv or .npy")
     if max_rating is not None:
         raise ValueError(f"{path}: max_rating={max_rating}, but an .npy of steps has no ratings")
     return read_steps(path, box)
