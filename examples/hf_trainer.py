@@ -5,8 +5,7 @@
 
 Trains a small BERT on the task of own_trainer.py; any other masked language model can take its
 place, with its mask_token_id. The next states depend on what the model predicts now, so batches
-come from the chains; the data loader only counts steps. The Trainer's checkpoints are off, because
-they have no chains: a run that is to resume also keeps those, as ChainLoader in nemo_automodel.py.
+come from the chains; the data loader only counts steps. It resumes from its last checkpoint.
 """
 
 import sys
@@ -16,6 +15,7 @@ import torch
 
 try:
     import transformers as hf
+    from transformers.trainer_utils import get_last_checkpoint
 except ImportError:
     raise SystemExit("this needs: pip install transformers accelerate") from None
 
@@ -33,6 +33,7 @@ class PumaTrainer(hf.Trainer):
     def __init__(self, model, args, chains):
         super().__init__(model, args, train_dataset=[{"input_ids": 0}] * args.max_steps)
         self.chains = chains
+        self.add_callback(Checkpoints(chains))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         batch = self.chains.batch(self.state.global_step)  # partially hidden rows
@@ -41,13 +42,35 @@ class PumaTrainer(hf.Trainer):
         return loss
 
 
+class Checkpoints(hf.TrainerCallback):
+    """Keeps the chains, their queue and chance in the checkpoints: a file for each process."""
+
+    def __init__(self, chains):
+        self.chains = chains
+
+    def file(self, args, state):
+        return f"{args.output_dir}/checkpoint-{state.global_step}/chains_{args.process_index}.pt"
+
+    def on_save(self, args, state, control, **_):
+        queue = self.chains.queue.state_dict()
+        chance = self.chains.generator.get_state()
+        torch.save([self.chains.state_dict(), queue, chance], self.file(args, state))
+
+    def on_train_begin(self, args, state, control, **_):
+        if state.global_step:  # resumed from a checkpoint
+            chains, queue, chance = torch.load(self.file(args, state))
+            self.chains.load_state_dict(chains)
+            self.chains.queue.load_state_dict(queue)
+            self.chains.generator.set_state(chance)
+
+
 def main(out_dir="out/hf_trainer", steps=200, model=None):
     torch.manual_seed(0)
     small = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128)
     model = model or hf.BertForMaskedLM(hf.BertConfig(vocab_size=WORDS + 1, **small))
     args = hf.TrainingArguments(
         out_dir, max_steps=steps, learning_rate=2e-3, warmup_steps=20, logging_steps=50,
-        save_strategy="no", per_device_train_batch_size=1, report_to="none",
+        save_steps=100, per_device_train_batch_size=1, report_to="none",
     )  # fmt: skip
     where = args.device
     rank = args.process_index
@@ -55,8 +78,9 @@ def main(out_dir="out/hf_trainer", steps=200, model=None):
     queue = ExampleQueue(Copying(20_000, seed=0), 64, where, args.seed, rank, world)
     chance = torch.Generator(where).manual_seed(rank)
     trainer = PumaTrainer(model, args, ProgressiveUnmasking(queue, MASK, chance, k_schedule=4))
-    trainer.train()
+    trainer.train(resume_from_checkpoint=Path(out_dir).exists() and get_last_checkpoint(out_dir))
     print(f"{share_solved(Logits(model, MASK), args.device):.1%} of held-out rows solved")
+    return trainer
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""The examples: each learns to copy, and solves held-out rows."""
+"""The examples: each learns to copy, solves held-out rows, and goes on exactly where it stopped."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, same
 
 from examples import own_trainer
 from model import Logits
@@ -63,6 +64,12 @@ def test_the_trainer_of_transformers(model, tmp_path, capsys):
     pytest.importorskip("accelerate")
     from examples import hf_trainer
 
-    torch.manual_seed(0)
-    hf_trainer.main(str(tmp_path), steps=120, model=model())
+    def run(folder, seed):
+        torch.manual_seed(seed)
+        trainer = hf_trainer.main(str(tmp_path / folder), steps=120, model=model())
+        return trainer.model.state_dict(), trainer.chains.state_dict()
+
+    whole = run("whole", seed=0)
     assert solved(capsys) > 90
+    shutil.copytree(tmp_path / "whole/checkpoint-100", tmp_path / "half/checkpoint-100")
+    assert same(run("half", seed=1), whole)
