@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import re
 import shutil
+import tempfile
 import unicodedata
 import zlib
 from collections import Counter
@@ -31,7 +32,6 @@ from engine.files import write_json
 
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
-SPLITS = "train", "val"
 ABOUT = "checksum", "kind", "vocab_size", "end", "mask"  # a tokenizer, in the header
 PIECE = 1 << 16  # characters of a document encoded at once
 QUESTION = 1 << 14  # characters that tell questions apart
@@ -225,6 +225,21 @@ def load_tokenizer(folder):
 
 
 # -- writing ---------------------------------------------------------------------------------------
+def make_once(folder, what, write):
+    """The folder of a corpus; if it does not exist, write(folder) makes it."""
+    if not folder.exists():
+        print(f"making {what}: {folder}", flush=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as own:
+            write(Path(own, folder.name))
+            try:
+                Path(own, folder.name).rename(folder)
+            except OSError:
+                if not folder.exists():  # else another run was making the same, and first
+                    raise
+    return folder
+
+
 class Writer:
     """Appends examples to a folder that appears on `finish`; until then it is `<folder>.partial`.
 
@@ -233,7 +248,7 @@ class Writer:
     that is started again. length: 1 to 65,535. Raises FileExistsError if the folder exists.
     """
 
-    def __init__(self, folder, tokenizer, length, source):
+    def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
         self.folder, self.dropped = Path(folder), Counter()
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
         self.cache = self.partial / "cache"
@@ -254,7 +269,7 @@ class Writer:
                 GrowingArray(self.partial / f"{split}.{name}.npy", dtype)
                 for name, dtype in zip(COLUMNS, dtypes, strict=True)
             ]
-            for split in SPLITS
+            for split in splits
         }
         for _, starts, _ in self.splits.values():
             starts.append([0])

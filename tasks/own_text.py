@@ -37,6 +37,7 @@ say_once = functools.cache(say)
 
 
 class Settings(NamedTuple):
+    text_length: int = 176  # 1..65535: tokens of a row of generated text
     eval_judge: str = ""  # of responses: exact or FILE.py (see above); "" = the loss alone
 
 
@@ -147,7 +148,16 @@ class OwnText(text.Text):
 
 def load(config):
     """The data set that the configuration of a run asks for (keys as in train.py)."""
-    return OwnText(Path(config["data_dir"]), config["eval_judge"], config["test_examples"])
+    return OwnText(folder_of(config), config["eval_judge"], config["test_examples"])
+
+
+def folder_of(config):
+    """The folder of a run's data; generates the text of word problems if there is none."""
+    if config["data_dir"]:
+        return Path(config["data_dir"])
+    from data.wordproblems.text import make_once
+
+    return make_once(config["train_examples"], config["text_length"])
 
 
 # -- judges ----------------------------------------------------------------------------------------

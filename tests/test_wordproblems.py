@@ -1,11 +1,16 @@
 import hashlib
 import itertools
+import json
+import math
 import re
 
+import numpy as np
 import pytest
+from conftest import evaluate, run_script, train
 
+from data import corpus
 from data.wordproblems import generate as wordproblems
-from data.wordproblems import templates
+from data.wordproblems import templates, text
 from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
 
 FORM = re.compile(
@@ -113,3 +118,47 @@ def test_more_problems_than_there_are(monkeypatch):
     monkeypatch.setattr(wordproblems, "PATIENCE", 300)
     with pytest.raises(ValueError, match=r"100000 test problems: found \d+ different ones"):
         make_problems(100_000, "test", only=["tip"])
+
+
+# -- as text without prompts -----------------------------------------------------------------------
+def slow(question):
+    """As the last lines of wikifil.pl say, a character at a time."""
+    out = "."
+    for c in question.lower():
+        word = f" {text.DIGITS[int(c)]} " if c in "0123456789" else c
+        for letter in word:
+            letter = letter if letter in text.LETTERS else " "
+            out += "" if letter == " " == out[-1] else letter
+    return out[1:]
+
+
+@pytest.fixture
+def few(monkeypatch, tmp_path):
+    monkeypatch.setattr(text, "FOLDER", tmp_path / "generated")
+    monkeypatch.setattr(text, "HELD_OUT", 20)
+
+
+def test_the_text_of_the_questions(few):
+    folder = text.make_once(100, 64)
+    encoding = corpus.load_tokenizer(folder)
+    for split, (kind, count) in {"train": ("train", 100), "test": ("test", 20)}.items():
+        examples = corpus.Examples(folder, split)
+        x0, prompt = examples[np.arange(len(examples))]
+        whole = slow(" ".join(problem.question for problem in make_problems(count, kind)))
+        assert encoding.decode(x0.ravel()) == whole[: len(whole) // 64 * 64] and not prompt.any()
+    assert text.make_once(100, 64) == folder and len([*folder.parent.iterdir()]) == 1
+
+
+def test_the_laptop_run_in_bits_per_character(few, tmp_path):
+    """The loss of a character is that of a token here: bits are nats over log 2."""
+    flags = "--train_examples=50", "--test_examples=8", "--text_length=64", "--max_iters=3"
+    train(tmp_path / "run", "config/text_mini.py", "--eval_interval=3", *flags)
+    printed = evaluate(tmp_path / "run", "--nelbo", "--masks=2", "--problems=test")
+    bound = json.loads((tmp_path / "run" / "nelbo.json").read_text())
+    assert bound["set"] == "test" and "bits per character" in printed
+    assert bound["bits_per_character"] == pytest.approx(bound["per_token"] / math.log(2))
+    assert bound["per_token"] == bound["per_token_without_padding"]
+    flags = f"--out_dir={tmp_path}/run", "--reveal=9"
+    assert re.match("tom has [a-z ]", run_script("sample.py", *flags, "--prompt=tom has "))
+    with pytest.raises(SystemExit, match="the text has 'T': expected characters of"):
+        run_script("sample.py", *flags, "--prompt=Tom")

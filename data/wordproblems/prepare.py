@@ -6,8 +6,8 @@ settings and the generator's code, so that a run finds it, or makes another if e
 vocabulary.tiktoken is a byte-pair encoding of 1,500 tokens, learned from generated problems.
 """
 
+import functools
 import hashlib
-import tempfile
 from pathlib import Path
 
 from data import corpus, vocabularies
@@ -31,17 +31,8 @@ def make_once(count, templates, length):
     checksum = hashlib.sha256(b"".join(content)).hexdigest()
     folder = FOLDER / f"{count}-{checksum[:12]}"
     source = {"wordproblems": count, "templates": [*templates], "code": checksum}
-    if not folder.exists():
-        print(f"making {count:,} word problems: {folder}", flush=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as own:
-            write_corpus(Path(own, folder.name), source, length)
-            try:
-                Path(own, folder.name).rename(folder)
-            except OSError:
-                if not folder.exists():  # else another run was making the same, and first
-                    raise
-    return folder
+    write = functools.partial(write_corpus, source=source, length=length)
+    return corpus.make_once(folder, f"{count:,} word problems", write)
 
 
 def write_corpus(folder, source, length):
