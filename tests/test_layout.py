@@ -34,8 +34,8 @@ MODULES = {
 }
 PRIMITIVES = "model", "policies", "puma", "block", "losses"
 LIMITS = {  # lines
-    "the root": 2640, "engine/": 1330, "train.py": 366, "puma.py": 328,
-    "another file of the root": 302, "all code": 14_900, "all tests": 10_100,
+    "the root": 2740, "engine/": 1330, "train.py": 366, "puma.py": 328,
+    "another file of the root": 302, "all code": 15_250, "all tests": 10_100,
     "a run of Sudoku": 4660,
 }  # fmt: skip
 SETTINGS = 55

@@ -217,6 +217,23 @@ def test_where_an_update_is_several_passes_the_axis_counts_passes(make, draw):
     assert labelled([carried, plain]) == said
 
 
+def test_each_task_is_compared_with_random_masks_of_its_own(make, draw, capsys):
+    runs = [
+        make("puma-a", [(0, 0.0), (100, 0.9)], dataset="a"),
+        make("mdm-a", [(0, 0.0), (400, 0.8)], dataset="a", method="mdm"),
+        make("mdm-b", [(0, 0.0), (300, 0.3)], dataset="b", method="mdm"),
+        make("puma-b", [(0, 0.0), (600, 0.2)], dataset="b"),
+    ]
+    for run in runs:
+        run.curves["sure"] = {100: 0.25}
+    first, second = draw("tasks", runs)
+    printed = capsys.readouterr().out
+    assert "| a | PUMA (1 seed) | 90.0 | +10.0 | 4.50 | 4.50 |" in printed  # 200 / 44, 360 / 80
+    assert "| b | PUMA (1 seed) | 20.0 | -10.0 | 0.33 | - |" in printed  # 150 / 450
+    assert (first.get_title(), second.get_title()) == ("a", "b")
+    assert lines(second) == [[(0, 0), (300, 0.3)], [(0, 0), (600, 0.2)], [(100, 0.25)]]
+
+
 def test_a_method_looks_the_same_in_every_figure(four, make):
     """Whatever else is drawn, and in whatever order; no two groups look alike."""
     puma, mdm, slow = four[0], four[2], [make(f"lr-{lr}", lr=lr) for lr in range(12)]
