@@ -36,7 +36,7 @@ PRIMITIVES = "model", "policies", "puma", "block", "losses"
 LIMITS = {  # lines
     "the root": 2740, "engine/": 1330, "train.py": 366, "puma.py": 328,
     "another file of the root": 302, "all code": 15_250, "all tests": 10_100,
-    "a run of Sudoku": 4660,
+    "a run of Sudoku": 4750,
 }  # fmt: skip
 SETTINGS = 55
 PACKED = 2.5  # `a, b = c, d` in 100 lines of code
