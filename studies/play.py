@@ -1,7 +1,6 @@
 """One HTML file in which models fill in Sudoku: held-out puzzles, or one that a visitor types.
 
-    python -m studies.play --out_dir=out/sudoku_mini_puma_1 --out=play.html
-    python -m studies.play --out_dir="['out/puma','out/mdm','weights/sudoku_nine']"
+    python -m studies.play --out_dir="['out/puma','out/mdm','weights/sudoku_nine']" --out=play.html
 
 play.html is the page without its data: model.py in JavaScript, no server, no network. Models of one
 size of grid stand side by side. Their weights are rounded to 8 bits: 1.4 MB for a million.
@@ -9,8 +8,6 @@ size of grid stand side by side. Their weights are rounded to 8 bits: 1.4 MB for
 
 import base64
 from pathlib import Path
-
-import torch
 
 import tasks
 from configurator import configure, errors_as_messages
@@ -21,7 +18,6 @@ from studies.labels import METHODS, method_color
 from studies.view import kept, page
 
 out_dir: str | list = "weights/sudoku_nine"  # a run on Sudoku, or a list of runs
-examples = 100  # 1..1000: the first held-out puzzles, to choose from
 out = "play.html"  # the HTML file
 
 
@@ -38,15 +34,14 @@ def main():
 
 
 def about(saved, test):
-    """What the page needs of a model: its rounded weights, and what they make of the puzzles."""
+    """What the page needs of a model: its weights, and what it makes of the puzzles with them."""
     data = saved.args | rounded(saved.model) | {"box": test.box, "updates": saved.iteration}
-    rows, method = range(min(examples, len(test))), saved.config["method"]
+    rows, method = range(min(100, len(test))), saved.config["method"]
     tokens, _, _ = generate(saved.model, *tasks.problems_on("cpu", test, rows), Sampler())
     data |= {"records": test.judge(tokens, rows), "color": method_color(method)}
-    return data | {"name": METHODS.get(method, method) + " with a carry" * data["carry"]}
+    return data | {"name": METHODS.get(method, method) + " with a carry" * bool(data.get("carry"))}
 
 
-@torch.no_grad()
 def rounded(model):
     """Round each row of the weights, in place, to multiples (-127 to 127) of a step of its own."""
     shapes, parts = [], []
@@ -56,7 +51,7 @@ def rounded(model):
         multiples = (rows / step).round()
         rows.copy_(multiples * step)
         shapes.append([name, *rows.shape])
-        parts += [step.numpy().tobytes(), multiples.to(torch.int8).numpy().tobytes()]
+        parts += [step.numpy().tobytes(), multiples.char().numpy().tobytes()]
     return {"shapes": shapes, "weights": base64.b64encode(b"".join(parts)).decode()}
 
 

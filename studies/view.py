@@ -194,7 +194,7 @@ def words(task, runs):
 
 # -- the page --------------------------------------------------------------------------------------
 def page(data, template, file):
-    """A page without its data, with it, to be written to the file; it links to README in a clone."""
+    """A page without its data, with it, for the file; it links to README if that is in a clone."""
     inside = README.parent in file.resolve().parents
     link = os.path.relpath(README, file.parent) if inside else PAPER
     packed = base64.b64encode(zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9))
