@@ -98,6 +98,9 @@ def test_a_panel_says_what_the_model_says_of_each_state():
 
 def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
     data = data_of(page)
+    assert 'href="https://arxiv.org/' in page.read_text()  # it lies outside the repository
+    inside = page_of(data, ROOT / "studies/view.html", ROOT / "results/view.html")
+    assert 'href="../README.md"' in inside
     assert [run["name"] for run in data["runs"]] == ["random masks", "PUMA"]
     assert [run["iterations"] for run in data["runs"]] == [[0, 10, 20], [20]]
     assert data["box"] == [2, 2] and data["examples"] == [[*range(16)]] * 3
@@ -127,6 +130,8 @@ def test_no_run_that_has_no_chain_and_no_runs_on_other_data(runs, tmp_path, refu
     svg = f"--svg={tmp_path}/no.svg"
     assert "no weights of the same iteration" in refused(view, runs, svg)
     assert not (tmp_path / "no.svg").exists()
+    asked = "--out_dir=weights/gsm_mini", f"--out={tmp_path}/no.html"
+    assert "expected runs on Sudoku" in refused(run_script, "studies/play.py", *asked)
 
 
 def test_the_picture_moves_without_scripts(runs, page, tmp_path):
