@@ -19,6 +19,7 @@ import base64
 import html
 import itertools
 import json
+import os
 import zlib
 from pathlib import Path
 
@@ -42,6 +43,8 @@ weights = 11  # 2..: most weights per run: evenly spaced, with the first and the
 out = ""  # the HTML file; "" = view.html in the folder of the (first) run
 svg = ""  # write an animated picture to this file instead of the page
 device = ""  # cpu, cuda, mps; "" = the best there is
+README = Path(__file__).resolve().parent.parent / "README.md"
+PAPER = "https://arxiv.org/abs/2602.10314"
 CELL, GAP, SECONDS, REST = 26, 30, 0.6, 5  # pixels, pixels, per step, steps at the end
 
 
@@ -63,8 +66,8 @@ def main():
         data = {"runs": runs, "examples": [layout(task, row) for row in x0.cpu().numpy()]}
         data |= {"truth": x0.tolist(), "words": words(task, runs)}
         data |= {"box": getattr(task, "box", None)}
-        text = picture(data) if svg else page(data)
         file = Path(svg or out or Path(folders[0], "view.html"))
+        text = picture(data) if svg else page(data, Path(__file__).with_suffix(".html"), file)
         write(file, text)
     alone = max(len(files) for files, *_ in loaded) == 1
     hint = "; a run with --keep_every=N also has weights on the way" * alone
@@ -190,10 +193,13 @@ def words(task, runs):
 
 
 # -- the page --------------------------------------------------------------------------------------
-def page(data):
-    template = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
-    packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9)
-    return template.replace("DATA", base64.b64encode(packed).decode())
+def page(data, template, file):
+    """A page without its data, with it, for the file; it links to README if that is in a clone."""
+    inside = README.parent in file.resolve().parents
+    link = os.path.relpath(README, file.parent) if inside else PAPER
+    packed = base64.b64encode(zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 9))
+    text = template.read_text(encoding="utf-8").replace("PROJECT", link)
+    return text.replace("DATA", packed.decode())
 
 
 # -- the picture -----------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ class Page:
         self.wait("document.readyState === 'complete'")
 
     def press(self, key, text=""):
-        codes = {" ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
-        about = dict(key=key, windowsVirtualKeyCode=codes[key])
+        codes = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Delete": 46}
+        about = dict(key=key, windowsVirtualKeyCode=codes.get(key) or ord(key))
         kind = "keyDown" if text else "rawKeyDown"
         self.send("Input.dispatchKeyEvent", type=kind, **about, **({"text": text} if text else {}))
         self.send("Input.dispatchKeyEvent", type="keyUp", **about)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from browser import CHROMIUM, browser
-from conftest import run_script, train
+from conftest import ROOT, run_script, train
 from toys import MASK, Arrays, L, Table, make_model, make_problems
 
 import policies
@@ -98,6 +98,9 @@ def test_a_panel_says_what_the_model_says_of_each_state():
 
 def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
     data = data_of(page)
+    assert 'href="https://arxiv.org/' in page.read_text()  # it lies outside the repository
+    inside = page_of(data, ROOT / "studies/view.html", ROOT / "results/view.html")
+    assert 'href="../README.md"' in inside
     assert [run["name"] for run in data["runs"]] == ["random masks", "PUMA"]
     assert [run["iterations"] for run in data["runs"]] == [[0, 10, 20], [20]]
     assert data["box"] == [2, 2] and data["examples"] == [[*range(16)]] * 3
@@ -127,6 +130,8 @@ def test_no_run_that_has_no_chain_and_no_runs_on_other_data(runs, tmp_path, refu
     svg = f"--svg={tmp_path}/no.svg"
     assert "no weights of the same iteration" in refused(view, runs, svg)
     assert not (tmp_path / "no.svg").exists()
+    asked = "--out_dir=weights/gsm_mini", f"--out={tmp_path}/no.html"
+    assert "expected runs on Sudoku" in refused(run_script, "studies/play.py", *asked)
 
 
 def test_the_picture_moves_without_scripts(runs, page, tmp_path):
@@ -179,6 +184,8 @@ def test_it_plays_and_slides(width, chromium, page):
     chromium.wait("document.querySelectorAll('.cell').length === 64")
     assert chromium.evaluate("document.documentElement.scrollWidth") == width
     assert chromium.evaluate("play.textContent") == "Pause"  # it opens playing
+    chromium.evaluate("example.value = 0, example.dispatchEvent(new Event('change'))")
+    set_to(chromium, "time", 2)
     set_to(chromium, "step", 0)
     assert chromium.evaluate(HIDDEN) == hidden_after(page, 0)
     last = int(chromium.evaluate("step.max"))
@@ -209,8 +216,9 @@ def test_text_without_a_prompt_is_not_wrong(chromium, tmp_path):
     run = {"name": "PUMA", "folder": "out", "sure": 0.9, "iterations": [5], "ways": ["", ""]}
     data = {"runs": [run | {"panels": [[chain, sampler]]}], "examples": [[0, 1], [0, 1]]}
     data |= {"truth": [[0, 1], [0, 1]], "words": dict(enumerate("abc")), "box": None}
-    (tmp_path / "text.html").write_text(page_of(data))
-    chromium.open(tmp_path / "text.html", 1400)
+    file = tmp_path / "text.html"
+    file.write_text(page_of(data, ROOT / "studies/view.html", file))
+    chromium.open(file, 1400)
     chromium.wait("document.querySelectorAll('.cell').length === 4")
     heads = "[...document.querySelectorAll('.board + p')].map(p => p.textContent.split(': ')[1])"
     marked = """[...document.querySelectorAll('.board')].map(
@@ -221,3 +229,24 @@ def test_text_without_a_prompt_is_not_wrong(chromium, tmp_path):
     chromium.evaluate("example.value = 1, example.dispatchEvent(new Event('change'))")
     assert chromium.evaluate(heads) == ["0 masked, 1 wrong"] * 2
     assert chromium.evaluate(marked) == [1, 1] and not chromium.problems
+
+
+@pytest.mark.slow
+def test_it_opens_where_the_samplers_differ_most(chromium, tmp_path):
+    """After 6 updates, in the second example: one run has put a wrong token, the other none."""
+    right, wrong = ({"at": [0, 1], "tokens": [0, b], "steps": [[[b], [500]]]} for b in (1, 2))
+    run = {"folder": "out", "sure": 0.9, "iterations": [5, 6, 7], "ways": ["", ""]}
+    one, other = [[[right] * 2, [right, last]] for last in (right, wrong)]
+    runs = [{"name": "PUMA", "panels": [other, one, one]} | run]
+    runs += [{"name": "random masks", "panels": [other, other, one]} | run]
+    data = {"runs": runs, "examples": [[0, 1], [0, 1]], "truth": [[0, 1], [0, 1]], "box": None}
+    file = tmp_path / "open.html"
+    data |= {"words": dict(enumerate("abc"))}
+    file.write_text(page_of(data, ROOT / "studies/view.html", file))
+    chromium.open(file, 1400)
+    chromium.wait("document.querySelectorAll('.cell').length === 8")
+    assert chromium.evaluate("[document.getElementById('time').value, example.value]") == ["1", "1"]
+    assert "and random masks fill in unseen text" in chromium.evaluate("title.textContent")
+    said = "Opened at 6 updates, where the samplers differ most. Wrong tokens in the 2 examples: "
+    assert chromium.evaluate("opened.textContent") == said + "PUMA 0, random masks 1."
+    assert not chromium.problems
