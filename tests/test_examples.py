@@ -33,15 +33,20 @@ def test_a_loop_of_your_own(capsys):
 
 
 @pytest.mark.slow
-def test_the_notebook_runs_from_top_to_bottom(monkeypatch, capsys):
+def test_the_lesson_runs_from_top_to_bottom_and_prints_what_it_says(monkeypatch, capsys):
     monkeypatch.chdir(ROOT / "examples")
     monkeypatch.setattr(sys, "path", [*sys.path])  # which it extends
     names = {}
-    for cell in json.loads(Path("own_trainer.ipynb").read_text())["cells"]:
+    for cell in json.loads(Path("lesson.ipynb").read_text())["cells"]:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), names)
-    assert min(own_trainer.share_solved(names[run]) for run in ("puma", "random")) > 0.9
-    assert "__ __" in capsys.readouterr().out
+    assert all(masks < puma for masks, puma in names["pairs"].values())
+    assert names["pairs"][1][0] < names["twice"] < names["pairs"][1][1]
+    assert names["collapsed"]["published"] == 1 and 0.3 < names["collapsed"]["default"] < 0.7
+    assert all(masks > chains for masks, chains in names["early"])
+    right, peeking = capsys.readouterr().out.split("10 of 10 predictions are the posterior")
+    assert right.count("states, True") == 3 and "stage 3: PUM_" in right
+    assert peeking.count("states, False") == 2 and "8 of 13" in peeking
 
 
 def bert():

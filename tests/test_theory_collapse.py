@@ -11,8 +11,8 @@ TINY = Namespace(seed=0, worlds=2, L=3, steps=300, rows=2048, calls=8)
 
 
 def test_every_claim_holds_on_tiny_sizes():
-    rows = [*script.laws(TINY), script.run_row("as published, tau=0.9", TINY)]
-    rows += [script.run_row("second visit", TINY)]
+    rows = [*script.laws(TINY), *script.second_visit(TINY)]
+    rows += [script.run_row(name, TINY) for name in ("as published, tau=0.9", "second visit")]
     assert all(verdict for *_, verdict in rows), rows
 
 

@@ -40,13 +40,13 @@ def floor(r, effective):
     return (r * effective).long().clamp(max=effective - 1)
 
 
-def rightmost(score, is_hidden, count, reveal=shipped.policies.reveal):
+def rightmost(score, is_hidden, count, reveal=shipped.puma.policies.reveal):
     return reveal(score.flip(1), is_hidden.flip(1), count).flip(1)
 
 
 MUTANTS = {
-    "ties to the rightmost": (shipped.policies, "reveal", rightmost, "K=1, ties"),
-    "never fast": (shipped.policies, "fast_forward", lambda c, h, tau: h & False, TAU),
+    "ties to the rightmost": (shipped.puma.policies, "reveal", rightmost, "K=1, ties"),
+    "never fast": (shipped.puma.policies, "fast_forward", lambda c, h, tau: h & False, TAU),
     "stage not recomputed": (shipped.puma, "step", one_stage_on, TAU),
     "rounded down": (shipped.puma, "tokens_at", floor, "K=2"),
 }

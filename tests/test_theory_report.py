@@ -54,11 +54,13 @@ def test_a_control_on_the_command_line(monkeypatch, capsys, tmp_path):
 def test_a_claim_that_fails_is_reported(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["script.py"])
     with pytest.raises(SystemExit) as end:
-        report.main("", lambda args: [("a", "", True), ("b", "", False)], {})
+        report.main("", lambda args: ["Words.", ("a", "", True), ("b", "", False)], {})
     assert end.value.code == 1
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["a", "holds"],
-        ["b", "FAILS"],
+        [],
+        ["Words."],
+        ["holds", "a"],
+        ["FAILS", "b"],
     ]
 
 

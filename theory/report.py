@@ -1,7 +1,8 @@
 """What the scripts share: the command line, the table of claims, negative controls.
 
-A row of the table is (claim, what was found, whether it holds). A negative control breaks one
-thing: {name: function of the arguments that returns the rows of a check, all of which must fail}.
+A row of the table is (claim, what was found, whether it holds), or a heading: a string. A negative
+control breaks one thing: {name: function of the arguments that returns the rows of a check, all of
+which must fail}.
 """
 
 import argparse
@@ -33,10 +34,15 @@ def size(args):
 
 def show(rows):
     """Prints the table; returns the exit status."""
-    width = [max(len(row[k]) for row in rows) for k in (0, 1)]
-    for claim, found, holds in rows:
-        print(f"{claim:<{width[0]}}  {found:<{width[1]}}  {'holds' if holds else 'FAILS'}")
-    return int(not all(holds for *_, holds in rows))
+    checks = [row for row in rows if not isinstance(row, str)]
+    wide = max(len(claim) for claim, _, _ in checks)
+    for row in rows:
+        if isinstance(row, str):
+            print(f"\n{row}")
+        else:
+            claim, found, holds = row
+            print(f"  {'holds' if holds else 'FAILS'}  {claim:<{wide}}  {found}")
+    return int(not all(holds for *_, holds in checks))
 
 
 def run_controls(controls, args):

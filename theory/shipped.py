@@ -21,7 +21,6 @@ from exact import MASK, ONE, hidden
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 import losses
-import policies
 import puma
 from engine.queue import ExampleQueue
 
@@ -250,19 +249,12 @@ def training_steps(stream, objective, calls):
         stream.advance(score, confidence)
 
 
-def shipped_order(data, name):
-    """{z: hidden positions, soonest revealed first}, by policies.py on the posteriors."""
+def scores(data, name):
+    """{z: the score of each position}, by policies.py on the posteriors."""
     z = torch.tensor([z for z in data.mass if hidden(z)])
-    is_hidden = z == MASK
-    _, score, _ = losses.Objective(Lookup(log_table(data), data.V), name)(
-        z, z.clamp(min=0), is_hidden
-    )
-    counts = torch.arange(1, data.L + 1)[:, None].expand(-1, len(z))
-    rank = sum(~policies.reveal(score, is_hidden, count) for count in counts)
-    return {
-        tuple(state): tuple(sorted(hidden(state), key=ranks.__getitem__))
-        for state, ranks in zip(z.tolist(), rank.tolist(), strict=True)
-    }
+    objective = losses.Objective(Lookup(log_table(data), data.V), name)
+    _, score, _ = objective(z, z.clamp(min=0), z == MASK)
+    return dict(zip(map(tuple, z.tolist()), score.tolist(), strict=True))
 
 
 class Sampled:

@@ -207,15 +207,19 @@ def claims(args):
     sizes = (args.V, args.L), (2, args.L), (2, args.L + 1)
     wide, narrow, long = (instances(rng, args.worlds, *size) for size in sizes)
     return [
+        "The shipped loss is the paper's: the same weights and masks, least at the posterior.",
         shipped_weights(args.L + 1),
         shipped_masks(args.L, 20_000, args.seed),
         same_loss(wide[0]),
         stationary(long[0], Buffer(long[0], "random", 1).joints),
+        "Proposition 2: the loss is least at the data's posterior, under any policy that sees x.",
         preserved("i.i.d. masks", [(d, iid_loss(d, masks.shipped_weight)) for d in wide]),
         grid_chains(rng, narrow),
         *(buffer(name, long) for name in exact.choices(long[0])),
+        "Proposition 2 as stated asks too little of the masks: a counterexample, a correction.",
         worked_example(),
         preserved("corrected: any alpha, Z(x0) constant", random_alphas(rng, wide, constant=True)),
+        "Proposition 2 beyond the paper: prompts, random masks before chains, a carried state.",
         preserved("given positions independent of x0", two_prompts(narrow[0], narrow[0])),
         preserved("random masks, then chains", started(rng, narrow)),
         carried(rng, narrow),

@@ -162,12 +162,17 @@ def claims(args):
     oracles = product([(4, TWO), (6, TWO), (8, TWO), (6, THREE)], ETAS)
     shipped = Model(4, min(args.d, 6), Fraction(1, 20))
     return [
+        "Proposition 3, Example Z_m: Y tells of theta only where all latents are visible.",
         *example_rows(family(args.d)),
         *(probability_row(name, *of) for name, of in RATES.items()),
+        "Proposition 3, random masks: the error falls only as fast as (1-a)^n, not exp(-an).",
         lower_bound_row("(1-a)^n", ETAS, MASKS.values(), args.d, args.n),
         reversed_row(args.d, args.n),
+        "Proposition 3, oracle chains: the error is at most (|Theta| - 1) B^T.",
         *(oracle_row(Model(m, 1, eta, latent), args.n) for (m, latent), eta in oracles),
+        "Proposition 3: samples that random masks need, beside contexts that chains need.",
         *(needed_row(Model(4, d, ETAS[0])) for d in range(1, args.d + 1)),
+        "The buffer as shipped reveals Y last, so each chain has its one informative context.",
         *buffer_rows(shipped, report.size(args)),
     ]
 
