@@ -24,8 +24,9 @@ OWN = {path.stem for path in ROOT.glob("*.py")}
 OWN |= {path.parent.name for path in ROOT.glob("*/__init__.py")} - {__name__}
 EXPORTS = {
     "Transformer": "model", "Logits": "model", "ProgressiveUnmasking": "puma",
-    "RandomMasking": "puma", "BlockUnmasking": "block", "ExampleQueue": "engine.queue",
-    "Objective": "losses", "ChunkedObjective": "losses", "Sampler": "sample", "generate": "sample",
+    "RandomMasking": "puma", "MasksThenChains": "puma", "BlockUnmasking": "block",
+    "ExampleQueue": "engine.queue", "Objective": "losses", "ChunkedObjective": "losses",
+    "Sampler": "sample", "generate": "sample",
 }  # fmt: skip
 __all__ = [*EXPORTS, "policies"]
 
