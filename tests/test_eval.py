@@ -72,28 +72,29 @@ def test_rows_agree_with_the_records_and_with_the_sampler(run):
 def test_only_what_is_unsolved_is_tried_again_under_other_symmetries(run, monkeypatch):
     saved = open_run(run / "checkpoint.pt")
     test, indices = load(saved.config).test, np.arange(7, 27)
-    views = [test.again(attempt) for attempt in (1, 2)]
     solutions = load(saved.config).validation[indices][0]
+    views = [test.again(attempt) for attempt in (1, 2)]
     for view in views:
         x, hidden = view[indices]
         assert (hidden.sum(1) == test[indices][1].sum(1)).all() and (x != test[indices][0]).any()
+        assert (x[hidden] == saved.model.mask_token).all()
         # The same symmetry takes the solution along, and `judge` takes it back.
-        turned = view.turned(solutions + 1, indices).astype(int) - 1
-        assert (turned == x)[~hidden].all() and [*view.judge(turned, indices)] == [
-            *test.judge(solutions, indices)
-        ]
+        turned = view.turned(solutions + 1, indices) - 1
+        assert (turned == x)[~hidden].all()
+        assert view.judge(turned, indices) == test.judge(solutions, indices)
         assert view.judge(np.roll(turned, 1, 0), indices)[0]["kind"] == "wrong"
     assert (views[0][indices][0] != views[1][indices][0]).any()
     assert views[0][[9]][0].tolist() == views[0][indices][0][[2]].tolist()
-    # A solver that solves a view if a coin says so
-    monkeypatch.setattr(
-        Puzzles, "judge", lambda self, tokens, rows: [{"kind": "wrong"} for _ in rows]
-    )
-    coin = {1: {4, 5}, 2: {6}}
-    kinds = lambda self, tokens, rows: [  # noqa: E731
-        {"kind": "correct" if i in coin[self.attempt] else "wrong"} for i in rows
-    ]
-    monkeypatch.setattr(type(views[0]), "judge", kinds)
+
+    # A solver that solves puzzles 4 and 5 at the second attempt, and 6 at the third
+    solved = {1: {4, 5}, 2: {6}}
+
+    def judge(view, tokens, rows):
+        right = solved.get(getattr(view, "attempt", 0), ())
+        return [{"kind": "correct" if i in right else "wrong"} for i in rows]
+
+    monkeypatch.setattr(Puzzles, "judge", judge)
+    monkeypatch.setattr(type(views[0]), "judge", judge)
     printed = evaluate(run, "--tries=3", "--reveal=1")
     assert "tries: 1: 0.0%, 2: 5.0%, 3: 7.5%" in printed and "3 correct" in printed
     records = {record["index"]: record for record in files.read_lines(run / "eval.jsonl")}

@@ -11,7 +11,6 @@ from itertools import permutations
 import numpy as np
 
 from data.sudoku.held_out import SLAB, mix
-from sudoku import Puzzles
 
 
 class Varied:
@@ -31,24 +30,25 @@ class Varied:
         return pairs[:, 0] - 1, pairs[:, 1] > 0
 
 
-class Symmetric(Puzzles):
-    """The same puzzles under symmetries, others at each attempt; solutions are turned back."""
+class Symmetric:
+    """Problems (sudoku.Puzzles) under symmetries, others at each attempt; judged turned back."""
 
     def __init__(self, puzzles, attempt):
-        self.puzzles, self.box, self.attempt = puzzles.puzzles, puzzles.box, attempt
-
-    def turned(self, grids, indices, back=False):
-        """Grids (n, L) of the puzzles at indices, uint8 (n, L)."""
-        grids, keys = np.asarray(grids)[:, None].astype(np.uint8), np.asarray(indices)
-        return symmetric(grids, keys + (self.attempt << 32), self.box, back)[:, 0]
+        self.puzzles, self.attempt = puzzles, attempt
 
     def __getitem__(self, indices):
-        turned = Puzzles(self.turned(self.puzzles[indices], indices), self.box)
-        return turned[np.arange(len(turned))]
+        x, hidden = self.puzzles[indices]
+        grids = self.turned(np.where(hidden, 0, x + 1), indices)
+        return np.where(grids > 0, grids - 1, x.max()), grids == 0
 
     def judge(self, tokens, indices):
-        grids = self.turned(np.asarray(tokens) + 1, indices, back=True)
-        return super().judge(grids.astype(int) - 1, indices)
+        return self.puzzles.judge(self.turned(np.asarray(tokens) + 1, indices, True) - 1, indices)
+
+    def turned(self, grids, indices, back=False):
+        """Grids (n, L) of the puzzles at indices, int (n, L)."""
+        keys = np.asarray(indices) + (self.attempt << 32)
+        grids = grids[:, None].astype(np.uint8)
+        return symmetric(grids, keys, self.puzzles.box, back)[:, 0].astype(int)
 
 
 def symmetric(grids, keys, box, back=False):
