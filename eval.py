@@ -42,6 +42,7 @@ problems = ""  # "" = held out; transfer (word problems); humaneval; mbpp; for o
 file = ""  # read problems from this file, in the form of the run's task or of `problems`
 examples: int | None = None  # 1..: most problems to use; None = all
 tries = 1  # 1..: per problem, until an answer keeps the rules (Sudoku: each under a new symmetry)
+loops: int | None = None  # 1..: passes through the layers; None = as in training
 reference = False  # judge the reference solutions instead of a model's
 nelbo = False  # the bound on the negative log-likelihood instead of accuracy
 masks = 16  # 1..: per example, for nelbo
@@ -78,6 +79,8 @@ def main(settings):
             conditions = version | {"iteration": saved.iteration, "weights": checksum(saved.model)}
             conditions |= dict(seed=seed, dtype=dtype, device=place.device.type)
             conditions |= {"batch_size": batch_size, "set": problems}
+            if loops:
+                conditions["loops"] = saved.model.model.loops = loops
             with autocast(place.device, dtype):
                 if nelbo:
                     from runs import likelihood

@@ -184,7 +184,7 @@ def from_run(path, model_args):
     If that run was autoregressive, attention becomes bidirectional and logits stay `shifted`. Its
     mask embedding was never trained, so it is set to the mean of all others: "some unknown token".
 
-    Raises ValueError if the architectures differ, but for a carry that is new.
+    Raises ValueError if the architectures differ, but for a carry that is new, or loops.
     """
     from pretrained.hf import complete
     from runs.saved import open_run
@@ -195,7 +195,7 @@ def from_run(path, model_args):
             f"{path} has only adapters: start from the output of pretrained.export --merge"
         )
     theirs = complete(saved.args)
-    same = {"causal", "shifted"} | ({"carry"} if model_args["carry"] else set())
+    same = {"causal", "shifted", "loops"} | ({"carry"} if model_args["carry"] else set())
     differ = [key for key in model_args if key not in same and model_args[key] != theirs[key]]
     if differ:
         which = ", ".join(f"{key} {theirs[key]} -> {model_args[key]}" for key in differ)

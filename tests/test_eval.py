@@ -47,14 +47,17 @@ def test_a_grid_is_every_combination():
     assert "top_k, confidence above 0.9, else 1 per step" in words
 
 
-def test_rows_agree_with_the_records_and_with_the_sampler(run):
-    printed = evaluate(run, *GRID)
-    assert printed == (run / "eval.md").read_text() and len(rows(run)) == 4
+@pytest.mark.parametrize("loops", [1, 2])
+def test_rows_agree_with_the_records_and_with_the_sampler(run, loops):
+    evaluate(run, *GRID)
+    printed = evaluate(run, *GRID, f"--loops={loops}")
+    assert printed == (run / "eval.md").read_text() and len(rows(run)) == 8
     records = files.read_lines(run / "eval.jsonl")
     saved = open_run(run / "checkpoint.pt")
+    saved.model.model.loops = loops
     test = load(saved.config).test
     x, hidden = tasks.problems_on("cpu", test, range(40))
-    for row in rows(run):
+    for row in rows(run)[4:]:
         sampler = Sampler(*(row[field] for field in Sampler._fields))
         tokens, at, passes = sample.generate(saved.model, x, hidden, sampler, batch_size=64)
         grids = tokens.numpy() + 1

@@ -125,8 +125,10 @@ def test_an_exported_run_is_sampled_and_evaluated_as_the_run_is(tmp_path):
 
 
 def test_a_carry_begins_without_effect_on_weights_that_had_none(trained, tmp_path):
-    train(tmp_path, f"--init_from={trained}", "--carry", "--max_iters=0")
-    start = checkpoint.load(tmp_path / "checkpoint.pt")["model"]
+    train(tmp_path, f"--init_from={trained}", "--carry", "--loops=2", "--max_iters=0")
+    saved = checkpoint.load(tmp_path / "checkpoint.pt")
+    start = saved["model"]
+    assert saved["model_args"]["loops"] == 2  # they share the weights
     added = start.pop("model.carry_norm.weight"), start.pop("model.carry_norm.bias")
     assert same(start, checkpoint.load(trained / "checkpoint.pt")["ema"])
     assert not any(part.any() for part in added)
