@@ -110,7 +110,9 @@ def show(runs, config):
     masks, puma = (points[-1][1] for points in curves)
     lead = 100 * (puma - masks)
     side = f"{abs(lead):.1f} points {'ahead' if lead > 0 else 'behind'}"
-    print(f"random masks {masks:.1%}, PUMA {puma:.1%} of {config['test_examples']} held-out problems")
+    print(
+        f"random masks {masks:.1%}, PUMA {puma:.1%} of {config['test_examples']} held-out problems"
+    )
     print(f"PUMA is {side} here. That is one seed: results/when.md has eight pairs.")
 
 
