@@ -44,6 +44,7 @@ FORMS = {
 BY = {
     "k_schedule": "K", "tau": "tau", "papl": "PAPL", "buffer": "buffer", "clues": "clues",
     "dim": "width", "max_iters": "updates", "window": "W", "policy": "policy",
+    "train_examples": "examples",
 }  # fmt: skip
 
 

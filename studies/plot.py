@@ -42,15 +42,12 @@ def panels(file, groups, titles=("",), size=(4.6, 3.4), rows=1):
 
     columns = math.ceil(len(titles) / rows)
     page = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
-    members = [run.config for group in groups for run in group.seeds.values()]
-    seeds = seeds_of(groups)
-    words = ": ".join(filter(None, (labels.title(members), labels.compared(members)))) + seeds
-    page.suptitle(textwrap.fill(words, int(13 * page.get_figwidth())))
     all_axes = page.subplots(rows, columns, squeeze=False).ravel()[: len(titles)]
     yield all_axes
     for axes, name in zip(all_axes, titles, strict=True):
         axes.set_title(name, fontsize="medium")
         axes.grid(alpha=0.3)
+    seeds = seeds_of(groups)
     if len(all_axes) == 1:
         name_lines(page, all_axes[0], seeds)
     else:
@@ -58,6 +55,9 @@ def panels(file, groups, titles=("",), size=(4.6, 3.4), rows=1):
         handles = {label: handle for handle, label in itertools.chain.from_iterable(pairs)}
         how = {"loc": "outside lower center", "ncols": len(handles), "handlelength": 2.6}
         page.legend(handles.values(), handles, frameon=False, **how)
+    members = [run.config for group in groups for run in group.seeds.values()]
+    words = ": ".join(filter(None, (labels.title(members), labels.compared(members)))) + seeds
+    page.suptitle(textwrap.fill(words, int(12 * page.get_figwidth())), fontsize="medium")
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     drawn = [line.get_xydata().round(6).tolist() for axes in all_axes for line in axes.lines]
     digest = f"data {zlib.crc32(repr(drawn).encode()):08x}"  # whatever draws it, and where
@@ -77,7 +77,7 @@ def name_lines(page, axes, seeds):
     found = [line for line in handles if hasattr(line, "get_xydata")]
     found.sort(key=lambda line: line.get_ydata()[-1])
     names = [in_lines(line.get_label().removesuffix(seeds), 26) for line in found]
-    height = np.ptp(axes.get_ylim()) * 0.066  # of a line of text
+    height = np.ptp(axes.get_ylim()) * 0.075  # of a line of text
     places = apart(
         [line.get_ydata()[-1] for line in found],
         [height * (1 + name.count("\n")) for name in names],
@@ -91,9 +91,9 @@ def name_lines(page, axes, seeds):
 
 
 def apart(middles, heights):
-    """Middles (n,) in ascending order, moved by the least that keeps labels so high from touching.
+    """Middles (n,), ascending, of labels of these heights, moved so that they do not overlap.
 
-    The mean of two ways: pushed up from the lowest one, and down from the highest.
+    The mean of two ways to do it: push up from the lowest one, push down from the highest.
     """
     gaps = (np.array(heights[1:]) + heights[:-1]) / 2
     offsets = np.concatenate([[0], np.cumsum(gaps)])
@@ -128,8 +128,11 @@ def draw_curves(axes, groups, key, within):
 
 # -- figures of metrics.jsonl ----------------------------------------------------------------------
 def learning_curves(groups, file):
-    """Accuracy against iterations."""
-    metric = print_comparisons(groups)
+    """Accuracy against iterations, and the tables."""
+    accuracy(groups, print_comparisons(groups), file)
+
+
+def accuracy(groups, metric, file):
     with panels(file, groups) as (axes,):
         draw_curves(axes, groups, metric, SHARE)
         axes.set(ylabel=f"share solved, {metric}", ylim=(0, 1.01))
