@@ -2,9 +2,10 @@
 #
 #     python -m studies.race config/sudoku_race.py
 #
-# 0.3M parameters each, two laptop cores, no download.
+# 0.3M parameters and 100 seconds of a core each, no download. Seeds 1, 2, 3: random masks solve 94.1,
+# 68.0, 91.8 %, PUMA 97.3, 94.5, 93.4 (results/sudoku_tiny.md).
 from config.sudoku_tiny import *  # noqa: F403
 
 name = "sudoku_race"
 k_schedule = 4  # 9 stages, as in results/when.md
-compile = False  # a compiler takes longer than it saves in 1,000 updates
+compile = False  # which takes 65 seconds, 30 by layer, and would save 15 of 1,000 updates

@@ -10,6 +10,7 @@ aside.
 """
 
 import importlib.util
+import signal
 import sys
 import threading
 import time
@@ -30,6 +31,7 @@ WIDTH, HEIGHT = 52, 16  # characters of the area in which they are drawn
 
 
 def main():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     print("PUMA beside random masks: a line per evaluation, Ctrl-C keeps what is done", flush=True)
     with errors_as_messages():
         config = prepare()
