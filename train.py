@@ -23,7 +23,7 @@ import tasks
 import variants
 from engine import files, log, machine, processes, queue, saver, sharding
 from engine.muon import Muon, update_average
-from losses import objective_for
+from losses import Objective, objective_for
 from puma import MasksThenChains, ProgressiveUnmasking, RandomMasking, check_schedule, value_at
 from runs import notes, start
 from runs.validation import evaluate
@@ -325,7 +325,10 @@ def make_objective(model, place):
     kind = objective_for(model)
     objective = variants.PAPL[kind](model, policy, alpha=papl) if papl else kind(model, policy)
     if not place.shards and machine.compiles(place.device, compile, max_iters):
-        objective.compile()
+        # The layers share their code: half the wait. Without ema, evaluation would compile it too.
+        short = max_iters < machine.LONG and ema and kind is Objective
+        for part in model.model.layers if short else [objective]:
+            part.compile()
         if place.rank == 0:
             files.say("compiling, half a minute or more; --compile=False starts at once")
     return processes.distributed(objective, place)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+LONG = 3000  # iterations from which the whole is worth compiling, not only a part that repeats
+
 
 def open_device(name="", index=0):
     """The device of that name, "" = the best there is, ready for use; index: of a CUDA device.

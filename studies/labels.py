@@ -1,17 +1,23 @@
 """Names, colours, line styles and titles of runs in figures.
 
-Random masks are orange and PUMA is blue in every figure. Where both methods come with several
-settings, and where each group has a line of its own, the colour is the method. Other groups have
-other colours (Okabe and Ito's) and line styles, so that they are told apart without colour vision.
+Random masks are orange and PUMA is blue in every figure (Okabe and Ito's colours). Several settings
+of a method have shades of its colour, and other line styles.
 """
 
 import itertools
 import math
 
 METHODS = {"puma": "PUMA", "mdm": "random masks", "ar": "next token"}
-LOOKS = {"PUMA": ("#0072b2", "-"), "random masks": ("#d55e00", "--")}
-OTHERS = "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#882255"
+SHADES = {  # the first is the method's own
+    "PUMA": ("#0072b2", "#56b4e9", "#003a5c"),
+    "random masks": ("#d55e00", "#f0a35e", "#7a3600"),
+    "next token": ("#009e73", "#66c5ab", "#005a41"),
+}
 STYLES = "-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))
+NAMES = {
+    "add": "addition", "subtract": "subtraction", "sort": "sorting", "latin": "Latin squares",
+    "text": "generated word problems", "sums": "sums of three numbers",
+}  # fmt: skip
 SPECIAL = {
     ("tau", "None"): "no fast-forward",
     ("clues", "None"): "minimal puzzles",
@@ -35,6 +41,11 @@ FORMS = {
     "train_examples": "{:,} examples",
     "max_iters": "{:,} updates",
 }
+BY = {
+    "k_schedule": "K", "tau": "tau", "papl": "PAPL", "buffer": "buffer", "clues": "clues",
+    "dim": "width", "max_iters": "updates", "window": "W", "policy": "policy",
+    "train_examples": "examples",
+}  # fmt: skip
 
 
 def looks(groups):
@@ -42,28 +53,25 @@ def looks(groups):
 
     A method's own look goes to the first of its groups with the fewest settings.
     """
-    arms = [arm for arm, _ in groups]
-    both = min(map(arms.count, ("PUMA", "random masks"))) > 1  # each with the same settings
-    named = [(words.count(", ") + bool(words), n) for n, (_, words) in enumerate(groups)]
-    own = {arm: min(each for each in named if arms[each[1]] == arm)[1] for arm in arms}
-    others = itertools.count()
-    styles = {arm: itertools.count() for arm in arms}
-    found = []
-    for place, arm in enumerate(arms):
-        color, style = LOOKS.get(arm, (OTHERS[0], "-"))
-        if both:
-            style = STYLES[next(styles[arm]) % len(STYLES)]
-        elif own[arm] != place or arm not in LOOKS:
-            n = next(others)
-            color, style = OTHERS[n % len(OTHERS)], STYLES[n % len(STYLES)]
-        found.append({"color": color, "linestyle": style})
+    said = [", ".join(filter(None, group)).count(", ") for group in groups]
+    found = [None] * len(groups)
+    counts = {name: itertools.count() for name in SHADES}
+    for place in sorted(range(len(groups)), key=lambda n: said[n]):
+        name = family(groups[place][0])
+        n = next(counts[name])
+        style = STYLES[(n + (name == "random masks")) % len(STYLES)]
+        found[place] = {"color": SHADES[name][n % 3], "linestyle": style}
     return found
+
+
+def family(arm):
+    """The method of SHADES that a variant belongs to."""
+    return arm.split(",")[0] if arm.split(",")[0] in SHADES else "next token"
 
 
 def method_color(method):
     """That of PUMA for its variants too."""
-    name = METHODS.get(method.split("_")[0])
-    return LOOKS[name][0] if name in LOOKS else OTHERS[0]
+    return SHADES[family(METHODS.get(method.split("_")[0], ""))][0]
 
 
 def in_words(config, keys):
@@ -99,8 +107,18 @@ def title(configs):
         generated = "clues" in same and not first.get("data_file")
         return f"{n}x{n} Sudoku" + (f", {setting('clues', same['clues'])}" if generated else "")
     if task in ("addition", "arithmetic"):  # the first in older records
-        operation = same.get("operation", "addition" if task == "addition" else task)
-        return f"{same['digits']}-digit {operation}" if "digits" in same else operation
-    if task == "text":
-        return first.get("data_dir") or "generated word problems"
-    return task.replace("_", " ")
+        operation = same.get("operation", task)
+        digits = f", {same['digits']} digits" * ("digits" in same)
+        return NAMES.get(operation, operation) + digits
+    if task == "text" and first.get("data_dir"):
+        return first["data_dir"]
+    return NAMES.get(task, task.replace("_", " "))
+
+
+def compared(configs):
+    """What runs differ in: "PUMA and random masks, by K"."""
+    arms = [in_words(config, ())[0].split(",")[0] for config in configs]
+    varied = [
+        word for key, word in BY.items() if len({str(config.get(key)) for config in configs}) > 1
+    ]
+    return " and ".join(sorted({*arms})) + (f", by {varied[0]}" if len(varied) == 1 else "")

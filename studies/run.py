@@ -44,14 +44,20 @@ class Run(NamedTuple):
 # -- what to do ------------------------------------------------------------------------------------
 def plan(runs, file, folder):
     """The runs of all seeds."""
-    files = sorted({Path(file), *Path("config").glob("*.py")})  # they build on each other
-    version = f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
     planned = []
     for name, own in runs.items():
         for seed in dict.fromkeys(seeds):
             flags = [file, f"--seed={seed}", *SHARED, *own.split()]
-            planned.append(Run(folder / f"{name}_{seed}", flags, " ".join([*flags, version])))
+            planned.append(Run(folder / f"{name}_{seed}", flags, settings_of(flags)))
     return planned
+
+
+def settings_of(flags):
+    """The flags, some of which are config files, and a checksum of all config files."""
+    named = {Path(flag) for flag in flags if not flag.startswith("--")}
+    files = sorted({*named, *Path("config").glob("*.py")})  # they build on each other
+    version = f"{zlib.crc32(b''.join(path.read_bytes() for path in files)):08x}"
+    return " ".join([*flags, version])
 
 
 def training_command(run):
@@ -97,7 +103,7 @@ class Trainings:
             complete.touch()
 
 
-def make_runs(runs):
+def make_runs(runs, jobs):
     """Make all runs, `jobs` at once. Raises SystemExit if one has failed, or after Ctrl-C."""
     trainings, failures = Trainings(), 0
     bar = progress_bar(total=len(runs), unit="run")
@@ -143,7 +149,7 @@ def main():
             print(shlex.join(["python", *command]))
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    make_runs(runs)
+    make_runs(runs, jobs)
     done = subprocess.run([sys.executable, *draw], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(f"{figure}: not drawn")

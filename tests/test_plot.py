@@ -1,5 +1,6 @@
 """comparison.py and plot.py on synthetic metrics: crossings, ratios, intervals known by hand."""
 
+import colorsys
 import contextlib
 import math
 import re
@@ -9,6 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 from conftest import ROOT, metrics, run_script
+from matplotlib.colors import to_rgb
 from PIL import Image, ImageChops
 from toys import write_lines
 
@@ -211,7 +213,7 @@ def test_where_an_update_is_several_passes_the_axis_counts_passes(make, draw):
     plain = make("plain", points, carry=False, window=1, max_iters=4)
     (axes,) = draw("curves", [carried, plain])
     assert lines(axes) == [[(2, 0.1), (4, 0.2)], points] and axes.get_xlabel() == "forward passes"
-    assert axes.get_lines()[1].get_color() == labels.LOOKS["PUMA"][0]
+    assert axes.get_lines()[1].get_color() == labels.SHADES["PUMA"][0]
     assert draw("curves", [plain])[0].get_xlabel() == "updates"
     said = ["PUMA, carry, W = 2, 2 updates (1 seed)", "PUMA, 4 updates (1 seed)"]
     assert labelled([carried, plain]) == said
@@ -234,25 +236,41 @@ def test_each_task_is_compared_with_random_masks_of_its_own(make, draw, capsys):
     assert lines(second) == [[(0, 0), (300, 0.3)], [(0, 0), (600, 0.2)], [(100, 0.25)]]
 
 
+OWN = {"puma": {"color": "#0072b2", "linestyle": "-"}}  # Okabe and Ito's blue and vermilion
+OWN |= {"mdm": {"color": "#d55e00", "linestyle": "--"}}
+
+
 def test_a_method_looks_the_same_in_every_figure(four, make):
     """Whatever else is drawn, and in whatever order; no two groups look alike."""
     puma, mdm, slow = four[0], four[2], [make(f"lr-{lr}", lr=lr) for lr in range(12)]
-    for runs in [puma, mdm], [mdm, puma], [*slow, mdm]:
+    for runs in [puma, mdm], [mdm, puma], [*slow, mdm], [make("carry", carry=True), puma, mdm]:
         groups = groups_of(runs)
-        ways = [tuple(group.look.values()) for group in groups]
-        assert len({*map(str, ways)}) == len(runs)
-        for group, way in zip(groups, ways, strict=True):
+        assert len({str(group.look) for group in groups}) == len(runs)
+        for group in groups:
             if group.seeds[1] in (puma, mdm):
-                assert way == labels.LOOKS[labels.METHODS[group.method]]
+                assert group.look == OWN[group.method]
+            hue = colorsys.rgb_to_hsv(*to_rgb(group.look["color"]))[0]
+            own = colorsys.rgb_to_hsv(*to_rgb(OWN[group.method]["color"]))[0]
+            assert hue == pytest.approx(own, abs=0.02)
 
 
-def test_where_both_methods_have_several_settings_the_colour_is_the_method(make):
-    settings = [(method, papl) for method in ("puma", "mdm") for papl in (0, 1, 3)]
-    groups = groups_of([make(f"{m}-{papl}", method=m, papl=papl) for m, papl in settings])
-    colors = [labels.LOOKS[labels.METHODS[method]][0] for method, _ in settings]
-    assert [group.look["color"] for group in groups] == colors
-    styles = [str(group.look["linestyle"]) for group in groups]
-    assert styles[:3] == styles[3:] and len({*styles}) == 3
+def test_names_of_lines_keep_apart():
+    """The middle two of four are pushed apart by as much; the others stay."""
+    places = plot.apart([0.0, 0.5, 0.52, 0.9], [0.1] * 4)
+    assert places == pytest.approx([0.0, 0.46, 0.56, 0.9])
+    assert plot.apart([0.2, 0.2], [0.1, 0.3]) == pytest.approx([0.1, 0.3])
+
+
+def test_lines_are_named_where_they_end_and_the_title_says_what_is_compared(make, draw):
+    """The number of seeds is in the title, where it is the same for all."""
+    task = {"dataset": "sudoku", "box": [2, 3], "clues": None}
+    points = [(0, 0.0), (9, 0.5)]
+    runs = [make(f"{k}", points, k_schedule=[[0, k]], **task) for k in (4, 9)]
+    (axes,) = draw("curves", [*runs, make("m", points, method="mdm", **task)])
+    said = {note.get_text().replace("\N{NO-BREAK SPACE}", " ") for note in axes.texts}
+    assert said == {"PUMA, K = 4", "PUMA, K = 9", "random masks"}
+    title = axes.figure.get_suptitle().replace("\n", " ")
+    assert title == "6x6 Sudoku, minimal puzzles: PUMA and random masks, by K (1 seed)"
 
 
 def test_groups_and_tasks_are_named_in_words(make):
@@ -268,7 +286,8 @@ def test_groups_and_tasks_are_named_in_words(make):
     assert labels.title(configs) == "9x9 Sudoku"
     configs[0]["dataset"] = "addition"
     assert labels.title(configs) == ""
-    assert labels.title([{"dataset": "addition", "digits": 10}]) == "10-digit addition"
+    assert labels.title([{"dataset": "addition", "digits": 10}]) == "addition, 10 digits"
+    assert labels.title([{"dataset": "latin"}]) == "Latin squares"
 
 
 def alike(one, other):

@@ -21,7 +21,8 @@ import train as trainer
 from engine import machine
 from engine.checkpoint import load
 from engine.files import write_lines
-from losses import Objective
+from engine.processes import Place
+from losses import ChunkedObjective, Objective
 from model import Transformer
 
 
@@ -110,6 +111,26 @@ def test_a_run_goes_on_with_its_own_settings_and_only_flags_change_them(tmp_path
     assert "at iteration 2 with changes: lr 0.001 -> 0.0005\n" in said
     saved = load(tmp_path / "checkpoint.pt")
     assert saved["config"]["tau"] == 0.2 and saved["iteration"] == 3
+
+
+@pytest.mark.parametrize(
+    "updates, ema, vocabulary, parts",
+    [
+        (machine.LONG - 1, 0.9, 5, ["Layer", "Layer"]),
+        (machine.LONG, 0.9, 5, ["Objective"]),
+        (machine.LONG - 1, 0, 5, ["Objective"]),  # whose layers are evaluated, too
+        (machine.LONG - 1, 0.9, 500, ["ChunkedObjective"]),
+    ],
+)
+def test_a_short_run_compiles_its_layers(updates, ema, vocabulary, parts, monkeypatch):
+    compiled = []
+    for kind in (torch.nn.Module, ChunkedObjective):
+        monkeypatch.setattr(kind, "compile", lambda self: compiled.append(type(self).__name__))
+    for name, value in {"max_iters": updates, "ema": ema, "compile": True}.items():
+        monkeypatch.setattr(trainer, name, value)
+    model = Transformer(vocabulary, 4, length=16, dim=32, layers=2, heads=2, mlp=64)
+    trainer.make_objective(model, Place(1, 0, torch.device("cpu"), False))
+    assert compiled == parts
 
 
 @pytest.mark.parametrize("first", [True, False])
