@@ -53,6 +53,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 root = Path.cwd()
 files = {Path(m.__file__) for m in [*sys.modules.values()] if getattr(m, "__file__", None)}
 files = {path for path in files if root in path.parents and path.suffix == ".py"}
+files = {path for path in files if ".venv" not in path.parts}
 own = files | {root / "train.py"}
 print("LOADED", sum(len(path.read_text().splitlines()) for path in own))
 print("LOADED", *sorted(str(path.relative_to(root)) for path in own))
