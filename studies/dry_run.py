@@ -1,26 +1,26 @@
 """What an update costs on a GPU, found without one: the shipped code on fake CUDA tensors.
 
-    python -m studies.dry_run config/sudoku.py
     python -m studies.dry_run config/tinygsm.py --processes=8 --micro_batch=16
 
-Other keys are those of train.py, whose Run is set up and updated once at full shape, on tensors
-that have a device, a shape and a dtype but no values (fake_cuda.py). Mixed devices are an error.
-Each operator's FLOP, bytes and memory are counted, each wait of the host for the device, and each
-copy from pageable memory. A launch is an operator, as without torch.compile.
+Other keys are those of train.py. Its Run is set up and updated once at full shape, on tensors that
+have a device, a shape and a dtype but no values (fake_cuda.py): mixed devices are an error. Counted
+are operators (a launch each, as without torch.compile), their FLOP, bytes and memory, the lines
+where the host waits for the device, and copies from pageable memory. A forecast of the seconds:
 
-Invented: the examples, and how many tokens are hidden (as in chains spread evenly over the stages);
-a model of the hub has Dream's 7B shape. Not seen: rounding, the choice of kernels and their work
+    max(operators * LAUNCH, sum over operators of max(FLOP / rate of products, bytes / bandwidth))
+
+Invented: the examples; how many tokens are hidden (as in chains spread evenly over their stages);
+the model of a hub (Dream's 7B shape). Not seen: rounding, the choice of kernels and their work
 space, what torch.compile fuses, the network, fragmentation, the CUDA context.
 """
 
 from studies import fake_cuda  # isort: skip (first: torch looks for CUDA once)
-import collections
-import contextlib
-import json
+import functools
 import math
 import sys
 import traceback
 import weakref
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +29,7 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -36,80 +37,97 @@ from torch.utils.flop_counter import flop_registry
 import engine.processes
 import tasks
 import train
-from configurator import configure, errors_as_messages, read_keys
-from engine import log
+from configurator import configure, errors_as_messages
+from engine import log, sharding
 from engine.files import say
 from pretrained import hf
 from runs.validation import validation_loss
 
-processes = 1  # 1..: of the run, one GPU each; this is the first
-vocab_size = 0  # 0..: of the examples, with the mask token; 0 = the data set's, as is the next
+processes = 1  # 1..: of the run, a GPU each; this is the first
+vocab_size = 0  # 0..: with the mask token; 0 = the data set's, as is the next
 length = 0  # 0..: tokens of an example
-forecast = True  # also how fast it could be, and the rows that fit: a second dry run
-as_json = False  # one line for a program
 
 SHAPES = {"text": (151_645, 512), "instructions": (152_064, 640), "own_text": (258, 256)}
 DREAM = dict(vocab_size=152_064, mask_token=151_666, dim=3584, layers=28, heads=28, kv_heads=4,
              mlp=18_944, theta=1e6, eps=1e-6, shifted=True, tied=False, causal=False)  # fmt: skip
-GIVEN = 0.2  # share of an example that is prompt
-CARDS = {  # TFLOP/s of dense bfloat16, TB/s, GB: of the makers' data sheets
+GIVEN = 0.2  # share of an example that is its prompt
+CARDS = {  # TFLOP/s in dense bfloat16, TB/s, GB: the makers' data sheets
     "H100 SXM": (989, 3.35, 80), "A100 SXM": (312, 2.04, 80),
     "RTX 4090": (165, 1.01, 24), "RTX 3090": (71, 0.94, 24),
 }  # fmt: skip
-LAUNCH = 5e-6  # seconds of the host for an operator: assumed
-FITS = 0.9  # of a card's memory; the rest is for the CUDA context and fragmentation
+OWN = "--processes", "--vocab_size", "--length", "--help"
+LAUNCH = 5e-6  # seconds of the host for an operator: an assumption
+FITS = 0.9  # of a card's memory: the rest is for the CUDA context and fragmentation
 ROOT = Path(__file__).parents[1]
 aten = torch.ops.aten
-PARTS = aten.embedding, aten.gather, aten.index, aten.index_select  # read a part of their input
+READS = aten._local_scalar_dense.default, aten.nonzero.default  # the host needs a value
+PARTIAL = aten.embedding, aten.gather, aten.index, aten.index_select  # read a part of their input
+
+
+def main(argv):
+    own = [arg for arg in argv if arg.partition("=")[0] in OWN]
+    configure(globals(), own)
+    rest = [*(arg for arg in argv if arg not in own), "--compile=False"]
+    config = configure(vars(train), rest, fields=tasks.settings_of)
+    with errors_as_messages():
+        train.check()
+    say(f"a forecast, not a measurement; setting up process 1 of {processes} on fake tensors")
+    fake_cuda.pretend()
+    found = measure(config)
+    print(text_of(found))
+    say("again, with twice the rows")
+    train.batch_size, train.micro_batch = 2 * found["rows"] * processes, None
+    print(forecast(found, measure(config)))
 
 
 # -- counting --------------------------------------------------------------------------------------
 def place():
     """The innermost line of the project on the stack; backward has none, in its own threads."""
-    files = ((Path(f.filename), f.lineno) for f in reversed(traceback.extract_stack()))
-    own = ((p.relative_to(ROOT), n) for p, n in files if ROOT in p.parents and ".venv" not in p.parts)
-    return next((f"{p}:{n}" for p, n in own if p.parts[0] != "studies"), "backward")
+    for frame in reversed(traceback.extract_stack()):
+        path = Path(frame.filename)
+        if ROOT in path.parents and not {".venv", "studies"} & {*path.parts}:
+            return f"{path.relative_to(ROOT)}:{frame.lineno}"
+    return "backward"
 
 
 class Watch(TorchDispatchMode):
-    """Counts what operators cost on a device, and answers those that need values."""
+    """Counts what operators cost on a device, in phases, and answers those that need values."""
 
-    def __init__(self, device, share):
+    def __init__(self, device):
         super().__init__()
-        self.device, self.share = device.type, share  # share: of positions, where hidden
-        self.live, self.now = {}, 0  # bytes
-        self.start()
+        self.device, self.share, self.live, self.now = device, 0.5, {}, 0  # bytes
+        self.phase()
 
-    def start(self):
-        self.waits, self.pageable, self.ops, self.seconds = (collections.Counter() for _ in "1234")
-        self.flop = self.moved = self.copied = 0
-        self.peak, self.at_peak = self.now, lambda: None
+    def phase(self):
+        """A new one: what it has cost once the next begins."""
+        self.seen = SimpleNamespace(flop=0, moved=0, launches=0, copied=0, peak=self.now)
+        self.seen.waits, self.seen.pageable = Counter(), Counter()
+        self.seen.seconds = dict.fromkeys(CARDS, 0.0)
+        return self.seen
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if DTensor in types:
             return NotImplemented  # its own operators come here
         kwargs = kwargs or {}
         inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        if func in (aten._local_scalar_dense.default, aten.nonzero.default):
-            if isinstance(inputs[0], FakeTensor):
-                return self.answer(func, inputs[0])
+        if func in READS and isinstance(inputs[0], FakeTensor):
+            return self.answer(func, inputs[0])
         fused = func.__name__.startswith("_fused_adamw_")  # in place; it has no fake form
         out = None if fused else func(*args, **kwargs)
         outputs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
-        for t in outputs:
-            self.hold(t.untyped_storage()) if t.device.type == self.device else None
-        if "copy" in func.__name__ and outputs:
+        here = {t for t in (*inputs, *outputs) if t.device.type == self.device}
+        for t in here:
+            self.hold(t.untyped_storage())
+        if "copy" in func.__name__ and outputs and self.device == "cuda":
             self.copy(inputs[-1], outputs[0], kwargs.get("non_blocking") or args[-1] is True)
-        here = any(t.device.type == self.device for t in (*inputs, *outputs))
-        free = func.is_view or func.namespace == "prim" or func.__name__.startswith(("empty", "detach"))
-        if here and not free:
-            self.count(func, args, kwargs, inputs, outputs, out)
+        free = func.is_view or func.__name__.startswith(("empty", "detach"))
+        if here and not free and func.namespace != "prim":
+            self.count(func._overloadpacket, args, kwargs, out, here, outputs)
         return out
 
     def answer(self, func, tensor):
-        """A value that the host reads: 0, but True for a bool, unless the code asks for a fault."""
-        if tensor.device.type == self.device:
-            self.waits[place()] += 1
+        """0, and True for a bool, unless the code looks for a fault."""
+        self.seen.waits[place()] += tensor.device.type == "cuda"
         if func is aten.nonzero.default:
             found = round(tensor.numel() * self.share)
             return tensor.new_empty(found, tensor.dim(), dtype=torch.long)
@@ -118,36 +136,32 @@ class Watch(TorchDispatchMode):
         return 0.0 if tensor.dtype.is_floating_point else 0
 
     def copy(self, source, target, asynchronous):
-        """Between host and device."""
+        """Between host and device: to pageable memory the host waits; from there, too."""
         kinds = source.device.type, target.device.type
-        if kinds == (self.device, "cpu"):
-            self.copied += target.nbytes
-            self.waits[place()] += not asynchronous
-        if kinds == ("cpu", self.device) and self.device != "cpu":
-            known = source.untyped_storage()._cdata in fake_cuda.PINNED
-            self.pageable[place()] += not known
-            self.waits[place()] += not (known and asynchronous)
+        if kinds == ("cuda", "cpu"):
+            self.seen.copied += target.nbytes
+            self.seen.waits[place()] += not asynchronous
+        if kinds == ("cpu", "cuda"):
+            pinned = source.untyped_storage()._cdata in fake_cuda.PINNED
+            self.seen.pageable[place()] += not pinned
+            self.seen.waits[place()] += not (pinned and asynchronous)
 
-    def count(self, func, args, kwargs, inputs, outputs, out):
-        packet = func._overloadpacket
-        read = outputs if packet in PARTS else {id(t): t for t in (*inputs, *outputs)}.values()
-        moved = sum(t.nbytes for t in read)
+    def count(self, packet, args, kwargs, out, tensors, outputs):
         rule = flop_registry.get(packet)
         flop = rule(*args, **kwargs, out_val=out) if rule else 0
-        self.flop += flop
-        self.moved += moved
-        self.ops[packet.__name__] += 1
-        for card, (tera, bandwidth, _) in CARDS.items():
-            self.seconds[card] += max(flop / tera, moved / bandwidth) / 1e12
+        moved = sum(t.nbytes for t in (outputs if packet in PARTIAL else tensors))
+        self.seen.launches += 1
+        self.seen.flop += flop
+        self.seen.moved += moved
+        for card, (rate, bandwidth, _) in CARDS.items():
+            self.seen.seconds[card] += max(flop / rate, moved / bandwidth) / 1e12
 
     def hold(self, storage):
         key, size = storage._cdata, -(-storage.nbytes() // 512) * 512
         if key not in self.live:
             self.live[key] = weakref.ref(storage, lambda _: self.free(key, size))
             self.now += size
-            if self.now > self.peak:
-                self.peak = self.now
-                self.at_peak()
+            self.seen.peak = max(self.seen.peak, self.now)
 
     def free(self, key, size):
         del self.live[key]
@@ -155,8 +169,65 @@ class Watch(TorchDispatchMode):
 
 
 # -- the run ---------------------------------------------------------------------------------------
+def measure(config, device="cuda"):
+    """What a dry run finds, by phase."""
+    if processes > 1 and not dist.is_initialized():
+        dist.init_process_group("fake", rank=0, world_size=processes, store=FakeStore())
+    with FakeTensorMode(allow_non_fake_inputs=True), (watch := Watch(device)):
+        set_up = watch.seen
+        run = DryRun(config, torch.device(device, 0))
+        return {"set-up": set_up} | phases(run, watch)
+
+
+def phases(run, watch):
+    first = train.chains_from or 0
+    if chains := getattr(run.stream, "chains", None):
+        run.stream.begin = first
+        watch.share = (1 - GIVEN) * (1 + 1 / chains.stages_at(first)) / 2
+    update = watch.phase()
+    run.log.add(*train.update(run, first))
+    kinds = kinds_of(run)
+    line = watch.phase()
+    train.keep_record(run, train.log_interval, False)
+    evaluation = watch.phase()
+    rows, examples = train.eval_batch_size, Noise(run.task.length)
+    block = train.block_at(first)
+    with run.casts, sharding.unsharded(run.averaged):
+        validation_loss(examples, run.averaged, block, rows * processes, rows, 0, processes)
+    save = watch.phase()
+    state = run.saver.collect(0, 0)
+    save.copied += sum(t.nbytes for t in tree_leaves(state) if getattr(t, "is_cuda", False))
+    kinds |= {"activations, gradients and buffers": update.peak - sum(kinds.values())}
+    found = {"an update": update, "a line of the log": line, "a batch of evaluation": evaluation}
+    found |= {"a checkpoint": save, "kinds": kinds, "rows": run.queue.rows, "passes": run.passes}
+    return found | {"length": run.task.length}
+
+
+class DryRun(train.Run):
+    """Of examples without content; it reads and writes no file, and the optimizer has moments."""
+
+    def __init__(self, config, device):
+        ids, L = shape_of(config)
+        task = SimpleNamespace(vocab_size=ids, mask=ids - 1, length=L, train=Noise(L), files=(),
+                               validation=Noise(L), encoding=SimpleNamespace(end=0))  # fmt: skip
+        replace_files(task, device)
+        place = engine.processes.Place(processes, 0, device, config["shard"] and processes > 1)
+        super().__init__(config, Path("out/dry_run"), place, None)
+        if hasattr(self.objective, "register_comm_hook"):
+            self.objective.register_comm_hook(None, fake_cuda.unreduced)
+        for p in self.model.parameters():
+            p.grad = torch.zeros_like(p) if p.requires_grad else None
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def begin(self, *_):
+        self.log = log.Log(None, {}, None, 0, 1, {})
+        self.saver.save = lambda *_: None
+        del self.saver.own["generator"]  # its state is that of the shim
+
+
 class Noise:
-    """Examples of a shape."""
+    """Examples of a length."""
 
     checksum = 0
 
@@ -164,68 +235,46 @@ class Noise:
         self.length = length
 
     def __len__(self):
-        return 1_000_000
+        return 1 << 20
 
     def __getitem__(self, indices):
         given = np.arange(self.length) < GIVEN * self.length
-        return np.zeros((len(indices), self.length), np.int64), np.tile(given, (len(indices), 1))
+        return np.zeros((len(indices), self.length), int), np.tile(given, (len(indices), 1))
 
 
-class DryRun(train.Run):
-    """Of a task of Noise; it reads and writes no file."""
-
-    def __init__(self, config, device):
-        ids, L = shape_of(config)
-        task = SimpleNamespace(
-            vocab_size=ids, mask=ids - 1, length=L, train=Noise(L), validation=Noise(L), files=(),
-            encoding=SimpleNamespace(end=0),
-        )  # fmt: skip
-        train.tasks = SimpleNamespace(
-            get=lambda name: SimpleNamespace(load=lambda config: task), check=lambda task: None
-        )
-        shards = config["shard"] and processes > 1
-        where = engine.processes.Place(processes, 0, device, shards)
-        super().__init__(config, Path("out/dry_run"), where, None)
-
-    def begin(self, *_):
-        self.log = log.Log(None, {}, None, 0, 1, {})
-        self.saver.save = lambda *_: None
-
-
-def shape_of(config):
+def shape_of(config, get=tasks.get):
     """Ids, the mask token included, and tokens of an example."""
     known = SHAPES.get(config["dataset"])
     if config["dataset"] == "sudoku":
         n = math.prod(config["box"])
         known = n + 1, n * n
-    elif known and not config["data_dir"] and "text_length" in config:
-        known = 1502, config["text_length"]
     elif not known:  # made in no time
-        few = {"train_examples": 64, "test_examples": 64}
-        task = tasks.get(config["dataset"]).load(config | few)
+        task = get(config["dataset"]).load(config | {"train_examples": 64, "test_examples": 64})
         known = task.vocab_size, task.length
+    elif not config["data_dir"]:
+        known = 1502, config["text_length"]
     return vocab_size or known[0], length or known[1]
 
 
-def replace_files():
-    """A model of the hub is a shape; a gathering of processes finds this one alone."""
+def replace_files(task, device):
+    """Data and weights are shapes; other processes do nothing."""
+    module = SimpleNamespace(load=lambda config: task)
+    train.tasks = SimpleNamespace(get=lambda name: module, check=lambda task: None)
     hf.resolve = lambda name: Path("0" * 40)
     hf.for_diffusion = lambda folder, length, *_: DREAM | {"length": length}
-    hf.shard_paths = lambda folder: []
-    hf.weights = lambda model, args: {}
-    engine.processes.gather = lambda state: [engine.processes.on_cpu(state)]
+    hf.shard_paths = hf.weights = lambda *_: {}
+    sharding.init_device_mesh = fake_cuda.outside(dist.init_device_mesh)
+    train.start.make_model = functools.partial(make_there, device)
 
 
-def storage_sizes(*things):
-    """{storage: bytes} of the tensors in them."""
-    tensors = [t for t in tree_leaves(things) if isinstance(t, torch.Tensor)]
-    tensors = [getattr(t, "_local_tensor", t) for t in tensors]
-    return {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+def make_there(device, *args, make=train.start.make_model):
+    """On the device at once: FSDP2 could not move fake weights there."""
+    return make(*args[:-1], device)
 
 
 def kinds_of(run):
     """{kind: bytes} of what stays in memory."""
-    parts, seen = {}, {}
+    parts, seen = {}, set()
     for kind, things in {
         "weights": [*run.model.parameters(), *run.model.buffers()],
         "averages": [*run.averaged.parameters(), *run.averaged.buffers()],
@@ -233,7 +282,49 @@ def kinds_of(run):
         "queue": [*vars(run.queue).values()],
         "chains": [*vars(getattr(run.stream, "chains", run.stream)).values()],
     }.items():
-        new = storage_sizes(things)
-        parts[kind] = sum(size for key, size in new.items() if key not in seen)
-        seen |= new
+        tensors = [getattr(t, "_local_tensor", t) for t in tree_leaves(things)]
+        storages = [t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor)]
+        new = {s._cdata: s.nbytes() for s in storages if s._cdata not in seen}
+        parts[kind] = sum(new.values())
+        seen |= {*new}
     return parts
+
+
+# -- the report ------------------------------------------------------------------------------------
+def text_of(found):
+    seen, passes = found["an update"], found["passes"]
+    rows = f"{found['rows']} rows of {found['length']} tokens x {passes} passes"
+    kinds = ", ".join(f"{kind} {size / 2**30:.2f}" for kind, size in found["kinds"].items())
+    lines = [
+        f"{train.name}, one of {processes} GPUs, {rows}",
+        f"an update: {seen.flop / 1e12:.3f} TFLOP, {seen.launches} launches, "
+        f"{seen.moved / 1e9:.1f} GB moved, peak {seen.peak / 2**30:.2f} GiB:",
+        f"    {kinds}",
+        f"a batch of evaluation: peak {found['a batch of evaluation'].peak / 2**30:.2f} GiB",
+        f"a checkpoint: {found['a checkpoint'].copied / 2**30:.2f} GiB to the host",
+    ]
+    for phase, seen in found.items():
+        for what in ("waits", "pageable") if hasattr(seen, "waits") else ():
+            places = [f"{n} x {where}" for where, n in getattr(seen, what).items() if n]
+            words = "the host waits" if what == "waits" else "copied from pageable memory"
+            lines.append(f"{words}, {phase}: {', '.join(places) or 'never'}")
+    return "\n".join(lines)
+
+
+def forecast(found, doubled):
+    """A table: the seconds of an update at best, and the rows that fit (peaks are extrapolated)."""
+    seen, rows = found["an update"], found["rows"]
+    slope = (doubled["an update"].peak - seen.peak) / rows
+    lines = ["| | operators, ms | launches, ms | share of TFLOP/s | most rows of a pass |",
+             "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    for card, (rate, _, memory) in CARDS.items():
+        seconds, launches = seen.seconds[card], seen.launches * LAUNCH
+        share = seen.flop / rate / 1e12 / max(seconds, launches)
+        most = max(0, math.floor(rows + (FITS * memory * 1e9 - seen.peak) / slope))
+        times = f"{1e3 * seconds:.1f} | {1e3 * launches:.1f}"
+        lines.append(f"| {card} | {times} | {share:.0%} | {most} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
