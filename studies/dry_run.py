@@ -15,7 +15,6 @@ space, what torch.compile fuses, the network, fragmentation, the CUDA context.
 """
 
 from studies import fake_cuda  # isort: skip (first: torch looks for CUDA once)
-import functools
 import math
 import sys
 import traceback
@@ -34,20 +33,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-import engine.processes
 import tasks
 import train
 from configurator import configure, errors_as_messages
 from engine import log, sharding
 from engine.files import say
+from engine.processes import Place
 from pretrained import hf
 from runs.validation import validation_loss
 
 processes = 1  # 1..: of the run, a GPU each; this is the first
-vocab_size = 0  # 0..: with the mask token; 0 = the data set's, as is the next
+vocab_size = 0  # 0..: with the mask token; 0 = the paper's, as is the next
 length = 0  # 0..: tokens of an example
 
-SHAPES = {"text": (151_645, 512), "instructions": (152_064, 640), "own_text": (258, 256)}
+SHAPES = {"text": (151_645, 512), "instructions": (152_064, 640)}  # of Sudoku: by its box
 DREAM = dict(vocab_size=152_064, mask_token=151_666, dim=3584, layers=28, heads=28, kv_heads=4,
              mlp=18_944, theta=1e6, eps=1e-6, shifted=True, tied=False, causal=False)  # fmt: skip
 GIVEN = 0.2  # share of an example that is its prompt
@@ -55,7 +54,6 @@ CARDS = {  # TFLOP/s in dense bfloat16, TB/s, GB: the makers' data sheets
     "H100 SXM": (989, 3.35, 80), "A100 SXM": (312, 2.04, 80),
     "RTX 4090": (165, 1.01, 24), "RTX 3090": (71, 0.94, 24),
 }  # fmt: skip
-OWN = "--processes", "--vocab_size", "--length", "--help"
 LAUNCH = 5e-6  # seconds of the host for an operator: an assumption
 FITS = 0.9  # of a card's memory: the rest is for the CUDA context and fragmentation
 ROOT = Path(__file__).parents[1]
@@ -65,14 +63,14 @@ PARTIAL = aten.embedding, aten.gather, aten.index, aten.index_select  # read a p
 
 
 def main(argv):
-    own = [arg for arg in argv if arg.partition("=")[0] in OWN]
+    names = "--processes", "--vocab_size", "--length", "--help"
+    own = [arg for arg in argv if arg.partition("=")[0] in names]
     configure(globals(), own)
     rest = [*(arg for arg in argv if arg not in own), "--compile=False"]
     config = configure(vars(train), rest, fields=tasks.settings_of)
     with errors_as_messages():
         train.check()
     say(f"a forecast, not a measurement; setting up process 1 of {processes} on fake tensors")
-    fake_cuda.pretend()
     found = measure(config)
     print(text_of(found))
     say("again, with twice the rows")
@@ -99,11 +97,10 @@ class Watch(TorchDispatchMode):
         self.phase()
 
     def phase(self):
-        """A new one: what it has cost once the next begins."""
-        self.seen = SimpleNamespace(flop=0, moved=0, launches=0, copied=0, peak=self.now)
-        self.seen.waits, self.seen.pageable = Counter(), Counter()
-        self.seen.seconds = dict.fromkeys(CARDS, 0.0)
-        return self.seen
+        """A new one; its counts are complete once the next begins."""
+        self.seen, self.seconds = Counter(peak=self.now), Counter()
+        self.waits, self.pageable = Counter(), Counter()
+        return SimpleNamespace(**vars(self))
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if DTensor in types:
@@ -118,16 +115,24 @@ class Watch(TorchDispatchMode):
         here = {t for t in (*inputs, *outputs) if t.device.type == self.device}
         for t in here:
             self.hold(t.untyped_storage())
-        if "copy" in func.__name__ and outputs and self.device == "cuda":
+        if "copy" in func.__name__ and outputs:
             self.copy(inputs[-1], outputs[0], kwargs.get("non_blocking") or args[-1] is True)
         free = func.is_view or func.__name__.startswith(("empty", "detach"))
         if here and not free and func.namespace != "prim":
-            self.count(func._overloadpacket, args, kwargs, out, here, outputs)
+            rule = flop_registry.get(func._overloadpacket)
+            flop = rule(*args, **kwargs, out_val=out) if rule else 0
+            self.count(flop, outputs if func._overloadpacket in PARTIAL else here)
         return out
+
+    def count(self, flop, tensors):
+        moved = sum(t.nbytes for t in tensors)
+        self.seen.update(flop=flop, moved=moved, launches=1)
+        for card, (rate, bandwidth, _) in CARDS.items():
+            self.seconds[card] += max(flop / rate, moved / bandwidth) / 1e12
 
     def answer(self, func, tensor):
         """0, and True for a bool, unless the code looks for a fault."""
-        self.seen.waits[place()] += tensor.device.type == "cuda"
+        self.waits[place()] += tensor.is_cuda
         if func is aten.nonzero.default:
             found = round(tensor.numel() * self.share)
             return tensor.new_empty(found, tensor.dim(), dtype=torch.long)
@@ -136,32 +141,21 @@ class Watch(TorchDispatchMode):
         return 0.0 if tensor.dtype.is_floating_point else 0
 
     def copy(self, source, target, asynchronous):
-        """Between host and device: to pageable memory the host waits; from there, too."""
-        kinds = source.device.type, target.device.type
-        if kinds == ("cuda", "cpu"):
-            self.seen.copied += target.nbytes
-            self.seen.waits[place()] += not asynchronous
-        if kinds == ("cpu", "cuda"):
+        """Between host and device: from pageable memory the host waits."""
+        if source.is_cuda and target.is_cpu:
+            self.seen["copied"] += target.nbytes
+            self.waits[place()] += not asynchronous
+        if source.is_cpu and target.is_cuda:
             pinned = source.untyped_storage()._cdata in fake_cuda.PINNED
-            self.seen.pageable[place()] += not pinned
-            self.seen.waits[place()] += not (pinned and asynchronous)
-
-    def count(self, packet, args, kwargs, out, tensors, outputs):
-        rule = flop_registry.get(packet)
-        flop = rule(*args, **kwargs, out_val=out) if rule else 0
-        moved = sum(t.nbytes for t in (outputs if packet in PARTIAL else tensors))
-        self.seen.launches += 1
-        self.seen.flop += flop
-        self.seen.moved += moved
-        for card, (rate, bandwidth, _) in CARDS.items():
-            self.seen.seconds[card] += max(flop / rate, moved / bandwidth) / 1e12
+            self.pageable[place()] += not pinned
+            self.waits[place()] += not (pinned and asynchronous)
 
     def hold(self, storage):
         key, size = storage._cdata, -(-storage.nbytes() // 512) * 512
         if key not in self.live:
             self.live[key] = weakref.ref(storage, lambda _: self.free(key, size))
             self.now += size
-            self.seen.peak = max(self.seen.peak, self.now)
+            self.seen["peak"] = max(self.seen["peak"], self.now)
 
     def free(self, key, size):
         del self.live[key]
@@ -170,48 +164,70 @@ class Watch(TorchDispatchMode):
 
 # -- the run ---------------------------------------------------------------------------------------
 def measure(config, device="cuda"):
-    """What a dry run finds, by phase."""
+    """What a dry run finds: {phase: counts}, and the run's sizes."""
+    fake_cuda.pretend()
     if processes > 1 and not dist.is_initialized():
         dist.init_process_group("fake", rank=0, world_size=processes, store=FakeStore())
+        mesh = dist.init_device_mesh(device, (processes,))
+        sharding.init_device_mesh = lambda *_: mesh
     with FakeTensorMode(allow_non_fake_inputs=True), (watch := Watch(device)):
-        set_up = watch.seen
+        set_up = watch.phase()
         run = DryRun(config, torch.device(device, 0))
         return {"set-up": set_up} | phases(run, watch)
 
 
 def phases(run, watch):
-    first = train.chains_from or 0
+    first, rows = train.chains_from or 0, train.eval_batch_size
     if chains := getattr(run.stream, "chains", None):
         run.stream.begin = first
         watch.share = (1 - GIVEN) * (1 + 1 / chains.stages_at(first)) / 2
     update = watch.phase()
     run.log.add(*train.update(run, first))
     kinds = kinds_of(run)
+    kinds |= {"activations, gradients, buffers": update.seen["peak"] - sum(kinds.values())}
     line = watch.phase()
     train.keep_record(run, train.log_interval, False)
-    evaluation = watch.phase()
-    rows, examples = train.eval_batch_size, Noise(run.task.length)
-    block = train.block_at(first)
+    evaluation, block = watch.phase(), train.block_at(first)
     with run.casts, sharding.unsharded(run.averaged):
-        validation_loss(examples, run.averaged, block, rows * processes, rows, 0, processes)
+        validation_loss(run.task.train, run.averaged, block, rows * processes, rows, 0, processes)
     save = watch.phase()
-    state = run.saver.collect(0, 0)
-    save.copied += sum(t.nbytes for t in tree_leaves(state) if getattr(t, "is_cuda", False))
-    kinds |= {"activations, gradients and buffers": update.peak - sum(kinds.values())}
+    state = tree_leaves(run.saver.collect(0, 0))
+    save.seen["copied"] += sum(t.nbytes for t in state if getattr(t, "is_cuda", False))
     found = {"an update": update, "a line of the log": line, "a batch of evaluation": evaluation}
-    found |= {"a checkpoint": save, "kinds": kinds, "rows": run.queue.rows, "passes": run.passes}
-    return found | {"length": run.task.length}
+    return found | {"a checkpoint": save, "kinds": kinds, "rows": run.queue.rows}
+
+
+class Noise:
+    """Examples of a length."""
+
+    checksum = 0
+
+    def __init__(self, length):
+        self.given = np.arange(length) < GIVEN * length
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, indices):
+        given = np.tile(self.given, (len(indices), 1))
+        return np.zeros(given.shape, int), given
 
 
 class DryRun(train.Run):
-    """Of examples without content; it reads and writes no file, and the optimizer has moments."""
+    """Without files; the optimizer already has its moments."""
 
     def __init__(self, config, device):
-        ids, L = shape_of(config)
+        n = math.prod(config.get("box", (3, 3)))
+        known = SHAPES.get(config["dataset"], (n + 1, n * n))
+        ids, L = vocab_size or known[0], length or known[1]
         task = SimpleNamespace(vocab_size=ids, mask=ids - 1, length=L, train=Noise(L), files=(),
                                validation=Noise(L), encoding=SimpleNamespace(end=0))  # fmt: skip
-        replace_files(task, device)
-        place = engine.processes.Place(processes, 0, device, config["shard"] and processes > 1)
+        module = SimpleNamespace(load=lambda config: task)
+        train.tasks = SimpleNamespace(get=lambda name: module, check=lambda task: None)
+        hf.resolve = lambda name: Path("0" * 40)
+        hf.for_diffusion = lambda folder, length, *_: DREAM | {"length": length}
+        hf.shard_paths = hf.weights = lambda *_: {}
+        place = Place(processes, 0, device, config["shard"] and processes > 1)
         super().__init__(config, Path("out/dry_run"), place, None)
         if hasattr(self.objective, "register_comm_hook"):
             self.objective.register_comm_hook(None, fake_cuda.unreduced)
@@ -223,106 +239,56 @@ class DryRun(train.Run):
     def begin(self, *_):
         self.log = log.Log(None, {}, None, 0, 1, {})
         self.saver.save = lambda *_: None
-        del self.saver.own["generator"]  # its state is that of the shim
-
-
-class Noise:
-    """Examples of a length."""
-
-    checksum = 0
-
-    def __init__(self, length):
-        self.length = length
-
-    def __len__(self):
-        return 1 << 20
-
-    def __getitem__(self, indices):
-        given = np.arange(self.length) < GIVEN * self.length
-        return np.zeros((len(indices), self.length), int), np.tile(given, (len(indices), 1))
-
-
-def shape_of(config, get=tasks.get):
-    """Ids, the mask token included, and tokens of an example."""
-    known = SHAPES.get(config["dataset"])
-    if config["dataset"] == "sudoku":
-        n = math.prod(config["box"])
-        known = n + 1, n * n
-    elif not known:  # made in no time
-        task = get(config["dataset"]).load(config | {"train_examples": 64, "test_examples": 64})
-        known = task.vocab_size, task.length
-    elif not config["data_dir"]:
-        known = 1502, config["text_length"]
-    return vocab_size or known[0], length or known[1]
-
-
-def replace_files(task, device):
-    """Data and weights are shapes; other processes do nothing."""
-    module = SimpleNamespace(load=lambda config: task)
-    train.tasks = SimpleNamespace(get=lambda name: module, check=lambda task: None)
-    hf.resolve = lambda name: Path("0" * 40)
-    hf.for_diffusion = lambda folder, length, *_: DREAM | {"length": length}
-    hf.shard_paths = hf.weights = lambda *_: {}
-    sharding.init_device_mesh = fake_cuda.outside(dist.init_device_mesh)
-    train.start.make_model = functools.partial(make_there, device)
-
-
-def make_there(device, *args, make=train.start.make_model):
-    """On the device at once: FSDP2 could not move fake weights there."""
-    return make(*args[:-1], device)
+        del self.saver.own["generator"]  # which has no state
 
 
 def kinds_of(run):
     """{kind: bytes} of what stays in memory."""
-    parts, seen = {}, set()
-    for kind, things in {
+    things, parts, seen = {
         "weights": [*run.model.parameters(), *run.model.buffers()],
         "averages": [*run.averaged.parameters(), *run.averaged.buffers()],
         "moments": [*run.optimizer.state.values()],
         "queue": [*vars(run.queue).values()],
         "chains": [*vars(getattr(run.stream, "chains", run.stream)).values()],
-    }.items():
-        tensors = [getattr(t, "_local_tensor", t) for t in tree_leaves(things)]
-        storages = [t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor)]
-        new = {s._cdata: s.nbytes() for s in storages if s._cdata not in seen}
-        parts[kind] = sum(new.values())
-        seen |= {*new}
+    }, {}, set()  # fmt: skip
+    for kind, values in things.items():
+        tensors = [getattr(t, "_local_tensor", t) for t in tree_leaves(values)]
+        storages = {t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor)} - seen
+        parts[kind] = sum(storage.nbytes() for storage in storages)
+        seen |= storages
     return parts
 
 
 # -- the report ------------------------------------------------------------------------------------
 def text_of(found):
-    seen, passes = found["an update"], found["passes"]
-    rows = f"{found['rows']} rows of {found['length']} tokens x {passes} passes"
+    seen = found["an update"].seen
     kinds = ", ".join(f"{kind} {size / 2**30:.2f}" for kind, size in found["kinds"].items())
     lines = [
-        f"{train.name}, one of {processes} GPUs, {rows}",
-        f"an update: {seen.flop / 1e12:.3f} TFLOP, {seen.launches} launches, "
-        f"{seen.moved / 1e9:.1f} GB moved, peak {seen.peak / 2**30:.2f} GiB:",
-        f"    {kinds}",
-        f"a batch of evaluation: peak {found['a batch of evaluation'].peak / 2**30:.2f} GiB",
-        f"a checkpoint: {found['a checkpoint'].copied / 2**30:.2f} GiB to the host",
+        f"{train.name}, one of {processes} GPUs, {found['rows']} rows a pass; an update:",
+        f"{seen['flop'] / 1e12:.3f} TFLOP, {seen['launches']} launches, "
+        f"{seen['moved'] / 1e9:.1f} GB moved, peak {seen['peak'] / 2**30:.2f} GiB ({kinds})",
+        f"evaluation: peak {found['a batch of evaluation'].seen['peak'] / 2**30:.2f} GiB; "
+        f"a checkpoint: {found['a checkpoint'].seen['copied'] / 2**30:.2f} GiB to the host",
     ]
-    for phase, seen in found.items():
-        for what in ("waits", "pageable") if hasattr(seen, "waits") else ():
-            places = [f"{n} x {where}" for where, n in getattr(seen, what).items() if n]
-            words = "the host waits" if what == "waits" else "copied from pageable memory"
-            lines.append(f"{words}, {phase}: {', '.join(places) or 'never'}")
+    for phase, counts in found.items():
+        for words in ("waits", "pageable") if isinstance(counts, SimpleNamespace) else ():
+            places = [f"{n} x {where}" for where, n in getattr(counts, words).items() if n]
+            lines += [f"{words}, {phase}: {', '.join(places)}"] if places else []
     return "\n".join(lines)
 
 
 def forecast(found, doubled):
-    """A table: the seconds of an update at best, and the rows that fit (peaks are extrapolated)."""
-    seen, rows = found["an update"], found["rows"]
-    slope = (doubled["an update"].peak - seen.peak) / rows
-    lines = ["| | operators, ms | launches, ms | share of TFLOP/s | most rows of a pass |",
-             "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    """A table: the seconds of an update at best; the rows that fit if memory grows linearly."""
+    update, rows = found["an update"], found["rows"]
+    peak, flop = update.seen["peak"], update.seen["flop"]
+    slope = (doubled["an update"].seen["peak"] - peak) / rows
+    launches = update.seen["launches"] * LAUNCH
+    lines = ["| | operators, ms | launches, ms | MFU | most rows a pass |", "| --- " * 5 + "|"]
     for card, (rate, _, memory) in CARDS.items():
-        seconds, launches = seen.seconds[card], seen.launches * LAUNCH
-        share = seen.flop / rate / 1e12 / max(seconds, launches)
-        most = max(0, math.floor(rows + (FITS * memory * 1e9 - seen.peak) / slope))
-        times = f"{1e3 * seconds:.1f} | {1e3 * launches:.1f}"
-        lines.append(f"| {card} | {times} | {share:.0%} | {most} |")
+        seconds = update.seconds[card]
+        share = flop / rate / 1e12 / max(seconds, launches)
+        most = max(0, math.floor(rows + (FITS * memory * 1e9 - peak) / slope))
+        lines += [f"| {card} | {1e3 * seconds:.1f} | {1e3 * launches:.1f} | {share:.0%} | {most} |"]
     return "\n".join(lines)
 
 

@@ -1,10 +1,9 @@
 """CUDA tensors without values, on a torch built without CUDA: import this before torch.
 
-torch's FakeTensorMode has tensors of any device, with a shape and a dtype alone. For CUDA ones
-autograd also needs a device guard, CUDA's hooks and a generator, which a CPU build lacks: SHIM has
-ones that do nothing, compiled by g++ into a private folder. `pretend` replaces what torch does not
-do with fake tensors; attention becomes the flash operator, and collectives, streams and events do
-nothing. Raises SystemExit without g++, or after torch.
+torch's FakeTensorMode has tensors of any device, with a shape and a dtype alone. For CUDA autograd
+also asks for a device guard, hooks and a generator, which a CPU build lacks: SHIM, compiled by g++
+into a private folder, has ones that do nothing. `pretend` replaces what torch cannot do with fake
+tensors: attention is the flash operator; collectives, streams and events do nothing.
 """
 
 import ctypes
@@ -49,58 +48,48 @@ struct CUDAHooks final : at::CUDAHooksInterface {
 };
 namespace at { REGISTER_CUDA_HOOKS(CUDAHooks) }
 """
+if "torch" in sys.modules:
+    raise SystemExit("studies.fake_cuda must be imported before torch, which looks for CUDA once")
+TORCH = Path(importlib.util.find_spec("torch").origin).parent
+PLACES = f"-I{TORCH}/include", f"-L{TORCH}/lib", f"-Wl,-rpath,{TORCH}/lib", "-lc10", "-ltorch_cpu"
+with tempfile.TemporaryDirectory() as folder:
+    library = f"{folder}/fake_cuda.so"
+    command = ["g++", "-std=c++20", "-shared", "-fPIC", "-xc++", "-", *PLACES, "-o", library]
+    try:
+        subprocess.run(command, input=SHIM, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(f"a dry run needs g++: {error}") from None
+    ctypes.CDLL(library)
 
-
-def load():
-    """Compile and load the shim: before torch, which looks for CUDA once."""
-    if "torch" in sys.modules:
-        raise SystemExit("studies.fake_cuda must be imported before torch")
-    root = Path(importlib.util.find_spec("torch").origin).parent
-    with tempfile.TemporaryDirectory() as folder:
-        library = f"{folder}/fake_cuda.so"
-        flags = "-xc++", "-", "-std=c++20", "-shared", "-fPIC", "-lc10", "-ltorch_cpu", "-o"
-        places = f"-I{root}/include", f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"
-        try:
-            subprocess.run(["g++", *places, *flags, library], input=SHIM, text=True, check=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise SystemExit(f"a dry run needs g++ and torch's headers: {error}") from None
-        ctypes.CDLL(library)
-
-
-load()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-import torch._dynamo  # noqa: E402 (before `pretend`)
+import torch._dynamo  # noqa: E402 (before streams are replaced)
 from torch._subclasses.fake_tensor import FakeTensor  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.nn.parallel import distributed  # noqa: E402
-from torch.utils._python_dispatch import _disable_current_modes  # noqa: E402
 
 PINNED = set()  # the storages of copies in pinned memory
 
 
-def pretend():
-    plain = functional.scaled_dot_product_attention
-
-    def flash(q, k, v, mask=None, dropout_p=0.0, is_causal=False):
+def pretend(plain=functional.scaled_dot_product_attention):
+    def flash(q, k, v, mask=None, is_causal=False):
         if mask is not None or q.device.type != "cuda":
             return plain(q, k, v, mask, is_causal=is_causal)
         return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal)[0]
 
     functional.scaled_dot_product_attention = flash
     torch.nn.Module._apply = move
-    FakeTensor.tolist = lambda t: [0.0] * t.cpu().numel()
-    dist.all_gather_object = gather
     torch.Tensor.numpy = lambda t: np.zeros(t.shape)
     torch.Tensor.pin_memory = pinned
+    FakeTensor.tolist = lambda t: [0.0] * t.cpu().numel()
     torch.nn.utils.clip_grad._has_foreach_support = lambda *_: True
-    distributed._verify_param_shape_across_processes = lambda *_: None
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda *_, **settings: True
     torch.cuda.current_device = lambda: 0
     for name in "Stream", "Event", "current_stream", "stream":
         setattr(torch.cuda, name, MagicMock())
+    distributed._verify_param_shape_across_processes = lambda *_: None
+    torch.distributed.all_gather_object = lambda all, own: all.__setitem__(0, own)
 
 
 def move(module, function, recurse=True):
@@ -121,22 +110,8 @@ def pinned(tensor):
     return copy
 
 
-def gather(states, state):
-    states[:] = [state] * len(states)
-
-
 def unreduced(state, bucket):
     """A hook of DDP: the gradients of this process, as if averaged."""
     future = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
-
-
-def outside(function):
-    """The function, on real tensors."""
-
-    def run(*args):
-        with _disable_current_modes():
-            return function(*args)
-
-    return run
