@@ -74,7 +74,8 @@ def main(argv):
     found = measure(config)
     print(text_of(found))
     say("again, with twice the rows")
-    train.batch_size, train.micro_batch = 2 * found["rows"] * processes, None
+    train.micro_batch = 2 * found["rows"]
+    train.batch_size = train.micro_batch * processes * min(found["passes"], 2)
     print(forecast(found, measure(config)))
 
 
@@ -172,7 +173,7 @@ def measure(config, device="cuda"):
         sharding.init_device_mesh = lambda *_: mesh
     with FakeTensorMode(allow_non_fake_inputs=True), (watch := Watch(device)):
         set_up = watch.phase()
-        run = DryRun(config, torch.device(device, 0))
+        run = DryRun(config, torch.device(device))
         return {"set-up": set_up} | phases(run, watch)
 
 
@@ -180,7 +181,7 @@ def phases(run, watch):
     first, rows = train.chains_from or 0, train.eval_batch_size
     if chains := getattr(run.stream, "chains", None):
         run.stream.begin = first
-        watch.share = (1 - GIVEN) * (1 + 1 / chains.stages_at(first)) / 2
+        watch.share = (1 - GIVEN) * (1 + chains.stages_at(first) ** -2) / 2
     update = watch.phase()
     run.log.add(*train.update(run, first))
     kinds = kinds_of(run)
@@ -194,7 +195,8 @@ def phases(run, watch):
     state = tree_leaves(run.saver.collect(0, 0))
     save.seen["copied"] += sum(t.nbytes for t in state if getattr(t, "is_cuda", False))
     found = {"an update": update, "a line of the log": line, "a batch of evaluation": evaluation}
-    return found | {"a checkpoint": save, "kinds": kinds, "rows": run.queue.rows}
+    found |= {"a checkpoint": save, "kinds": kinds}
+    return found | {"rows": run.queue.rows, "passes": run.passes}
 
 
 class Noise:
@@ -227,6 +229,8 @@ class DryRun(train.Run):
         hf.resolve = lambda name: Path("0" * 40)
         hf.for_diffusion = lambda folder, length, *_: DREAM | {"length": length}
         hf.shard_paths = hf.weights = lambda *_: {}
+        make = train.start.make_model
+        train.start.make_model = lambda *args: make(*args[:-1], device)  # FSDP2 moves no fake ones
         place = Place(processes, 0, device, config["shard"] and processes > 1)
         super().__init__(config, Path("out/dry_run"), place, None)
         if hasattr(self.objective, "register_comm_hook"):
