@@ -94,12 +94,11 @@ class Watch(TorchDispatchMode):
 
     def __init__(self, device):
         super().__init__()
-        self.device, self.share, self.live, self.now = device, 0.5, {}, 0  # bytes
-        self.phase()
+        self.device, self.share, self.live = device, 0.5, {}  # {storage: bytes}
 
     def phase(self):
         """A new one; its counts are complete once the next begins."""
-        self.seen, self.seconds = Counter(peak=self.now), Counter()
+        self.seen, self.seconds = Counter(peak=sum(self.live.values())), Counter()
         self.waits, self.pageable = Counter(), Counter()
         return SimpleNamespace(**vars(self))
 
@@ -152,15 +151,10 @@ class Watch(TorchDispatchMode):
             self.waits[place()] += not (pinned and asynchronous)
 
     def hold(self, storage):
-        key, size = storage._cdata, -(-storage.nbytes() // 512) * 512
-        if key not in self.live:
-            self.live[key] = weakref.ref(storage, lambda _: self.free(key, size))
-            self.now += size
-            self.seen["peak"] = max(self.seen["peak"], self.now)
-
-    def free(self, key, size):
-        del self.live[key]
-        self.now -= size
+        if (key := storage._cdata) not in self.live:
+            self.live[key] = -(-storage.nbytes() // 512) * 512
+            weakref.finalize(storage, self.live.pop, key)
+            self.seen["peak"] = max(self.seen["peak"], sum(self.live.values()))
 
 
 # -- the run ---------------------------------------------------------------------------------------
@@ -220,8 +214,8 @@ class DryRun(train.Run):
 
     def __init__(self, config, device):
         n = math.prod(config.get("box", (3, 3)))
-        known = SHAPES.get(config["dataset"], (n + 1, n * n))
-        ids, L = vocab_size or known[0], length or known[1]
+        ids, L = SHAPES.get(config["dataset"], (n + 1, n * n))
+        ids, L = vocab_size or ids, length or L
         task = SimpleNamespace(vocab_size=ids, mask=ids - 1, length=L, train=Noise(L), files=(),
                                validation=Noise(L), encoding=SimpleNamespace(end=0))  # fmt: skip
         module = SimpleNamespace(load=lambda config: task)

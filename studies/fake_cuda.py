@@ -1,9 +1,9 @@
 """CUDA tensors without values, on a torch built without CUDA: import this before torch.
 
 torch's FakeTensorMode has tensors of any device, with a shape and a dtype alone. For CUDA autograd
-also asks for a device guard, hooks and a generator, which a CPU build lacks: SHIM, compiled by g++
-into a private folder, has ones that do nothing. `pretend` replaces what torch cannot do with fake
-tensors: attention is the flash operator; collectives, streams and events do nothing.
+also asks for a device guard, hooks and a generator, which a CPU build lacks: fake_cuda.cpp has ones
+that do nothing, compiled by g++ into a private folder. `pretend` replaces what torch cannot do with
+fake tensors: attention is the flash operator; collectives, streams and events do nothing.
 """
 
 import ctypes
@@ -14,49 +14,14 @@ import tempfile
 from pathlib import Path
 from unittest.mock import MagicMock
 
-SHIM = """
-#include <ATen/core/Generator.h>
-#include <ATen/detail/CUDAHooksInterface.h>
-#include <c10/core/impl/DeviceGuardImplInterface.h>
-#define CONST const override
-using namespace c10;
-static Device gpu() { return Device(DeviceType::CUDA, 0); }
-struct Guard final : impl::NoOpDeviceGuardImpl<DeviceType::CUDA> {
-  Device getDevice() CONST { return gpu(); }  Device exchangeDevice(Device) CONST { return gpu(); }
-  Stream getStream(Device) const noexcept override { return Stream(Stream::DEFAULT, gpu()); }
-  Stream getDefaultStream(Device d) CONST { return getStream(d); }
-  Stream exchangeStream(Stream s) const noexcept override { return s; }
-  DeviceIndex deviceCount() const noexcept override { return 1; }
-  void record(void**, const Stream&, const DeviceIndex, const EventFlag) CONST {}
-  void block(void*, const Stream&) CONST {}  bool queryEvent(void*) CONST { return true; }
-};
-C10_REGISTER_GUARD_IMPL(CUDA, Guard)
-struct Seed final : GeneratorImpl {
-  Seed() : GeneratorImpl(gpu(), DispatchKeySet(DispatchKey::CUDA)) {}
-  void set_current_seed(uint64_t) override {}  uint64_t current_seed() CONST { return 0; }
-  void set_offset(uint64_t) override {}  uint64_t get_offset() CONST { return 0; }
-  void set_state(const TensorImpl&) override {}  uint64_t seed() override { return 0; }
-  intrusive_ptr<TensorImpl> get_state() CONST { return {}; }
-  Seed* clone_impl() CONST { return new Seed(); }
-};
-struct CUDAHooks final : at::CUDAHooksInterface {
-  CUDAHooks(at::CUDAHooksArgs) {}  void init() CONST {}  bool isBuilt() CONST { return true; }
-  bool isAvailable() CONST { return true; }  bool hasCUDA() CONST { return true; }
-  bool hasPrimaryContext(DeviceIndex) CONST { return true; }
-  DeviceIndex deviceCount() CONST { return 1; }  DeviceIndex getCurrentDevice() CONST { return 0; }
-  at::Generator getNewGenerator(DeviceIndex = -1) CONST { return at::make_generator<Seed>(); }
-};
-namespace at { REGISTER_CUDA_HOOKS(CUDAHooks) }
-"""
 if "torch" in sys.modules:
     raise SystemExit("studies.fake_cuda must be imported before torch, which looks for CUDA once")
 TORCH = Path(importlib.util.find_spec("torch").origin).parent
 PLACES = f"-I{TORCH}/include", f"-L{TORCH}/lib", f"-Wl,-rpath,{TORCH}/lib", "-lc10", "-ltorch_cpu"
 with tempfile.TemporaryDirectory() as folder:
-    library = f"{folder}/fake_cuda.so"
-    command = ["g++", "-std=c++20", "-shared", "-fPIC", "-xc++", "-", *PLACES, "-o", library]
+    files = str(Path(__file__).with_suffix(".cpp")), "-o", (library := f"{folder}/fake_cuda.so")
     try:
-        subprocess.run(command, input=SHIM, text=True, check=True)
+        subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", *files, *PLACES], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SystemExit(f"a dry run needs g++: {error}") from None
     ctypes.CDLL(library)
