@@ -151,8 +151,12 @@ def test_flop_memory_and_waits_of_dream_coder():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_configurations_are_updated(found, name):
-    """Where the vocabulary is large, the host waits for a count of hidden positions."""
-    assert waits(found[name]) == ({"losses.py": 1} if SMALL[name][0] > 64 else {})
+    """Where the vocabulary is large, the host waits for a count of hidden positions.
+
+    In some, the queue's next look at how many examples are used up is due.
+    """
+    rest = waits(found[name]) - Counter({"engine/queue.py": 1})
+    assert rest == ({"losses.py": 1} if SMALL[name][0] > 64 else {})
 
 
 def test_faults_are_noticed(found):
