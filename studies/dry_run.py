@@ -16,6 +16,7 @@ space, what torch.compile fuses, the network, fragmentation, the CUDA context.
 
 from studies import fake_cuda  # isort: skip (first: torch looks for CUDA once)
 import math
+import re
 import sys
 import traceback
 import weakref
@@ -63,8 +64,7 @@ PARTIAL = aten.embedding, aten.gather, aten.index, aten.index_select  # read a p
 
 
 def main(argv):
-    names = "--processes", "--vocab_size", "--length", "--help"
-    own = [arg for arg in argv if arg.partition("=")[0] in names]
+    own = [arg for arg in argv if re.match("--(processes|vocab_size|length|help)", arg)]
     configure(globals(), own)
     rest = [*(arg for arg in argv if arg not in own), "--compile=False"]
     config = configure(vars(train), rest, fields=tasks.settings_of)
@@ -121,24 +121,19 @@ class Watch(TorchDispatchMode):
         if here and not free and func.namespace != "prim":
             rule = flop_registry.get(func._overloadpacket)
             flop = rule(*args, **kwargs, out_val=out) if rule else 0
-            self.count(flop, outputs if func._overloadpacket in PARTIAL else here)
+            moved = sum(t.nbytes for t in (outputs if func._overloadpacket in PARTIAL else here))
+            self.seen.update(flop=flop, moved=moved, launches=1)
+            for card, (rate, bandwidth, _) in CARDS.items():
+                self.seconds[card] += max(flop / rate, moved / bandwidth) / 1e12
         return out
-
-    def count(self, flop, tensors):
-        moved = sum(t.nbytes for t in tensors)
-        self.seen.update(flop=flop, moved=moved, launches=1)
-        for card, (rate, bandwidth, _) in CARDS.items():
-            self.seconds[card] += max(flop / rate, moved / bandwidth) / 1e12
 
     def answer(self, func, tensor):
         """0, and True for a bool, unless the code looks for a fault."""
-        self.waits[place()] += tensor.is_cuda
+        self.waits[where := place()] += tensor.is_cuda
         if func is aten.nonzero.default:
             found = round(tensor.numel() * self.share)
             return tensor.new_empty(found, tensor.dim(), dtype=torch.long)
-        if tensor.dtype == torch.bool:
-            return not place().startswith("puma.py")
-        return 0.0 if tensor.dtype.is_floating_point else 0
+        return not where.startswith("puma.py") if tensor.dtype == torch.bool else 0
 
     def copy(self, source, target, asynchronous):
         """Between host and device: from pageable memory the host waits."""
@@ -178,9 +173,8 @@ def phases(run, watch):
         watch.share = (1 - GIVEN) * (1 + chains.stages_at(first) ** -2) / 2
     update = watch.phase()
     run.log.add(*train.update(run, first))
-    kinds = kinds_of(run)
-    kinds |= {"activations, gradients, buffers": update.seen["peak"] - sum(kinds.values())}
-    line = watch.phase()
+    kinds, line = kinds_of(run), watch.phase()
+    kinds["activations, gradients, buffers"] = update.seen["peak"] - sum(kinds.values())
     train.keep_record(run, train.log_interval, False)
     evaluation, block = watch.phase(), train.block_at(first)
     with run.casts, sharding.unsharded(run.averaged):
@@ -251,9 +245,9 @@ def kinds_of(run):
     }, {}, set()  # fmt: skip
     for kind, values in things.items():
         tensors = [getattr(t, "_local_tensor", t) for t in tree_leaves(values)]
-        storages = {t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor)} - seen
-        parts[kind] = sum(storage.nbytes() for storage in storages)
-        seen |= storages
+        new = {t.untyped_storage() for t in tensors if isinstance(t, torch.Tensor)} - seen
+        parts[kind] = sum(storage.nbytes() for storage in new)
+        seen |= new
     return parts
 
 
