@@ -98,8 +98,9 @@ class ExampleQueue:
 
     def moved(self, part, dtype):
         """An array on the device; to CUDA from pinned memory, for which the host does not wait."""
-        part, device = torch.as_tensor(part).to(dtype), self.x0.device
-        return part.pin_memory().to(device, non_blocking=True) if self.x0.is_cuda else part.to(device)
+        part = torch.as_tensor(part).to(dtype)
+        part = part.pin_memory() if self.x0.is_cuda else part
+        return part.to(self.x0.device, non_blocking=self.x0.is_cuda)
 
 
 def examples_at(place, ahead, base, size, seed):
