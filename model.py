@@ -20,6 +20,8 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
+# There is no dropout, so the random state need not be kept for the second time
+again = functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 SHORT = 128  # up to this length, attention on a CPU is plain matrix products
 
 
@@ -184,7 +186,7 @@ class Body(nn.Module):
                 h = embedded + self.carry_norm(carry)
             for number, layer in enumerate(self.layers, start=loop * len(self.layers)):
                 args = h, self.cos[places], self.sin[places], functools.partial(attention, number)
-                h = checkpoint(layer, *args, use_reentrant=False) if recompute else layer(*args)
+                h = again(layer, *args) if recompute else layer(*args)
             carry = self.norm(h)
         return carry
 

@@ -5,7 +5,8 @@
 #     torchrun --nproc_per_node=8 train.py config/dream_coder.py     # PUMA
 #     torchrun --nproc_per_node=8 eval.py config/humaneval.py --out_dir=out/dream_coder_puma_1
 #
-# Eight GPUs of 40 GB at least: a step was estimated to take 24 GiB, and 33 with --micro_batch=32.
+# Eight GPUs of 32 GB at least: an update takes 24 GiB, and 31 with --micro_batch=32, as
+# `python -m studies.dry_run config/dream_coder.py --processes=8` counts (docs/gpu.md).
 # Without network: --init_from=hf:FOLDER. The paper: 10 points of HumanEval and 5 of MBPP above the
 # base model, on eight H100; the baseline, --method=mdm, at most 3 of HumanEval. Not run here.
 # The method of this project instead: --second_visit=True --buffer=8 --chains_from=None.

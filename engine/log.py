@@ -63,10 +63,14 @@ class Log:
 
     def fault(self, iteration):
         """Names the first loss or norm since the last report that is not finite; or ""."""
+        import torch  # not at the top: plotting does without it
+
         fault = ""
-        for back, (loss, norm, _) in enumerate(reversed(self.updates)):
-            if not math.isfinite(float(loss) + float(norm)):
-                fault = f"the loss is {float(loss)}, the gradient's norm {float(norm)}"
+        losses, norms, _ = zip(*reversed(self.updates), strict=True)
+        read = torch.stack(losses).tolist(), torch.stack(norms).tolist()  # the host waits
+        for back, (loss, norm) in enumerate(zip(*read, strict=True)):
+            if not math.isfinite(loss + norm):
+                fault = f"the loss is {loss}, the gradient's norm {norm}"
                 fault += f" at iteration {iteration - back}"
         return fault
 

@@ -85,5 +85,4 @@ def orthogonalise(g, precision=torch.float32):
 @torch.no_grad()
 def update_average(averaged, model, decay):
     """Move the averaged weights towards the model's."""
-    for average, weight in zip(averaged.parameters(), model.parameters(), strict=True):
-        average.lerp_(weight, 1 - decay)
+    torch._foreach_lerp_([*averaged.parameters()], [*model.parameters()], 1 - decay)

@@ -91,10 +91,16 @@ class ExampleQueue:
         x0, prompt = self.data[number]
         if (full := prompt.all(1)).any():
             raise ValueError(f"example {number[full][0]}: the prompt leaves no position to predict")
-        slot = torch.from_numpy(count % self.size).to(self.x0.device)
+        slot = self.moved(count % self.size, torch.long)
         for ring, part in (self.number, number), (self.x0, x0), (self.prompt, prompt):
-            ring.index_copy_(0, slot, torch.as_tensor(part).to(ring))
+            ring.index_copy_(0, slot, self.moved(part, ring.dtype))
         self.filled += n
+
+    def moved(self, part, dtype):
+        """An array on the device; to CUDA from pinned memory, for which the host does not wait."""
+        part = torch.as_tensor(part).to(dtype)
+        part = part.pin_memory() if self.x0.is_cuda else part
+        return part.to(self.x0.device, non_blocking=self.x0.is_cuda)
 
 
 def examples_at(place, ahead, base, size, seed):

@@ -75,7 +75,7 @@ def test_a_wheel(tmp_path):
     here = {path.relative_to(ROOT) for path in python_files(ROOT)}
     assert here == {path.relative_to(site / "puma_mdm/scripts") for path in python_files(site)}
     word_problems = "data/wordproblems/templates.txt", "data/wordproblems/vocabulary.tiktoken"
-    pages = "studies/play.html", "studies/view.html", "studies/view.svg"
+    pages = (f"studies/{name}" for name in ("fake_cuda.cpp", "play.html", "view.html", "view.svg"))
     for name in "CITATION.bib", *pages, *word_problems:
         assert (site / "puma_mdm/scripts" / name).read_bytes() == (ROOT / name).read_bytes()
 
