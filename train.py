@@ -176,7 +176,7 @@ class Run:
                            int(self.queue.taken), tracker)  # fmt: skip
         if folder:
             chains = getattr(self.stream, "chains", self.stream)
-            notes.say_all(self.saver.about["config"], chains)
+            notes.say_all(self.saver.about["config"], chains, self.model)
 
 
 # -- the loop --------------------------------------------------------------------------------------
@@ -331,8 +331,6 @@ def make_objective(model, place):
             part.compile()
         if place.rank == 0:
             files.say("compiling, half a minute or more; --compile=False starts at once")
-    elif place.device.type == "cuda" and sum(p.numel() for p in model.parameters()) > 5e6:
-        files.say("not compiled: casts and element-wise passes may take half of each update")
     return processes.distributed(objective, place)
 
 

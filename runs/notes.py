@@ -4,8 +4,11 @@ from engine.files import say
 from puma import value_at
 
 
-def say_all(config, chains):
+def say_all(config, chains, model):
     """On settings (keys as in train.py); chains: a ProgressiveUnmasking, or RandomMasking alone."""
+    on_gpu = next(model.parameters()).is_cuda
+    if on_gpu and config["compile"] is False and sum(p.numel() for p in model.parameters()) > 5e6:
+        say("not compiled: most of an update may go to memory traffic (docs/gpu.md)")
     if config["window"] > 1 and not config["carry"]:
         say(f"--window={config['window']} without --carry: {config['window']} passes per update")
     if not hasattr(chains, "stages_at"):

@@ -94,7 +94,8 @@ def test_a_run_says_at_its_start_what_its_settings_imply(capsys):
     config = {"method": "puma_reverse", "second_visit": True, "window": 2, "carry": False}
     config |= {"block_schedule": [], "max_iters": 10}
     for schedule in [(0, 6), (9, 4)], [(0, 400)]:
-        say_all(config | {"k_schedule": schedule}, make_chains(kind=published(Reverse), k=schedule))
+        chains = make_chains(kind=published(Reverse), k=schedule)
+        say_all(config | {"k_schedule": schedule}, chains, torch.nn.Linear(1, 1))
     both = ["--window=2 without --carry: 2 passes per update",
             "--method=puma_reverse has no second visit, as with --second_visit=False"]  # fmt: skip
     assert capsys.readouterr().err.splitlines() == [
