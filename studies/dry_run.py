@@ -4,8 +4,9 @@
 
 Other keys are those of train.py. Its Run is set up and updated once at full shape, on tensors that
 have a device, a shape and a dtype but no values (fake_cuda.py): mixed devices are an error. Counted
-are operators (a launch each, as without torch.compile), their FLOP, bytes and memory, the lines
-where the host waits for the device, and copies from pageable memory. A forecast of the seconds:
+are operators (a launch each, as without torch.compile), their FLOP, memory and bytes (once for a
+tensor changed in place), the lines where the host waits for the device, and copies from pageable
+memory. A forecast of the seconds:
 
     max(operators * LAUNCH, sum over operators of max(FLOP / rate of products, bytes / bandwidth))
 
@@ -84,8 +85,9 @@ def place():
     """The innermost line of the project on the stack; backward has none, in its own threads."""
     for frame in reversed(traceback.extract_stack()):
         path = Path(frame.filename)
-        if ROOT in path.parents and not {".venv", "studies"} & {*path.parts}:
-            return f"{path.relative_to(ROOT)}:{frame.lineno}"
+        own = path.relative_to(ROOT) if ROOT in path.parents else Path("site-packages")
+        if not {"site-packages", "studies"} & {*own.parts}:
+            return f"{own}:{frame.lineno}"
     return "backward"
 
 
@@ -168,6 +170,7 @@ def measure(config, device="cuda"):
 
 def phases(run, watch):
     first, rows = train.chains_from or 0, train.eval_batch_size
+    watch.share = (1 - GIVEN) * (1 if train.method == "ar" else 0.5)
     if chains := getattr(run.stream, "chains", None):
         run.stream.begin = first
         watch.share = (1 - GIVEN) * (1 + chains.stages_at(first) ** -2) / 2

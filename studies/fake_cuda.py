@@ -17,6 +17,8 @@ from unittest.mock import MagicMock
 if "torch" in sys.modules:
     raise SystemExit("studies.fake_cuda must be imported before torch, which looks for CUDA once")
 TORCH = Path(importlib.util.find_spec("torch").origin).parent
+if (TORCH / "lib" / "libtorch_cuda.so").exists():  # it has hooks of its own
+    raise SystemExit("a dry run needs a torch built for CPUs alone (docs/gpu.md)")
 PLACES = f"-I{TORCH}/include", f"-L{TORCH}/lib", f"-Wl,-rpath,{TORCH}/lib", "-lc10", "-ltorch_cpu"
 with tempfile.TemporaryDirectory() as folder:
     files = str(Path(__file__).with_suffix(".cpp")), "-o", (library := f"{folder}/fake_cuda.so")

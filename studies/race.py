@@ -3,10 +3,10 @@
     python -m studies.race config/sudoku_race.py               a few minutes
     python -m studies.race config/sudoku_race.py --seed=2      with any settings of train.py
 
-Two runs of train.py, in out/<name>_<method>_<seed> (--out_dir: in place of out), on one core each,
-at the same time if there are two. Ctrl-C stops them with a checkpoint, and the same command goes
-on; a finished race it only shows. With other settings a run starts anew, and the old one moves
-aside.
+Two runs of train.py, in out/race/<name>_<method>_<seed> (--out_dir: in place of out/race), on one
+core each, at the same time if there are two. Ctrl-C stops them with a checkpoint, and the same
+command goes on; a finished race it only shows. With other settings a run starts anew, and the old
+one moves aside.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ def main():
         config = prepare()
         runs = []
         for method in SIGNS:
-            folder = "{}/{name}_{}_{seed}".format(config["out_dir"] or "out", method, **config)
+            folder = "{}/{name}_{}_{seed}".format(config["out_dir"] or "out/race", method, **config)
             flags = [*sys.argv[1:], f"--method={method}"]
             runs.append(Run(Path(folder), flags, settings_of(flags)))
         done = threading.Event()
@@ -56,7 +56,14 @@ def prepare():
 
     own = {"__doc__": __doc__, "__spec__": __spec__}
     config = configure(vars(train) | own, fields=tasks.settings_of)
-    tasks.get(config["dataset"]).load(config)
+    if not config["eval_policies"] or config["init_from"] != "scratch":
+        raise ValueError("a race needs eval_policies, and begins from scratch")
+    for method in SIGNS:
+        vars(train).update(config, method=method)
+        train.check()
+    task = tasks.get(config["dataset"]).load(config)
+    if not task.test.judged:
+        raise ValueError(f"dataset {config['dataset']}: nothing tells whether an answer is right")
     return config
 
 
@@ -96,9 +103,11 @@ def as_text(curves):
     area = np.full((HEIGHT, WIDTH), " ")
     names = [""] * HEIGHT
     for method, points in curves.items():
-        shares = np.interp(np.linspace(last / WIDTH, last, WIDTH), *zip(*points, strict=True))
+        updates = np.linspace(last / WIDTH, last, WIDTH)
+        shares = np.interp(updates, *zip(*points, strict=True))
         rows = np.rint((1 - shares) * (HEIGHT - 1)).astype(int)
-        area[rows, range(WIDTH)] = SIGNS[method]
+        known = updates >= points[0][0]
+        area[rows[known], np.flatnonzero(known)] = SIGNS[method]
         free = [row for row in range(HEIGHT) if not names[row]]
         nearest = min(free, key=lambda row: abs(row - rows[-1]))
         names[nearest] = f" {METHODS[method]} {points[-1][1]:.1%}"

@@ -3,17 +3,21 @@
 Its shim is loaded before torch, so cases are forks of a child without torch.
 """
 
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from conftest import ONE_THREAD, ROOT
 
-pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
+TORCH = Path(importlib.util.find_spec("torch").origin).parent
+CUDA = (TORCH / "lib" / "libtorch_cuda.so").exists()
+pytestmark = pytest.mark.skipif(CUDA or not shutil.which("g++"), reason="needs g++, torch for CPUs")
 CHILD = r"""
 import json, os, re, sys
 from studies import dry_run

@@ -91,6 +91,7 @@ def test_adapters_load_into_transformers_with_peft_and_give_the_same_logits(tune
             theirs = peft.PeftModel.from_pretrained(theirs, adapter)
         with torch.no_grad():
             found = theirs(x, attention_mask=torch.zeros(2, 1, 100, 100)).logits
+        # Sums are in another order: on some processors the logits differ by more than 1e-3
         torch.testing.assert_close(found[:, :-1, :1510], expected, atol=1e-2, rtol=1e-3)
 
 

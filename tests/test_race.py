@@ -8,15 +8,15 @@ from studies.comparison import Run
 
 
 def test_curves_are_drawn_and_named_where_they_end(monkeypatch):
-    """PUMA is at 1/2, 1/2, 3/4 (drawn as 1) and 1 after 2, 4, 6 and 8 updates; at the end random
-    masks, at 0.9, are in the same row."""
+    """PUMA is at 1/2, 3/4 (drawn as 1) and 1 after 4, 6 and 8 updates; at the end random masks, at
+    0.9, are in the same row. Before an evaluation nothing is known."""
     monkeypatch.setattr(race, "WIDTH", 4)
     monkeypatch.setattr(race, "HEIGHT", 3)
     points = {"mdm": [(4, 0.0), (8, 0.9)], "puma": [(4, 0.5), (8, 1.0)]}
     assert race.as_text(points).splitlines() == [
         "100 % |  ## random masks 90.0%",
-        "      |##o  PUMA 100.0%",
-        "  0 % |oo",
+        "      | #o  PUMA 100.0%",
+        "  0 % | o",
         "      +----",
         "    8 updates",
     ]
