@@ -78,7 +78,7 @@ def solved(name, puzzles, weights):
         (_, score, (low, high)), *_ = scores(row)
         passes = f"{blanks / row['tokens_per_step']:.1f}"
         tries = ", ".join(f"{n}: {100 * share:.1f}" for n, share in row.get("within", {}).items())
-        loops = f", {row['loops']} loops" * ("loops" in row)
+        loops = f", {row.get('loops')} loops" * ("loops" in row)
         yield [row["sampler"] + loops, f"{score:.1%} [{low:.1%}, {high:.1%}]", passes, tries or "-"]
 
 

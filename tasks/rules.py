@@ -6,6 +6,8 @@ latin           a Latin square with some cells given: a few right answers
 brackets        a balanced string of ( ) and [ ], uniform over all, some given: very many
 """
 
+import math
+
 import numpy as np
 
 from tasks import Problems, Task
@@ -69,7 +71,7 @@ def square(n, rng):
 
 
 def is_latin(rows):
-    n = SIDE
+    n = math.isqrt(rows.shape[1])
     grids, symbols = rows.reshape(-1, n, n), np.arange(n)
     columns = np.sort(grids, 1) == symbols[:, None]
     return (columns & (np.sort(grids, 2) == symbols)).all((1, 2))
