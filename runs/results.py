@@ -118,13 +118,18 @@ def table(head, rows):
     return "\n".join(f"| {' | '.join(map(printable, line))} |" for line in lines)
 
 
+def how(row):
+    """The sampler of a row, and its loops where they are not those of training."""
+    return row["sampler"] + (f", {row['loops']} loops" if "loops" in row else "")
+
+
 def results_table(rows):
     """Rows of eval.json as a markdown table."""
     lines = []
     for row in rows:
         (_, score, (low, high)), *_ = scores(row)
         cost = f"{row['tokens_per_step']:.2f}", str(row["forward_passes"]), str(row["seconds"])
-        lines.append([row["sampler"], f"{score:.1%} [{low:.1%}, {high:.1%}]", *cost])
+        lines.append([how(row), f"{score:.1%} [{low:.1%}, {high:.1%}]", *cost])
     cost = ["tokens per step", "forward passes", "seconds"]
     return table(["sampler", "solved [95 %]", *cost], lines)
 
@@ -140,7 +145,7 @@ def summary_text(row):
         shares = ", ".join(f"{n}: {share:.1%}" for n, share in row["within"].items())
         lines.append(f"solved by number of tries: {shares}")
     if "tokens_per_step" in row:
-        lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({row['sampler']})")
+        lines.append(f"{row['tokens_per_step']:.2f} tokens per step ({how(row)})")
     if row.get("seconds") is not None:
         lines.append(f"{row['forward_passes']} forward passes, {row['seconds']} s")
     return "\n".join(lines + [f"{count:6d} {kind}" for kind, count in row["kinds"].items()])

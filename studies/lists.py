@@ -23,7 +23,7 @@ from data.sudoku.hard import BOX
 from data.sudoku.symmetries import copies
 from engine.files import read_json, write
 from engine.log import code
-from runs.results import scores, table
+from runs.results import how, scores, table
 from runs.saved import checksum, open_run
 
 LISTS = {
@@ -78,8 +78,7 @@ def solved(name, puzzles, weights):
         (_, score, (low, high)), *_ = scores(row)
         passes = f"{blanks / row['tokens_per_step']:.1f}"
         tries = ", ".join(f"{n}: {100 * share:.1f}" for n, share in row.get("within", {}).items())
-        loops = f", {row.get('loops')} loops" * ("loops" in row)
-        yield [row["sampler"] + loops, f"{score:.1%} [{low:.1%}, {high:.1%}]", passes, tries or "-"]
+        yield [how(row), f"{score:.1%} [{low:.1%}, {high:.1%}]", passes, tries or "-"]
 
 
 if __name__ == "__main__":
