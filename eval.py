@@ -184,7 +184,7 @@ def solve_missing(saved, test, sampler, kept, rank, world):
 def solve(saved, test, indices, sampler, progress):
     """A record of each problem at `indices` (n,), and the forward passes. Each batch has a seed.
 
-    The steps of a record are those of all its tries.
+    The steps of a record are those of all its tries; a try ends where it breaks a rule.
     """
     torch.manual_seed(zlib.crc32(f"{seed} {indices[0]}".encode()))
     device = saved.model.lm_head.weight.device
@@ -194,7 +194,7 @@ def solve(saved, test, indices, sampler, progress):
         x, hidden = tasks.problems_on(device, problems, left)
         tokens, revealed_at, more = generate(
             saved.model, x, hidden, sampler, saved.block, batch_size,
-            lambda rows: progress(rows / tries),
+            lambda rows: progress(rows / tries), test.broken if tries > 1 else None,
         )  # fmt: skip
         passes += more
         judged = problems.judge(tokens.cpu().numpy(), left)

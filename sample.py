@@ -64,7 +64,8 @@ class Sampler(NamedTuple):
 
 
 @torch.no_grad()
-def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda rows: None):
+def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda rows: None,
+             broken=None):  # fmt: skip
     """Unmask the hidden positions of x, step by step.
 
     model: model.Transformer, or another model in model.Logits, with dropout off (model.eval()).
@@ -75,7 +76,8 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda
     probability of the sampled token (paper, table 1), and the entropy does not depend on it.
     block: the size of blocks filled in one after the other; 0 = the whole row. Needs a Transformer;
     a causal model's blocks are single tokens. progress(n): called at each step with N times the
-    share of the hidden tokens that it has revealed.
+    share of the hidden tokens that it has revealed. broken(x (B, L) on the CPU): which rows, bool
+    (B,), break a rule already; they end with the mask tokens that are left. Not with blocks.
 
     Returns the tokens (N, L), the step at which each was revealed (N, L), from 1, 0 = given, and
     the number of forward passes. Raises ValueError for a bad sampler or an unsuitable model.
@@ -85,7 +87,9 @@ def generate(model, x, hidden, sampler, block=0, batch_size=256, progress=lambda
     x = x.masked_fill(hidden, model.mask_token)
     hidden = hidden.clone()
     block = 1 if model.causal else block
-    fill = functools.partial(by_blocks, block) if 0 < block < x.shape[1] else whole_rows
+    fill = functools.partial(whole_rows, broken)
+    if 0 < block < x.shape[1]:
+        fill = functools.partial(by_blocks, block)
     share = len(x) / max(1, hidden.sum().item())
     revealed_at, passes = fill(
         model, x, hidden, sampler, batch_size, lambda tokens: progress(tokens * share)
@@ -102,7 +106,7 @@ def check_model(model, block):
         raise ValueError(f"block {block}: expected 0, or a Transformer; {kind} has no cache")
 
 
-def whole_rows(model, x, hidden, sampler, batch_size, progress):
+def whole_rows(broken, model, x, hidden, sampler, batch_size, progress):
     """Fill in x, hidden (N, L) in place, `batch_size` rows at a time.
 
     A waiting row takes the place of a finished one immediately. When none waits, finished rows stay
@@ -133,6 +137,8 @@ def whole_rows(model, x, hidden, sampler, batch_size, progress):
         age[rows] += 1
         revealed_at[rows] = torch.where(chosen, age[rows, None], revealed_at[rows])
         hidden[rows] = now & ~chosen
+        if broken:
+            hidden[rows] &= ~torch.as_tensor(broken(x[rows].cpu()), device=x.device)[:, None]
         # finished (B,)            F  T  T      with 5 rows of the queue taken,
         # cumsum                   0  1  2      the second and third place
         # next in the queue        4  5  6      go to its rows 5 and 6

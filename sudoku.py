@@ -150,10 +150,9 @@ def parse(text, box):
     Digits above 9 are letters, A = 10; spaces and line breaks are ignored. Raises ValueError.
     """
     text = "".join(text.split())
-    count = len(text)
     must = side(box) ** 2
-    if count != must and count in TRAINED:
-        raise ValueError(f"puzzle: {count} characters, must be {must}; or {TRAINED[count]}")
+    if len(text) != must and len(text) in TRAINED:
+        raise ValueError(f"puzzle: {len(text)} characters, must be {must}; or {TRAINED[len(text)]}")
     return decode([text], box, "puzzle".format)[0]
 
 
@@ -215,12 +214,19 @@ class Puzzles(Problems):
 
     def judge(self, tokens, indices):
         puzzles = self.puzzles[indices]
-        grids = np.asarray(tokens).astype(np.int64) + 1
+        grids = self.grids(tokens)
         correct = solves(grids, puzzles, self.box)
         return [
             {"kind": "correct" if ok else "wrong", "puzzle": to_text(puzzle), "grid": to_text(grid)}
             for ok, puzzle, grid in zip(correct, puzzles, grids, strict=True)
         ]
+
+    def broken(self, tokens):
+        return repeats(self.grids(tokens), self.box)
+
+    def grids(self, tokens):
+        """Tokens (n, L) as digits, the mask token as 0."""
+        return (np.asarray(tokens).astype(np.int64) + 1) % (side(self.box) + 1)
 
     def again(self, attempt):
         from data.sudoku.symmetries import Symmetric  # only needed here
@@ -228,7 +234,7 @@ class Puzzles(Problems):
         return Symmetric(self, attempt)
 
     def pieces(self, tokens, seen=None):
-        grid, cells = np.asarray(tokens) + 1, itertools.count()
+        grid, cells = self.grids(tokens), itertools.count()
         text = render(grid if seen is None else np.where(seen, grid, 0), self.box)
         return [(next(cells) if c in f".{SYMBOLS}" else None, c) for c in text]
 

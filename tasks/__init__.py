@@ -123,6 +123,7 @@ class Problems:
     """
 
     judged = True
+    broken = None  # or a method, see sample.generate
 
     def batches(self, count, size, rank, world):
         """Index arrays of equally long problems to generate together, for one of the processes.

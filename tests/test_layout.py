@@ -35,7 +35,7 @@ MODULES = {
 PRIMITIVES = "model", "policies", "puma", "block", "losses"
 LIMITS = {  # lines
     "the root": 2740, "engine/": 1330, "train.py": 366, "puma.py": 328,
-    "another file of the root": 302, "all code": 15_900, "all tests": 10_400,
+    "another file of the root": 310, "all code": 15_900, "all tests": 10_400,
     "a run of Sudoku": 4750,
 }  # fmt: skip
 SETTINGS = 55

@@ -28,7 +28,12 @@ SLOW = {  # by their definitions, of one position's probabilities
 }
 
 
-def sample_alone(model, x, hidden, sampler):
+def has_a_one(x):
+    """A rule to break: whether rows (B, L) have a 1."""
+    return (x == 1).any(1)
+
+
+def sample_alone(model, x, hidden, sampler, broken):
     """Oracle: one problem (L,) by itself, in Python numbers: the tokens, the step of each."""
     x, left, at, step, carry = x.masked_fill(hidden, MASK).tolist(), set(), [0] * L, 0, None
     left.update(i for i in range(L) if hidden[i])
@@ -43,6 +48,8 @@ def sample_alone(model, x, hidden, sampler):
         for i in sure or best:
             x[i], at[i] = probs[i].index(max(probs[i])), step
         left -= {*(sure or best)}
+        if broken and 1 in x:
+            left = set()
     return x, at
 
 
@@ -53,17 +60,19 @@ def sample_alone(model, x, hidden, sampler):
     + [Sampler("left_to_right", 1, tau_entropy=1.5), Sampler("top_k", 2, tau_entropy=1.4)],
     ids=str,
 )
-@pytest.mark.parametrize("carry", [False, True])
+@pytest.mark.parametrize("carry, broken", [(False, None), (True, None), (True, has_a_one)])
 @torch.no_grad()
-def test_a_problem_has_the_result_that_it_has_alone(sampler, carry):
+def test_a_problem_has_the_result_that_it_has_alone(sampler, carry, broken):
     """However many rows share the batch; the passes are those of a list of jobs on machines."""
     model, (x, hidden) = make_model(carry=carry), make_problems(19)
-    alone = [sample_alone(model, *problem, sampler) for problem in zip(x, hidden, strict=True)]
+    problems = zip(x, hidden, strict=True)
+    alone = [sample_alone(model, *problem, sampler, broken) for problem in problems]
+    assert (broken is not None) == any(MASK in row for row, _ in alone)
     steps = [max(at) for _, at in alone if max(at)]
     assert len(set(steps)) > 2
     before = x.clone(), hidden.clone()
     for size in (1, 3, 8, 19, 100):
-        tokens, at, passes = generate(model, x, hidden, sampler, batch_size=size)
+        tokens, at, passes = generate(model, x, hidden, sampler, batch_size=size, broken=broken)
         assert list(zip(tokens.tolist(), at.tolist(), strict=True)) == alone
         busy = [0] * size
         for count in steps:

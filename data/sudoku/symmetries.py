@@ -42,7 +42,8 @@ class Symmetric:
         return np.where(grids > 0, grids - 1, x.max()), grids == 0
 
     def judge(self, tokens, indices):
-        return self.puzzles.judge(self.turned(np.asarray(tokens) + 1, indices, True) - 1, indices)
+        back = self.turned(self.puzzles.grids(tokens), indices, back=True)
+        return self.puzzles.judge(back - 1, indices)
 
     def turned(self, grids, indices, back=False):
         """Grids (n, L) of the puzzles at indices, int (n, L)."""
