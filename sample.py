@@ -136,7 +136,7 @@ def whole_rows(broken, model, x, hidden, sampler, batch_size, progress):
         passes += 1
         age[rows] += 1
         revealed_at[rows] = torch.where(chosen, age[rows, None], revealed_at[rows])
-        hidden[rows] = now & ~chosen & goes_on(x[rows], broken)
+        hidden[rows] = unless_broken(now & ~chosen, x, rows, broken)
         # finished (B,)            F  T  T      with 5 rows of the queue taken,
         # cumsum                   0  1  2      the second and third place
         # next in the queue        4  5  6      go to its rows 5 and 6
@@ -148,9 +148,11 @@ def whole_rows(broken, model, x, hidden, sampler, batch_size, progress):
         taken = taken + finished.sum()
 
 
-def goes_on(x, broken):
-    """Whether rows of x (B, L) break no rule yet, (B, 1); True without a rule."""
-    return True if broken is None else ~torch.as_tensor(broken(x.cpu()), device=x.device)[:, None]
+def unless_broken(hidden, x, rows, broken):
+    """hidden (B, L) of these rows of x; nothing in those that break a rule already."""
+    if broken is None:
+        return hidden
+    return hidden & ~torch.as_tensor(broken(x[rows].cpu()), device=x.device)[:, None]
 
 
 def slots_for(working, size):

@@ -37,8 +37,8 @@ class Symmetric:
         self.puzzles, self.attempt = puzzles, attempt
 
     def __getitem__(self, indices):
-        x, hidden = self.puzzles[indices]
-        grids = self.turned(np.where(hidden, 0, x + 1), indices)
+        x, _ = self.puzzles[indices]
+        grids = self.turned(self.puzzles.grids(x), indices)
         return np.where(grids > 0, grids - 1, x.max()), grids == 0
 
     def judge(self, tokens, indices):
