@@ -80,6 +80,18 @@ STUDIES = {
         nine(2, twice="--method=mdm"),
         config="config/small.py",
     ),
+    "hour": Study(
+        "9x9 in an hour of one core: with a carry, without, random masks; and these for two hours.",
+        405,
+        {
+            "puma": "--second_visit --chains_from=None",
+            "mdm": "--method=mdm",
+            "carry": "--second_visit --carry --window=2 --max_iters=5500 --eval_interval=250",
+            "mdm_twice": "--method=mdm --max_iters=22000",
+        },
+        "curves",
+        "config/sudoku_nine.py",
+    ),
     "carry": Study(
         "Does it pay to hand states on (arXiv 2609.37974)? 2 layers, equal numbers of passes.",
         55,
