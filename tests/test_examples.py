@@ -42,7 +42,7 @@ def test_the_lesson_runs_from_top_to_bottom_and_prints_what_it_says(monkeypatch,
             exec("".join(cell["source"]), names)
     assert all(masks < puma for masks, puma in names["pairs"].values())
     assert names["pairs"][1][0] < names["twice"] < names["pairs"][1][1]
-    assert names["collapsed"]["published"] == 1 and 0.3 < names["collapsed"]["default"] < 0.7
+    assert names["collapsed"]["published"] == 1 and 0.3 < names["collapsed"]["second_visit"] < 0.7
     assert all(masks > chains for masks, chains in names["early"])
     right, peeking = capsys.readouterr().out.split("10 of 10 predictions are the posterior")
     assert right.count("states, True") == 3 and "stage 3: PUM_" in right

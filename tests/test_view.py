@@ -18,6 +18,7 @@ from toys import MASK, Arrays, L, Table, make_model, make_problems
 
 import policies
 import tasks
+from engine.log import read_metrics
 from runs.saved import open_run
 from runs.watch import probabilities
 from sample import Sampler, generate
@@ -145,6 +146,9 @@ def test_the_picture_moves_without_scripts(runs, page, tmp_path):
     panels = data_of(page)["runs"][0]["panels"][-1][1][:2] * 2
     pairs = [zip(p["at"], p["tokens"], strict=True) for p in panels]
     assert shown == [(f"a{at}", f"{token + 1}") for row in pairs for at, token in row if at]
+    *_, last = read_metrics(f"{runs[0]}/metrics.jsonl")
+    title = f"random masks, 20 updates, solves {last['accuracy']['top_k']:.1%} of"
+    assert [t.text.startswith(title) for t in tree.findall("{*}text[@class='l h']")] == [True] * 2
     truths = data_of(page)["truth"][:2] * 2
     wrong = [sum(map(ne, p["tokens"], row)) for p, row in zip(panels, truths, strict=True)]
     results = [f"{n} wrong in" if n else "solved in" for n in wrong]
