@@ -15,6 +15,7 @@ test_examples = 200
 k_schedule = [(0, 10)]  # 8 stages
 tau = 0.9
 buffer = 32  # chains of 32 batches
+chains_from = 0  # random masks first, train.py's default, cost points here (results/when.md)
 
 dim, layers, heads, mlp = 128, 6, 4, 384
 # Frequencies near 2 pi / 9 and 2 pi / 27, the periods of columns and of bands of boxes

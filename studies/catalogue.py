@@ -81,11 +81,12 @@ STUDIES = {
         config="config/small.py",
     ),
     "hour": Study(
-        "9x9 in an hour of one core: with a carry, without, random masks; and these for two hours.",
-        405,
+        "9x9 in an hour of one core: PUMA, random masks (also for two hours), with a carry, the start.",
+        480,
         {
-            "puma": "--second_visit --chains_from=None",
+            "puma": "--second_visit",
             "mdm": "--method=mdm",
+            "start": "--second_visit --chains_from=None",
             "carry": "--second_visit --carry --window=2 --max_iters=5500 --eval_interval=250",
             "mdm_twice": "--method=mdm --max_iters=22000",
         },
