@@ -81,7 +81,7 @@ STUDIES = {
         config="config/small.py",
     ),
     "hour": Study(
-        "9x9 in an hour of one core: PUMA, random masks (also for two hours), with a carry, the start.",
+        "9x9 in an hour of one core: PUMA, random masks (also for two), the start, a carry.",
         480,
         {
             "puma": "--second_visit",
