@@ -32,10 +32,10 @@ import puma
 from configurator import configure, errors_as_messages
 from engine import processes
 from engine.files import progress_bar, write
-from engine.log import read_metrics
 from runs.saved import kept_weights, load_task, open_run
 from runs.watch import SURE, probabilities
 from sample import Sampler, generate
+from studies.comparison import load_run
 from studies.labels import METHODS
 
 out_dir: str | list = "out/sudoku_mini_puma_1"  # a run, or a list of runs on the same data
@@ -174,19 +174,7 @@ def about(folder, config, shown):
         "name": METHODS.get(config["method"], config["method"]), "folder": folder,
         "sure": SURE if tau is None else tau, "iterations": iterations, "panels": panels,
         "ways": [f"{config['policy']}, K = {K}{above}", str(sampler_of(config))],
-        "solved": solved(folder, iterations[-1], config["test_examples"]),
     }  # fmt: skip
-
-
-def solved(folder, iteration, puzzles):
-    """The result of the run's own evaluation at the iteration, in words; "" if there is none."""
-    path = Path(folder, "metrics.jsonl")
-    rows = read_metrics(path) if path.exists() else []
-    for row in rows:
-        if row["type"] == "eval" and row["iter"] == iteration and row.get("accuracy"):
-            share, *_ = row["accuracy"].values()
-            return f", solves {share:.1%} of {puzzles} held-out puzzles"
-    return ""
 
 
 def layout(task, row):
@@ -223,7 +211,8 @@ def picture(data):
     last = max(max(p["at"]) for run in data["runs"] for p in run["panels"][-1][1])
     parts, y = [], 44
     for run in data["runs"]:
-        title = f"{run['name']}, {run['iterations'][-1]:,} updates{run['solved']}"
+        iteration = run["iterations"][-1]
+        title = f"{run['name']}, {iteration:,} updates{solved(run['folder'], iteration)}"
         parts.append(f'<text class="l h" x="{GAP}" y="{y - 14}">{html.escape(title)}</text>')
         for i, (found, truth) in enumerate(zip(run["panels"][-1][1], data["truth"], strict=True)):
             place = f"translate({GAP + i * (n * CELL + GAP)} {y})"
@@ -236,6 +225,15 @@ def picture(data):
     for name, value in values.items():
         text = text.replace(name, str(value))
     return text
+
+
+def solved(folder, iteration):
+    """What the run's own evaluation at the iteration says, in words; "" if there is none."""
+    if not Path(folder, "metrics.jsonl").exists():
+        return ""
+    run = load_run(folder)
+    share, puzzles = run.curves[run.metric].get(iteration), run.config["test_examples"]
+    return "" if share is None else f", solves {share:.1%} of {puzzles} held-out puzzles"
 
 
 def keyframes(last):
