@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
+import numpy as np
+
 from engine.log import read_metrics
 from runs.results import table
 from studies import labels
@@ -181,6 +183,33 @@ def comparisons(groups, metric, targets):
     more = [*heads, "errors at the end", "points at the end"]
     tables.append(table(["reference over group", "reference", "pairs", *more], compared))
     return tables
+
+
+def seconds_table(groups, metric, targets):
+    """Markdown table: seconds of training to each target, and the reference's over the group's.
+
+    Evaluations are not counted. Raises ValueError if a run has not recorded its seconds.
+    """
+    lines = []
+    for group in groups:
+        reference = reference_of(group, groups)
+        ours, theirs = (in_seconds(each, metric) for each in (group, reference))
+        pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+        cells = [reach_cell([*ours.values()], target) for target in targets]
+        ratios = comparison_cells(pairs if reference is not group else [], targets)
+        lines.append([group.label, *cells, *ratios[: len(targets)]])
+    heads = [f"{of} to {target:g}" for of in ("seconds", "ratio") for target in targets]
+    return table(["training time", *heads], lines)
+
+
+def in_seconds(group, metric):
+    """{seed: [(seconds of training, value)]}."""
+    times, curves = curves_of(group, "seconds"), curves_of(group, metric)
+    found = {}
+    for seed, points in curves.items():
+        iterations, seconds = zip((0, 0), *times[seed], strict=True)
+        found[seed] = [(float(np.interp(i, iterations, seconds)), value) for i, value in points]
+    return found
 
 
 def task_table(tasks):

@@ -23,14 +23,18 @@ ONE, OTHER = "PUMA (1 seed)", "random masks (1 seed)"
 
 @pytest.fixture
 def make(tmp_path):
-    """Writes out/NAME/metrics.jsonl with an evaluation per (iteration, accuracy); the run."""
+    """Writes out/NAME/metrics.jsonl with an evaluation per (iteration, accuracy); the run.
 
-    def make(name, points=((0, 0.0),), **config):
+    pace: seconds of an iteration, if they are recorded.
+    """
+
+    def make(name, points=((0, 0.0),), pace=None, **config):
         (tmp_path / name).mkdir()
         config = {"method": "puma", "seed": 1, "out_dir": name, "lr": 0.1} | config
         rows = [{"type": "config", "config": config, "versions": {}, "commit": "c"}]
         for i, accuracy in points:
-            rows.append({"type": "train", "iter": i, "visits": 2.5, "hidden": 0.5})
+            timed = {} if pace is None else {"seconds": pace * i}
+            rows.append({"type": "train", "iter": i, "visits": 2.5, "hidden": 0.5} | timed)
             scores = {"top_k": accuracy, "margin": accuracy / 2}
             rows.append({"type": "eval", "iter": i, "accuracy": scores, "val_loss": 1.0})
         write_lines(tmp_path / name / "metrics.jsonl", rows)
@@ -135,6 +139,25 @@ def test_tables_have_crossings_and_ratios_by_seed(four):
     low, high = (math.exp(math.log(8) / 2 + sign * wide) for sign in (-1, 1))
     assert ratios[PUMA][:3] == [MDM, "2", f"{math.sqrt(8):.2f} [{low:.2f}, {high:.2f}]"]
     assert list(ratios) == ["reference over group", "---", PUMA]
+
+
+def test_seconds_of_training_are_compared_where_they_are_recorded(make, capsys):
+    masks, puma = {"method": "mdm", "pace": 1}, {"pace": 2}  # a step of PUMA costs twice as much
+    runs = [
+        make("mdm-1", [(0, 0.0), (320, 0.8)], seed=1, **masks),  # 0.5 after 200 seconds
+        make("mdm-2", [(0, 0.0), (960, 0.6)], seed=2, **masks),  # 800
+        make("puma-1", [(0, 0.0), (160, 0.8)], seed=1, **puma),  # 200
+        make("puma-2", [(0, 0.0), (320, 0.8)], seed=2, **puma),  # 400
+    ]
+    plot.print_comparisons(groups_of(runs))
+    table = capsys.readouterr().out.split("training time")[1]
+    line = next(line for line in table.splitlines() if PUMA in line)
+    wide = 12.706 * math.log(2) / 2
+    low, high = (math.exp(math.log(2) / 2 + sign * wide) for sign in (-1, 1))
+    assert f"| 300 [{300 - 1270.6:.0f}, {300 + 1270.6:.0f}] |" in line
+    assert f"| {math.sqrt(2):.2f} [{low:.2f}, {high:.2f}] |" in line
+    plot.print_comparisons(groups_of([*runs, make("old", seed=3)]))
+    assert "training time" not in capsys.readouterr().out
 
 
 def test_what_is_not_reached_or_reached_from_the_start_has_no_ratio(make, four):
