@@ -246,7 +246,7 @@ class MasksThenChains:
     soon as the model is sure of SHARE of what random masks hide. mean: over all processes.
     """
 
-    SHARE, EVERY = 0.5, 10  # looked up every so many iterations: the host waits for the device
+    SHARE, EVERY = 1 / 3, 10  # looked up every so many iterations: the host waits for the device
 
     def __init__(self, masks, chains, begin=None, mean=float):
         self.masks, self.chains, self.begin, self.mean = masks, chains, begin, mean
