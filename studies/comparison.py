@@ -188,7 +188,7 @@ def comparisons(groups, metric, targets):
 def seconds_table(groups, metric, targets):
     """Markdown table: seconds of training to each target, and the reference's over the group's.
 
-    Evaluations are not counted. Raises ValueError if a run has not recorded its seconds.
+    Evaluations are not counted; between two lines of training, seconds are interpolated.
     """
     lines = []
     for group in groups:
