@@ -86,6 +86,16 @@ def curves_of(group, key):
     return {seed: [*run.curves[key].items()] for seed, run in group.seeds.items()}
 
 
+def in_seconds(group, metric):
+    """{seed: [(seconds of training, value)]}."""
+    times, curves = curves_of(group, "seconds"), curves_of(group, metric)
+    found = {}
+    for seed, points in curves.items():
+        iterations, seconds = zip((0, 0), *times[seed], strict=True)
+        found[seed] = [(float(np.interp(i, iterations, seconds)), value) for i, value in points]
+    return found
+
+
 def groups_of(runs):
     """The Groups in the order of their first runs. Raises ValueError if a seed is there twice."""
     keys = dict.fromkeys(key for run in runs for key in run.config)
@@ -134,6 +144,16 @@ def reference_of(group, groups):
     return [*alike, *masks, groups[-1]][0]
 
 
+def beside(group, groups, curves, metric):
+    """The group's reference, the curves {seed: points} of the group and of it, pairs of one seed.
+
+    curves: curves_of, or in_seconds.
+    """
+    reference = reference_of(group, groups)
+    ours, theirs = curves(group, metric), curves(reference, metric)
+    return reference, ours, theirs, [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+
+
 # -- numbers ---------------------------------------------------------------------------------------
 def iterations_to(points, target):
     """Where a curve first reaches the target, interpolated linearly; None if it never does."""
@@ -168,15 +188,12 @@ def comparisons(groups, metric, targets):
     heads = [f"iterations to {target:g}" for target in targets]
     reached, compared = [], []
     for group in groups:
-        ours = curves_of(group, metric)
-        reference = reference_of(group, groups)
+        reference, ours, _, pairs = beside(group, groups, curves_of, metric)
         ends = sorted({points[-1][0] for points in ours.values()})
         accuracy = with_ends(interval([points[-1][1] for points in ours.values()], SHARE), ".4f")
         cells = [reach_cell([*ours.values()], target) for target in targets]
         reached.append([group.label, accuracy, ", ".join(map(str, ends)), *cells])
         if reference is not group:
-            theirs = curves_of(reference, metric)
-            pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
             cells = comparison_cells(pairs, targets)
             compared.append([group.label, reference.label, str(len(pairs)), *cells])
     tables = [table([f"{metric} accuracy", "at the end", "at iter", *heads], reached)]
@@ -192,24 +209,12 @@ def seconds_table(groups, metric, targets):
     """
     lines = []
     for group in groups:
-        reference = reference_of(group, groups)
-        ours, theirs = (in_seconds(each, metric) for each in (group, reference))
-        pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+        reference, ours, _, pairs = beside(group, groups, in_seconds, metric)
         cells = [reach_cell([*ours.values()], target) for target in targets]
         ratios = comparison_cells(pairs if reference is not group else [], targets)
         lines.append([group.label, *cells, *ratios[: len(targets)]])
     heads = [f"{of} to {target:g}" for of in ("seconds", "ratio") for target in targets]
     return table(["training time", *heads], lines)
-
-
-def in_seconds(group, metric):
-    """{seed: [(seconds of training, value)]}."""
-    times, curves = curves_of(group, "seconds"), curves_of(group, metric)
-    found = {}
-    for seed, points in curves.items():
-        iterations, seconds = zip((0, 0), *times[seed], strict=True)
-        found[seed] = [(float(np.interp(i, iterations, seconds)), value) for i, value in points]
-    return found
 
 
 def task_table(tasks):
@@ -221,11 +226,8 @@ def task_table(tasks):
     for task, groups in tasks.items():
         metric = next(iter(groups[0].seeds.values())).metric
         for group in groups:
-            ours, theirs = (
-                curves_of(each, metric) for each in (group, reference_of(group, groups))
-            )
+            _, ours, theirs, pairs = beside(group, groups, curves_of, metric)
             ends = [points[-1][1] for points in theirs.values()]
-            pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
             half, most, _, points = comparison_cells(pairs, [mean(ends) / 2, mean(ends) * 0.9])
             end = interval([100 * points[-1][1] for points in ours.values()], (0, 100))
             lines.append([task, group.label, with_ends(end, ".1f"), points, half, most])
