@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engine.log import read_metrics
-from runs.results import table
+from runs.results import how, read_rows, table
 from studies import labels
 
 # 0.975 quantiles of Student's t for 1, 2, ... degrees of freedom; the last one for more than 20
@@ -96,6 +96,14 @@ def in_seconds(group, metric):
     return found
 
 
+def decoded(run):
+    """{sampler: share of the held-out problems that it has solved}, from eval.json."""
+    rows = read_rows(path := Path(run.folder, "eval.json"))
+    rows = [row for row in rows if "accuracy" in row and not (row["set"] or row["file"])]
+    check_numbers(path, {"accuracy": (shares := {how(row): row["accuracy"] for row in rows})})
+    return shares
+
+
 def groups_of(runs):
     """The Groups in the order of their first runs. Raises ValueError if a seed is there twice."""
     keys = dict.fromkeys(key for run in runs for key in run.config)
@@ -145,13 +153,14 @@ def reference_of(group, groups):
 
 
 def beside(group, groups, curves, metric):
-    """The group's reference, the curves {seed: points} of the group and of it, pairs of one seed.
+    """Its reference, the curves {seed: points} of both, pairs of one seed, none with itself.
 
-    curves: curves_of, or in_seconds.
+    curves: of a group and a metric, such as curves_of.
     """
     reference = reference_of(group, groups)
     ours, theirs = curves(group, metric), curves(reference, metric)
-    return reference, ours, theirs, [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
+    shared = [seed for seed in ours if seed in theirs and reference is not group]
+    return reference, ours, theirs, [(ours[seed], theirs[seed]) for seed in shared]
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -209,10 +218,9 @@ def seconds_table(groups, metric, targets):
     """
     lines = []
     for group in groups:
-        reference, ours, _, pairs = beside(group, groups, in_seconds, metric)
+        _, ours, _, pairs = beside(group, groups, in_seconds, metric)
         cells = [reach_cell([*ours.values()], target) for target in targets]
-        ratios = comparison_cells(pairs if reference is not group else [], targets)
-        lines.append([group.label, *cells, *ratios[: len(targets)]])
+        lines.append([group.label, *cells, *comparison_cells(pairs, targets)[: len(targets)]])
     heads = [f"{of} to {target:g}" for of in ("seconds", "ratio") for target in targets]
     return table(["training time", *heads], lines)
 
@@ -220,19 +228,59 @@ def seconds_table(groups, metric, targets):
 def task_table(tasks):
     """Markdown table of the groups of each task, {task: groups}, beside random masks.
 
-    The last columns: their updates over the group's to half and to 90 % of their final accuracy.
+    The last columns: updates or seconds of training to a share of what random masks end with, of
+    random masks over the group's, their ratio, and how many pairs: those in which both get there.
     """
     lines = []
     for task, groups in tasks.items():
         metric = next(iter(groups[0].seeds.values())).metric
+        timed = all("seconds" in run.curves for group in groups for run in group.seeds.values())
         for group in groups:
             _, ours, theirs, pairs = beside(group, groups, curves_of, metric)
-            ends = [points[-1][1] for points in theirs.values()]
-            half, most, _, points = comparison_cells(pairs, [mean(ends) / 2, mean(ends) * 0.9])
-            end = interval([100 * points[-1][1] for points in ours.values()], (0, 100))
-            lines.append([task, group.label, with_ends(end, ".1f"), points, half, most])
-    head = ["task", "runs", "solved at the end, %", "minus random masks", "to half", "to 90 %"]
+            seconds = beside(group, groups, in_seconds, metric)[-1] if timed else []
+            final = mean(points[-1][1] for points in theirs.values())
+            goals = (pairs, final / 2), (pairs, 0.9 * final), (seconds, 0.9 * final)
+            lines.append([task, group.label, *solved_cells(ours, pairs)])
+            lines[-1] += [paired_cell(*goal) for goal in goals]
+    head = ["task", "runs", "solved at the end, %", "minus random masks"]
+    head += ["updates to half", "updates to 90 %", "seconds to 90 %"]
     return table(head, lines)
+
+
+def decoding_table(tasks):
+    """Markdown table of the samplers with which eval.py has measured all runs; "" if there is none.
+
+    % solved, and minus random masks.
+    """
+    every = [run for groups in tasks.values() for group in groups for run in group.seeds.values()]
+    shares = {run.folder: decoded(run) for run in every}
+    first, *others = shares.values()
+    samplers = [name for name in first if all(name in other for other in others)]
+
+    def curves(group, sampler):
+        return {seed: [(0, shares[run.folder][sampler])] for seed, run in group.seeds.items()}
+
+    lines = []
+    for task, groups in tasks.items():
+        for group in groups:
+            found = [beside(group, groups, curves, name) for name in samplers]
+            cells = ["; ".join(solved_cells(ours, pairs)) for _, ours, _, pairs in found]
+            lines.append([task, group.label, *cells])
+    return table(["task", "runs", *samplers], lines) if samplers else ""
+
+
+def solved_cells(curves, pairs):
+    """% solved at the end, and the difference of the pairs in points."""
+    solved = interval([100 * points[-1][1] for points in curves.values()], (0, 100))
+    return [with_ends(solved, ".1f"), comparison_cells(pairs, [])[-1]]
+
+
+def paired_cell(pairs, target):
+    times = [[resolved_iterations(points, target) for points in pair] for pair in pairs]
+    if not (times := [pair for pair in times if None not in pair]):
+        return "-"
+    ours, theirs = map(mean, zip(*times, strict=True))
+    return f"{theirs:.0f}/{ours:.0f}, {with_ends(mean_ratio(times), '.2f')}, {len(times)}"
 
 
 def reach_cell(curves, target):

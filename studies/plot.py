@@ -181,7 +181,7 @@ def tasks(groups, file):
     for run in (run for group in groups for run in group.seeds.values()):
         found.setdefault(labels.title([run.config]), []).append(run)
     found = {task: comparison.groups_of(runs) for task, runs in found.items()}
-    print(comparison.task_table(found))
+    print(comparison.task_table(found), comparison.decoding_table(found), sep="\n\n")
     rows = math.ceil(len(found) / 3)
     with panels(file, groups, found, size=(3.2, 2.5), rows=rows) as all_axes:
         for axes, own in zip(all_axes, found.values(), strict=True):

@@ -2,6 +2,7 @@
 
 import colorsys
 import contextlib
+import json
 import math
 import re
 import subprocess
@@ -244,8 +245,8 @@ def test_where_an_update_is_several_passes_the_axis_counts_passes(make, draw):
 
 def test_each_task_is_compared_with_random_masks_of_its_own(make, draw, capsys):
     runs = [
-        make("puma-a", [(0, 0.0), (100, 0.9)], dataset="a"),
-        make("mdm-a", [(0, 0.0), (400, 0.8)], dataset="a", method="mdm"),
+        make("puma-a", [(0, 0.0), (100, 0.9)], dataset="a", pace=2),
+        make("mdm-a", [(0, 0.0), (400, 0.8)], dataset="a", pace=1, method="mdm"),
         make("mdm-b", [(0, 0.0), (300, 0.3)], dataset="b", method="mdm"),
         make("puma-b", [(0, 0.0), (600, 0.2)], dataset="b"),
     ]
@@ -253,10 +254,40 @@ def test_each_task_is_compared_with_random_masks_of_its_own(make, draw, capsys):
         run.curves["sure"] = {100: 0.25}
     first, second = draw("tasks", runs)
     printed = capsys.readouterr().out
-    assert "| a | PUMA (1 seed) | 90.0 | +10.0 | 4.50 | 4.50 |" in printed  # 200 / 44, 360 / 80
-    assert "| b | PUMA (1 seed) | 20.0 | -10.0 | 0.33 | - |" in printed  # 150 / 450
+    # 0.4 and 0.72 are nine and four tenths of the way to 0.9, and a half and 0.9 of that to 0.8
+    a = "200/44, 4.50, 1 | 360/80, 4.50, 1 | 360/160, 2.25, 1"
+    assert f"| a | PUMA (1 seed) | 90.0 | +10.0 | {a} |" in printed
+    assert "| a | random masks (1 seed) | 80.0 | - | - | - | - |" in printed
+    assert "| b | PUMA (1 seed) | 20.0 | -10.0 | 150/450, 0.33, 1 | - | - |" in printed
     assert (first.get_title(), second.get_title()) == ("a", "b")
     assert lines(second) == [[(0, 0), (300, 0.3)], [(0, 0), (600, 0.2)], [(100, 0.25)]]
+
+
+def test_where_not_all_pairs_get_there_the_others_are_compared_and_counted(make):
+    """The second of three pairs does not reach 0.45, half of what random masks end with."""
+    runs = [
+        make(f"{method}-{seed}", [(0, 0.0), (end, share)], method=method, seed=seed)
+        for seed, (ours, theirs) in enumerate([(100, 400), (100, 200), (100, 100)])
+        for method, end, share in [("puma", ours, 0.2 if seed == 1 else 0.9), ("mdm", theirs, 0.9)]
+    ]
+    said = comparison.task_table({"a": groups_of(runs)}).splitlines()[-2].split(" | ")
+    assert said[4].startswith("125/50, 2.00 [") and said[4].endswith(", 2")  # ratios of 4 and 1
+
+
+def test_what_the_samplers_of_eval_have_solved(make, tmp_path):
+    """Of the samplers that all runs have; not on other problems than the run's own."""
+    shares = {"puma-1": 0.9, "puma-2": 0.7, "mdm-1": 0.5, "mdm-2": 0.4}
+    row = {"id": "a", "sampler": "in halves", "kinds": {}, "set": "", "file": ""}
+    for name, share in shares.items():
+        make(name, method=name[:-2], seed=int(name[-1]))
+        rows = [row | {"accuracy": share}, row | {"accuracy": 0.1, "file": "others.csv"}]
+        rows += [row | {"accuracy": 0.2, "sampler": "one by one"}] * (share > 0.4)
+        (tmp_path / name / "eval.json").write_text(json.dumps(rows))
+    groups = groups_of([load_run(tmp_path / name) for name in shares])
+    head, _, puma, mdm = comparison.decoding_table({"a": groups}).splitlines()
+    assert head == "| task | runs | in halves |"
+    assert puma.startswith(f"| a | {PUMA} | 80.0 [") and "; +35.0 [-28.5, +98.5] |" in puma
+    assert mdm == f"| a | {MDM} | 45.0 [0.0, 100.0]; - |"
 
 
 OWN = {"puma": {"color": "#0072b2", "linestyle": "-"}}  # Okabe and Ito's blue and vermilion
