@@ -53,7 +53,7 @@ def panels(file, groups, titles=("",), size=(4.6, 3.4), rows=1):
     else:
         pairs = (zip(*axes.get_legend_handles_labels(), strict=True) for axes in all_axes)
         handles = {label: handle for handle, label in itertools.chain.from_iterable(pairs)}
-        how = {"loc": "outside lower center", "ncols": len(handles), "handlelength": 2.6}
+        how = {"loc": "outside lower center", "ncols": 2, "handlelength": 2.6}
         page.legend(handles.values(), handles, frameon=False, **how)
     members = [run.config for group in groups for run in group.seeds.values()]
     words = ": ".join(filter(None, (labels.title(members), labels.compared(members)))) + seeds
