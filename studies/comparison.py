@@ -22,7 +22,7 @@ T_QUANTILES = (
 )  # fmt: skip
 IGNORED = (
     "seed", "out_dir", "keep_every", "checkpoint_interval", "log_interval", "eval_batch_size",
-    "deterministic", "patience", "track",
+    "eval_interval", "deterministic", "patience", "track",
 )  # fmt: skip
 # Random masks do not use these keys, so one baseline serves all their values.
 PUMA_ONLY = "k_schedule", "tau", "buffer", "chains_from", "policy", "random_share", "second_visit"
