@@ -93,6 +93,13 @@ STUDIES = {
         "curves",
         "config/sudoku_nine.py",
     ),
+    "words": Study(
+        "Word problems: chains after 2,000 updates of random masks, beside random masks.",
+        80,
+        {"puma": "--second_visit --chains_from=2000"} | MDM,
+        "curves",
+        "config/gsm_mini.py",
+    ),
     "carry": Study(
         "Does it pay to hand states on (arXiv 2609.37974)? 2 layers, equal numbers of passes.",
         55,
