@@ -86,6 +86,11 @@ def curves_of(group, key):
     return {seed: [*run.curves[key].items()] for seed, run in group.seeds.items()}
 
 
+def timed(groups):
+    """Whether all runs have recorded their seconds."""
+    return all("seconds" in run.curves for group in groups for run in group.seeds.values())
+
+
 def in_seconds(group, metric):
     """{seed: [(seconds of training, value)]}."""
     times, curves = curves_of(group, "seconds"), curves_of(group, metric)
@@ -234,10 +239,9 @@ def task_table(tasks):
     lines = []
     for task, groups in tasks.items():
         metric = next(iter(groups[0].seeds.values())).metric
-        timed = all("seconds" in run.curves for group in groups for run in group.seeds.values())
         for group in groups:
             _, ours, theirs, pairs = beside(group, groups, curves_of, metric)
-            seconds = beside(group, groups, in_seconds, metric)[-1] if timed else []
+            seconds = beside(group, groups, in_seconds, metric)[-1] if timed(groups) else []
             final = mean(points[-1][1] for points in theirs.values())
             goals = (pairs, final / 2), (pairs, 0.9 * final), (seconds, 0.9 * final)
             lines.append([task, group.label, *solved_cells(ours, pairs)])
@@ -272,12 +276,11 @@ def decoding_table(tasks):
 def solved_cells(curves, pairs):
     """% solved at the end, and the difference of the pairs in points."""
     solved = interval([100 * points[-1][1] for points in curves.values()], (0, 100))
-    return [with_ends(solved, ".1f"), comparison_cells(pairs, [])[-1]]
+    return [with_ends(solved, ".1f"), points_cell(pairs)]
 
 
 def paired_cell(pairs, target):
-    times = [[resolved_iterations(points, target) for points in pair] for pair in pairs]
-    if not (times := [pair for pair in times if None not in pair]):
+    if not (times := [pair for pair in times_to(pairs, target) if None not in pair]):
         return "-"
     ours, theirs = map(mean, zip(*times, strict=True))
     return f"{theirs:.0f}/{ours:.0f}, {with_ends(mean_ratio(times), '.2f')}, {len(times)}"
@@ -293,16 +296,22 @@ def reach_cell(curves, target):
 
 def comparison_cells(pairs, targets):
     """Ratios of the iterations to each target and of the final errors; the difference in points."""
-    numbers = [[[resolved_iterations(p, t) for p in pair] for pair in pairs] for t in targets]
+    numbers = [times_to(pairs, target) for target in targets]
     numbers.append([[1 - points[-1][1] for points in pair] for pair in pairs])
+    return [*(with_ends(mean_ratio(each), ".2f") for each in numbers), points_cell(pairs)]
+
+
+def points_cell(pairs):
     gained = [100 * (ours[-1][1] - theirs[-1][1]) for ours, theirs in pairs]
-    points = interval(gained) if gained else None
-    return [*(with_ends(mean_ratio(each), ".2f") for each in numbers), with_ends(points, "+.1f")]
+    return with_ends(interval(gained) if gained else None, "+.1f")
 
 
-def resolved_iterations(points, target):
-    """iterations_to, but None if the first evaluation is already there: only an upper bound."""
-    return None if points[0][1] >= target else iterations_to(points, target)
+def times_to(pairs, target):
+    """iterations_to of both, but None if the first evaluation is already there: an upper bound."""
+    return [
+        [None if points[0][1] >= target else iterations_to(points, target) for points in pair]
+        for pair in pairs
+    ]
 
 
 def with_ends(stats, spec):

@@ -199,7 +199,7 @@ def print_comparisons(groups):
     """The tables of the first policy that the first run evaluates, which is returned."""
     metric = next(iter(groups[0].seeds.values())).metric
     tables = comparison.comparisons(groups, metric, targets)
-    if all("seconds" in run.curves for group in groups for run in group.seeds.values()):
+    if comparison.timed(groups):
         tables.append(comparison.seconds_table(groups, metric, targets))
     print("\n\n".join(tables))
     return metric

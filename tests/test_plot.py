@@ -254,7 +254,7 @@ def test_each_task_is_compared_with_random_masks_of_its_own(make, draw, capsys):
         run.curves["sure"] = {100: 0.25}
     first, second = draw("tasks", runs)
     printed = capsys.readouterr().out
-    # 0.4 and 0.72 are nine and four tenths of the way to 0.9, and a half and 0.9 of that to 0.8
+    # half of 0.8 is 0.4, reached at 400 / 9 and 200; nine tenths of it are 0.72, at 80 and 360
     a = "200/44, 4.50, 1 | 360/80, 4.50, 1 | 360/160, 2.25, 1"
     assert f"| a | PUMA (1 seed) | 90.0 | +10.0 | {a} |" in printed
     assert "| a | random masks (1 seed) | 80.0 | - | - | - | - |" in printed
