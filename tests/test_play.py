@@ -68,7 +68,8 @@ def test_it_says_and_does_what_the_model_does(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")
 def test_a_puzzle_is_typed_in(tmp_path):
-    file, folders = tmp_path / "play.html", ["weights/sudoku_mini"] * 2
+    file = tmp_path / "play.html"
+    folders = ["weights/sudoku_mini", "weights/sudoku_mini", "weights/sudoku_nine"]
     run_script("studies/play.py", f"--out_dir={folders}", f"--out={file}")
     said, verdict = [], "document.querySelector('.verdict').textContent"
     with browser() as chromium:
@@ -84,6 +85,11 @@ def test_a_puzzle_is_typed_in(tmp_path):
             said.append(chromium.evaluate(verdict))
             chromium.press(key, key.strip("ArowUpDelt"))
         chromium.wait(f"{verdict} === 'Solved in 13 steps'")
+        size = "document.getElementById('size')"
+        for box, cells in ("3x3", 81), ("2x3", 72):  # a puzzle outlives a look at another size
+            chromium.evaluate(f"{size}.value = '{box}', {size}.onchange()")
+            assert chromium.evaluate("document.querySelectorAll('.cell').length") == cells
+        assert chromium.evaluate(verdict) == "Solved in 13 steps"
         assert said[:2] == ["0 steps; 25 cells empty", "1 step; 23 cells empty"]
         assert said[3].startswith("Breaks a rule: row 5 has more than one 2")
         assert said[4] == "1 step; 24 cells empty" and not chromium.problems
