@@ -28,7 +28,6 @@ import numpy as np
 from data import files, vocabularies
 from data.growing import GrowingArray
 from data.tokenizer import IM_END, IM_START
-from engine.files import write_json
 
 FORMAT = 2
 COLUMNS = "tokens", "starts", "prompts"
@@ -296,6 +295,6 @@ class Writer:
             splits[split] |= {"columns": columns}
         more = {"splits": splits, "dropped": dict(self.dropped), "files": checksums}
         header = files.sealed(self.header | more)
-        write_json(self.partial / "header.json", header)
+        files.write_json(self.partial / "header.json", header)
         self.partial.rename(self.folder)
         return header

@@ -16,8 +16,8 @@ from datasets import Features, List, Value
 from datasets.fingerprint import Hasher
 
 from data import corpus, vocabularies
+from data.files import progress_bar
 from data.processes import cores, in_order
-from engine.files import progress_bar
 
 PIECE, CHUNK = 8000, 1000  # rows of a worker's task; rows encoded at once
 FEATURES = Features(

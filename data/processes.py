@@ -3,25 +3,42 @@
 import itertools
 import multiprocessing
 import os
+import pickle
 import signal
+import sys
 import threading
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-
-from configurator import errors_as_messages
+from types import ModuleType
 
 
 def start(main):
-    """Run a prepare.py: mistakes of the user and interruptions end it with a one-line message."""
+    """Run a prepare.py: what a user can mend ends it with one line on stderr, exit status 1."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with errors_as_messages("interrupted; run the same command again"):
+    try:
         main()
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; run the same command again") from None
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"no package {error.name}: pip install {error.name}") from None
+    except (ValueError, OSError, MemoryError) as error:
+        message = " ".join(str(error).split())
+        raise SystemExit(f"{type(error).__name__}: {message[:600]}") from None
 
 
 def cores():
     """The processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def checked_workers(workers):
+    """The number of worker processes; None = one per core. Raises ValueError."""
+    if workers is None:
+        return cores()
+    if type(workers) is not int or workers < 1:
+        raise ValueError(f"workers {workers!r}: expected a number of processes, from 1")
+    return workers
 
 
 def in_order(task, items, workers):
@@ -50,11 +67,18 @@ def in_order(task, items, workers):
 
 
 def submit(pool, task, item):
-    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning."""
+    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning.
+
+    They import the script only if the task is in it: it may lack `if __name__ == "__main__"`.
+    """
+    script = sys.modules["__main__"]
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
     try:
+        if b"__main__" not in pickle.dumps(task):
+            sys.modules["__main__"] = ModuleType("__main__")
         return pool.submit(task, item)
     finally:
+        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 

@@ -32,9 +32,9 @@ if not __package__:  # run as a script
 from configurator import configure
 from data import corpus, sources
 from data.dream_coder import overlap
+from data.files import write_json, write_lines
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
-from engine.files import write_json, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from data import files
+from data.files import atomic_path, progress_bar
 from data.sudoku import generate
 from data.sudoku.held_out import is_held_out, renaming_keys
-from engine.files import atomic_path, progress_bar
 
 VERSION = 1  # raise it with every change of what is generated, which a test knows by its checksum
 

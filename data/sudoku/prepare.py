@@ -1,17 +1,19 @@
-"""Make one prepared file of Sudoku puzzles for train.py, from other people's files.
+"""Make a folder of Sudoku puzzles for train.py: generated ones, or other people's.
 
-    python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
-    python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
+    python data/sudoku/prepare.py --box="(2,3)" --out=data/sudoku/minimal_6x6      # generated
+    python data/sudoku/prepare.py --box="(2,3)" --clues=20 --out=data/sudoku/clues_20
+    python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=data/sudoku/rated_0
+    python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=data/sudoku/shah
 
-`python train.py config/sudoku.py --data_file=sudoku.npy` trains on it: uint8 (N, 2, L), puzzles and
-solutions. The puzzles of --test_source come first and are held out; without one train.py holds
-some out itself. The file appears once it is complete.
+The folder has train.npy and test.npy, uint8 (N, 2, L): puzzles and solutions; train.npy comes last.
+Generated puzzles (generate.py) are such that naked and hidden singles solve them. Files are read
+by read.py. Puzzles that differ in the names of the digits count as one.
 
-Every puzzle is checked: it obeys the rules (sudoku.validate), or a ValueError says which does not.
+Held out are the puzzles of the test_source, else one in 32, whichever the set (held_out.py). No
+puzzle to train on has the clues of a held-out one, even if it had another solution.
 """
 
-import itertools
-import math
+import contextlib
 import sys
 from pathlib import Path
 
@@ -20,160 +22,159 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import sudoku
-from configurator import configure
-from data import files
-from data.growing import GrowingArray
-from data.processes import start
-from engine.files import atomic_path
+from data.files import atomic_path, progress_bar
+from data.processes import checked_workers, start
+from data.sudoku import generate, read
+from data.sudoku.held_out import clue_keys, is_held_out, renaming_keys
 
-# -- what to read --------------------------------------------------------------------------------
-source = ""  # a .csv (data/sudoku/README.md), or an .npy of solving steps
+# -- what to write
+out = ""  # folder
+box = (3, 3)  # rows and columns of a box: (2,2), (2,3) or (3,3)
+# -- generated puzzles
+clues = None  # so many each; None = as few as can be, no clue can be taken away
+train = 200_000  # puzzles to train on; of a source all
+test = 1000  # held-out puzzles; of a source at most so many
+# -- other people's puzzles, instead
+source = ""  # .csv of puzzles and solutions, or .npy of solving steps (read.py)
 test_source = ""  # another file, of held-out puzzles
-max_rating: float | None = None  # 0..: keep the puzzles of a .csv rated at most this; None = all
-box = (3, 3)  # 1..32: rows and columns of a box
-# -- what to write -------------------------------------------------------------------------------
-out = ""  # FILE.npy
+max_rating = None  # keep the puzzles of a .csv rated at most this; None = all
+# -- system
+workers = None  # processes that generate; None = one per core
+if __name__ == "__main__":
+    from configurator import configure
+
+    configure(globals())
+
+BOXES = (2, 2), (2, 3), (3, 3)
+SEED = 0  # of the generated puzzles
 
 
 def main():
-    if Path(out).suffix != ".npy":
-        raise ValueError(f"out={out}: expected FILE.npy")
-    with atomic_path(out) as partial:
-        array = GrowingArray(partial, np.uint8, (2, sudoku.side(box) ** 2))
-        for name in [test_source, source] if test_source else [source]:
-            from_test_file = array.count  # in the end, what was there before `source`
-            for pair in puzzles_of(name):
-                array.append(np.stack(pair, 1))
-        array.seal({"box": [*box], "from_test_file": from_test_file})
+    if not out:
+        raise ValueError("expected --out=FOLDER; --help lists all settings")
+    if not source:
+        if test_source or max_rating is not None:
+            raise ValueError("test_source and max_rating need a --source")
+        make(out, box, clues, train, test, workers)
+        return
+    if clues is not None:
+        raise ValueError("clues is for generated puzzles, it selects none of a --source")
+    convert(out, box, source, test_source, max_rating, test)
 
 
-def puzzles_of(path):
-    """Batches as in `read`; says how many puzzles there were. Raises ValueError if none."""
-    numbers = []
-    for batch in read(path, box, max_rating):
-        numbers.append((batch[0] > 0).sum(1))
-        yield batch
-    if not numbers:
-        raise ValueError(f"no puzzle in {path}")
-    numbers = np.concatenate(numbers)
-    given = f"{numbers.min()} to {numbers.max()} clues, {numbers.mean():.2f} on average"
-    print(f"{path}: {len(numbers):,} puzzles, {given}")
+def make(folder, box, clues, train, test, workers=None):
+    """Write a folder of so many generated puzzles: to train on, and to test on."""
+    box = new_folder(folder, box)
+    workers = checked_workers(workers)
+    positive(train=train, test=test, **{} if clues is None else {"clues": clues})
+    print(f"making {train:,} puzzles to train on, {test:,} to test on: {folder}", flush=True)
+    save(folder, *generated(box, clues, train, test, workers))
 
 
-# -- readers of other people's files ---------------------------------------------------------------
-def read(path, box, max_rating=None):
-    """Batches (puzzles, solutions), uint8 (<= SLAB, L) twice, of a .csv or an .npy of steps."""
-    if (suffix := Path(path).suffix) == ".csv":
-        return read_csv(path, box, max_rating)
-    if suffix != ".npy":
-        raise ValueError(f"source {str(path)!r}: must end in .csv or .npy")
-    if max_rating is not None:
-        raise ValueError(f"{path}: max_rating={max_rating}, but an .npy of steps has no ratings")
-    return read_steps(path, box)
+def convert(folder, box, source, test_source, max_rating, test):
+    """Write a folder of the puzzles in files, all to train on and at most `test` to test on."""
+    box = new_folder(folder, box)
+    positive(test=test)
+    if not isinstance(max_rating, int | float | None):
+        raise ValueError(f"max_rating={max_rating!r}: expected a number")
+    theirs = 0  # pairs from the test_source, which come first
+    pairs = read.read(source, box, max_rating)
+    print(f"{source}: {described(pairs)}")
+    if test_source:
+        others = read.read(test_source, box, max_rating)
+        print(f"{test_source}: {described(others)}")
+        theirs = len(others)
+        pairs = np.concatenate([others, pairs])
+    save(folder, *divided(pairs, theirs, test))
 
 
-def read_csv(path, box, max_rating=None):
-    """Batches as in `read` of a CSV file with a header. Raises ValueError with row and line.
+def new_folder(folder, box):
+    """The box as a tuple. Raises ValueError if it is unknown, or if the folder has puzzles."""
+    if (Path(folder) / "train.npy").exists():
+        raise ValueError(f"{folder}/train.npy exists; delete it or choose another --out")
+    if tuple(box) not in BOXES:
+        raise ValueError(f"box={tuple(box)}: expected one of {BOXES}")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return tuple(box)
 
-    Columns `puzzle` and `solution`, for `max_rating` also `difficulty` or `rating`; others are
-    ignored. "3 million Sudoku puzzles with ratings" (Kaggle, D. Radcliffe) has them,
-    Sudoku-Extreme as `question`, `answer` and `rating`.
+
+def positive(**counts):
+    """Raise ValueError for the first that is not a whole number from 1."""
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise ValueError(f"{name}={count!r}: expected a whole number, from 1")
+
+
+def described(pairs):
+    clues = (pairs[:, 0] > 0).sum(1)
+    return f"{len(pairs):,} puzzles, {clues.min()} to {clues.max()} clues, {clues.mean():.2f} each"
+
+
+def save(folder, train, test):
+    """Write train (N, 2, L) and test (M, 2, L); train.npy appears last."""
+    for name, pairs in ("test", test), ("train", train):
+        with atomic_path(Path(folder) / f"{name}.npy") as partial, open(partial, "wb") as file:
+            np.save(file, pairs)
+    print(f"{len(train):,} puzzles to train on, {len(test):,} to test on: {folder}")
+
+
+# -- generated puzzles -----------------------------------------------------------------------------
+def generated(box, clues, train, test, workers):
+    """The first different puzzles: `train` (N, 2, L) of those not held out, `test` of the others.
+
+    Raises ValueError where a chunk brings hardly anything new: 4x4 has a few thousand puzzles.
     """
-    records, first = csv_records(path, max_rating), 0
-    while batch := list(itertools.islice(records, sudoku.SLAB)):
-        lines, *texts = zip(*batch, strict=True)
-
-        def name(row, lines=lines, first=first):
-            return f"{path}, line {lines[row]} (row {first + row})"
-
-        puzzles, solutions = (sudoku.decode(text, box, name) for text in texts)
-        sudoku.validate(puzzles, box, solutions, name)
-        yield puzzles, solutions
-        first += len(batch)
-
-
-def csv_records(path, max_rating):
-    """(line number, puzzle and solution as strings) of the rows rated up to max_rating."""
-    rows = files.csv_rows(path, errors="replace")
-    puzzle, solution, rating = columns(next(rows, (0, []))[1], path)
-    if max_rating is not None and rating is None:
-        raise ValueError(f"{path}: max_rating={max_rating}, but no difficulty or rating column")
-    for line, row in rows:
-        try:
-            record = line, row[puzzle], row[solution]
-            rated = -math.inf if max_rating is None else float(row[rating])
-            if math.isnan(rated):
-                raise ValueError("no rating")
-        except (IndexError, ValueError):
-            raise ValueError(
-                f"{path}, line {line}: not a puzzle, solution and rating: {files.brief(row)}"
-            ) from None
-        if max_rating is None or rated <= max_rating:
-            yield record
+    wanted = np.array([train, test])
+    found = np.zeros(2, int)
+    parts = [], []
+    seen = set()
+    chunks = contextlib.closing(generate.chunks(box, clues, SEED, workers))
+    with chunks as results, progress_bar(total=wanted.sum(), unit=" puzzles") as bar:
+        while (found < wanted).any():
+            chunk = next(results)
+            keys = renaming_keys(*chunk)
+            pairs = np.stack(chunk, 1)
+            new = np.array([not (key in seen or seen.add(key)) for key in keys.tolist()], bool)
+            held_out = is_held_out(keys)
+            for split, rows in enumerate([new & ~held_out, new & held_out]):
+                parts[split].append(pairs[rows])
+                found[split] += rows.sum()
+            bar.update(np.minimum(found, wanted).sum() - bar.n)
+            if new.sum() < len(new) / 64 and (found < wanted).any():
+                raise ValueError(
+                    f"{train:,} to train on and {test:,} to test on: of {len(seen):,} different "
+                    f"puzzles {found[1]:,} are held out; ask for fewer"
+                )
+    return [np.concatenate(part)[:count] for part, count in zip(parts, wanted, strict=True)]
 
 
-def columns(header, path):
-    """Indices of puzzle, solution and rating (None if absent) in a CSV header."""
-    names = sudoku.column_names(header)
-    if "puzzle" not in names or "solution" not in names:
+# -- other people's puzzles ------------------------------------------------------------------------
+def divided(pairs, theirs, test):
+    """Of pairs (N, 2, L), `theirs` from a test file first: those to train on, those to test on.
+
+    The held-out puzzles are taken in the order of their keys, which is as good as random.
+    """
+    keys, rows = np.unique(renaming_keys(pairs[:, 0], pairs[:, 1]), return_index=True)
+    held_out = rows < theirs if theirs else is_held_out(keys)
+    others = np.sort(rows[~held_out])
+    tested = rows[held_out]
+    say_dropped(len(pairs) - len(rows), "same as an earlier one but for the names of the digits")
+    recurs = np.isin(clue_keys(pairs[others, 0]), clue_keys(pairs[tested, 0]))
+    say_dropped(recurs.sum(), "clues of a held-out puzzle, with another solution")
+    say_dropped(max(0, len(tested) - test), f"held out, but more than --test={test}")
+    others = others[~recurs]
+    if not len(others) or not len(tested):
         raise ValueError(
-            f"{path}: the header must name puzzle and solution, but it is {files.brief(header)}"
+            f"{len(others)} puzzles to train on, {len(tested)} held out: too few; give more, or a "
+            "--test_source with other puzzles"
         )
-    rating = next((names.index(name) for name in ("difficulty", "rating") if name in names), None)
-    return names.index("puzzle"), names.index("solution"), rating
+    return pairs[others], pairs[tested[:test]]
 
 
-def read_steps(path, box):
-    """Batches as in `read` of an .npy of solving steps, (N, 1 + 4 L) whole numbers.
-
-    Each row: the number of clues, then (row, column, value, strategy) of the clues and of the other
-    cells in solving order, rows and columns from 0 (or from 1: the first row tells); this is the
-    set of Shah et al. 2024 (1.8 million for training). Raises ValueError with the row.
-    """
-    table, _ = files.open_array(path)
-    width = 1 + 4 * sudoku.side(box) ** 2
-    if table.ndim != 2 or table.shape[1] != width:
-        raise ValueError(f"{path}: shape {table.shape}, must be (N, {width})")
-    base = 0
-    for at in range(0, len(table), sudoku.SLAB):
-
-        def name(row, at=at):
-            return f"{path}, row {at + row}"
-
-        with np.errstate(invalid="ignore"):  # of nan and infinity, which are refused
-            rows = table[at : at + sudoku.SLAB].astype(np.int64)
-        refuse((rows != table[at : at + sudoku.SLAB]).any(1), name, "not whole numbers")
-        if at == 0:
-            base = int(rows[0, 1:].reshape(-1, 4)[:, :2].min() > 0)
-        puzzles, solutions = place(rows, box, base, name)
-        sudoku.validate(puzzles, box, solutions, name)
-        yield puzzles, solutions
-
-
-def place(rows, box, base, name):
-    """Puzzles and solutions (N, L) of rows (N, 1 + 4 L); `base` is the number of the first line."""
-    n, count = sudoku.side(box), rows[:, 0]
-    line, col, value = np.moveaxis(rows[:, 1:].reshape(len(rows), n * n, 4)[:, :, :3], 2, 0)
-    line, col = line - base, col - base
-    refuse((count < 1) | (count >= n * n), name, "the number of clues is out of range")
-    outside = (line < 0) | (line >= n) | (col < 0) | (col >= n)
-    refuse(outside.any(1), name, f"a row or column is not in {base}..{n - 1 + base}")
-    refuse(((value < 1) | (value > n)).any(1), name, f"a value is not in 1..{n}")
-    puzzles, solutions = np.zeros((2, len(rows), n * n), np.uint8)
-    np.put_along_axis(solutions, line * n + col, value.astype(np.uint8), 1)
-    refuse((solutions == 0).any(1), name, "a cell occurs twice")
-    clue = np.arange(n * n) < count[:, None]
-    np.put_along_axis(puzzles, line * n + col, (value * clue).astype(np.uint8), 1)
-    return puzzles, solutions
-
-
-def refuse(bad, name, complaint):
-    """Raise ValueError at the first row where bad (N,) is True; name(row) as in `validate`."""
-    if bad.any():
-        raise ValueError(f"{name(int(bad.argmax()))}: {complaint}")
+def say_dropped(count, why):
+    if count:
+        print(f"dropped {count:,}: {why}")
 
 
 if __name__ == "__main__":
-    configure(globals())
     start(main)

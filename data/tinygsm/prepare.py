@@ -21,9 +21,9 @@ if not __package__:  # run as a script
 
 from configurator import configure
 from data import corpus, sources
+from data.files import lines, write_lines
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import start
-from engine.files import read_lines, write_lines
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM
@@ -61,8 +61,8 @@ def read_gsm8k():
     """The questions and answers of GSM8K's test set, and its sha256 as JSON lines."""
     rows = sources.read_small(gsm8k, {"question": str, "answer": str}, GSM8K, "main")
     problems = [{"question": question, "answer": answer} for question, answer in rows]
-    lines = "".join(json.dumps(problem) + "\n" for problem in problems)
-    checksum = hashlib.sha256(lines.encode()).hexdigest()
+    content = "".join(json.dumps(problem) + "\n" for problem in problems)
+    checksum = hashlib.sha256(content.encode()).hexdigest()
     if checksum != SHA256:
         print(f"warning: {len(rows)} test questions, but not GSM8K's test set as published")
     return problems, checksum
@@ -78,7 +78,8 @@ def pair_of(folder, row):
 
 @functools.cache
 def test_keys(folder):
-    return {corpus.question_key(row["question"]) for row in read_lines(folder / "test.jsonl")}
+    rows = map(json.loads, lines(folder / "test.jsonl"))
+    return {corpus.question_key(row["question"]) for row in rows}
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ import hashlib
 from pathlib import Path
 
 from data import corpus, vocabularies
+from data.files import progress_bar, write_lines
 from data.wordproblems.generate import make_problems
-from engine.files import progress_bar, write_lines
 
 HERE = Path(__file__).resolve().parent
 FOLDER = HERE  # where the generated data sets are kept
