@@ -1,4 +1,4 @@
-"""Masked sequences over a small vocabulary, enumerated with exact fractions.
+"""What the four scripts share: laws in exact fractions, and what tests the shipped code by them.
 
 A state z of (V + {mask})^L is a tuple with MASK at its hidden positions. `Data` holds p_data and
 every posterior p(x0^i = v | z). A chain walks through the states by its moves: the policy g of the
@@ -9,24 +9,43 @@ paper, together with what the chain counts (the step of a time grid, the stage o
 
 The same moves define two chains. The teacher-forced chain reveals the tokens of its x0. Idealised
 inference has no x0 (moves get None) and draws each token of S from the posterior. A policy that
-obeys the rules of the paper ignores x0. Floats occur only in the entropy, which orders positions.
+obeys the rules of the paper ignores x0.
+
+The shipped code runs with a lookup table for a model: its logits are the logarithms of given
+posteriors. What it does is counted and compared with the exact law by a chi-square test.
 """
 
+import argparse
 import math
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from itertools import combinations, product
+from functools import cache, cached_property
+from itertools import chain, combinations, product
+from pathlib import Path
 
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+import policies
+import puma
+
+torch.set_num_threads(1)  # the tensors are small
 MASK = -1
 ONE = Fraction(1)
+LEVEL = 1e-4  # below this p-value the shipped code contradicts the exact law
 
 
+# -- states and data -------------------------------------------------------------------------------
 class Data:
     """p {x0: probability}; mass {z: P(x0 agrees with z)}; posterior {z: {i: V fractions}}."""
 
     def __init__(self, p, V):
-        self.p, self.V, self.L = p, V, len(next(iter(p)))
+        self.p = p
+        self.V = V
+        self.L = len(next(iter(p)))
         self.mass = Counter()
         for x0, probability in p.items():
             for z in contexts(x0):
@@ -65,18 +84,24 @@ def reveal(z, positions, x0):
     return put(z, positions, [x0[i] for i in positions])
 
 
-def random_law(rng, outcomes, zeros=True):
+def subsets(positions):
+    """All of them as tuples, the empty one first."""
+    sizes = range(len(positions) + 1)
+    return list(chain.from_iterable(combinations(positions, size) for size in sizes))
+
+
+def random_law(rng, outcomes, zeros=True, most=9):
     """A random rational law over the outcomes; with `zeros`, some may be impossible."""
-    weights = [rng.randint(0 if zeros else 1, 9) for _ in outcomes]
+    weights = [rng.randint(0 if zeros else 1, most) for _ in outcomes]
     weights[rng.randrange(len(weights))] += 1
     return {o: Fraction(w, sum(weights)) for o, w in zip(outcomes, weights, strict=True) if w}
 
 
-def random_data(rng, V, L, full_support=True):
+def random_data(rng, V, L, full_support=True, most=9):
     sequences = list(product(range(V), repeat=L))
     if not full_support:
         sequences = rng.sample(sequences, rng.randint(2, len(sequences) - 1))
-    return Data(random_law(rng, sequences, zeros=False), V)
+    return Data(random_law(rng, sequences, False, most), V)
 
 
 def instances(rng, n, V, L):
@@ -84,12 +109,14 @@ def instances(rng, n, V, L):
     return [random_data(rng, V, L, full_support=k % 2 == 0) for k in range(n)]
 
 
+# -- the two chains --------------------------------------------------------------------------------
 def teacher_forced(data, moves, steps, first=None):
     """[{(x0, z, n): probability}] over the steps 0 .. steps, from the law `first`.
 
     By default that is the start in Proposition 1: fully masked, at step 0 of the grid.
     """
-    first = first or {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
+    if first is None:
+        first = {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
     return walk(data, moves, steps, first, lambda x0, z, i: [(x0[i], 1)])
 
 
@@ -139,11 +166,12 @@ def total_variation(p, q):
     return sum((abs(p[key] - q[key]) for key in p.keys() | q.keys()), Fraction(0)) / 2
 
 
+# -- policies --------------------------------------------------------------------------------------
 def random_policy(rng, wait=False):
     """One random index per step; g(i | z, j) is a new random law for every state and step."""
 
     @cache
-    def moves(z, j, x0=None):
+    def moves(z, j):
         outcomes = [(i,) for i in hidden(z)]
         law = random_law(rng, outcomes + [()] * (wait or not outcomes))
         return [(g, S, j + 1) for S, g in law.items()]
@@ -171,13 +199,19 @@ SCORES = {  # of a position: (its posterior, the position) -> a number, larger =
     "margin": lambda posterior, i: max(posterior) - sorted(posterior)[-2],
     "entropy": lambda posterior, i: sum(float(p) * math.log(p) for p in sorted(posterior) if p),
     "left_to_right": lambda posterior, i: -i,
-    "semi_ar_2": lambda posterior, i: max(posterior) - 2 * (i // 2),
 }
 
 
-def best_first(data, score):
-    """choose(z, count) -> {S: probability}: the highest scores, ties to the leftmost."""
+def choices(data):
+    """{policy: choose}, with choose(z, count) -> {S: probability}."""
+    best = {name: best_first(data, score) for name, score in SCORES.items()}
+    return best | {"random": uniform_choice}
 
+
+def best_first(data, score):
+    """The positions of the highest scores, ties to the leftmost."""
+
+    @cache
     def choose(z, count):
         by_score = sorted(hidden(z), key=lambda i: -score(data.posterior[z][i], i))
         return {tuple(by_score[:count]): ONE}
@@ -185,17 +219,361 @@ def best_first(data, score):
     return choose
 
 
+@cache
 def uniform_choice(z, count):
-    """The policy `random`: every set of `count` hidden positions is equally likely."""
+    """Every set of `count` hidden positions is equally likely."""
     sets = list(combinations(hidden(z), min(count, len(hidden(z)))))
     return {S: Fraction(1, len(sets)) for S in sets}
 
 
-def choices(data):
-    """{name: choose} of the policies that the project ships."""
-    return {name: best_first(data, s) for name, s in SCORES.items()} | {"random": uniform_choice}
+def left_to_right(log_probs, confidence):
+    """Beside the shipped policies (policies.py): one that looks at nothing."""
+    return -torch.arange(confidence.shape[-1]).to(confidence).expand_as(confidence)
 
 
-def on_grid(choose, count=1):
-    """Moves that reveal `count` indices at each step."""
-    return lambda z, j, x0=None: [(g, S, j + 1) for S, g in choose(z, count).items()]
+POLICIES = policies.POLICIES | {"left_to_right": left_to_right}
+
+
+# -- random masks: law(positions) -> {S: P(exactly the positions S are hidden)} --------------------
+def fixed(q):
+    """Each position hidden with probability q."""
+    return lambda positions: {
+        S: math.prod(q if i in S else 1 - q for i in positions) for S in subsets(positions)
+    }
+
+
+def uniform_t(positions):
+    """Each position hidden with probability t ~ U(0, 1)."""
+    return {S: integral(len(S), len(positions) - len(S)) for S in subsets(positions)}
+
+
+def over_t(positions):
+    """The same under the paper's weight: {S: E[1/t, S hidden]}, without the empty S."""
+    return {S: integral(len(S) - 1, len(positions) - len(S)) for S in subsets(positions)[1:]}
+
+
+def integral(a, b):
+    """Of t^a (1 - t)^b over 0 .. 1, multiplied out."""
+    return sum(Fraction((-1) ** k * math.comb(b, k), a + k + 1) for k in range(b + 1))
+
+
+def uniform_count(positions):
+    """The baseline of puma.py: a count uniform in 1 .. L_eff, then that many random positions."""
+    law = {}
+    for count in range(1, len(positions) + 1):
+        sets = list(combinations(positions, count))
+        law |= {S: Fraction(1, len(positions) * len(sets)) for S in sets}
+    return law
+
+
+def random_contexts(data, law, given=(), p=None):
+    """{(x0, z, 0): probability} of masks for the positions that are not given; x0 ~ p, or p_data"""
+    masks = law([i for i in range(data.L) if i not in given])
+    return {
+        (x0, put(x0, S, [MASK] * len(S)), 0): p * share
+        for x0, p in (data.p if p is None else p).items()
+        for S, share in masks.items()
+    }
+
+
+# -- the minimizer of the loss ---------------------------------------------------------------------
+def coefficients(joints, weight):
+    """C {(z, i): {v: sum of P(x0, z, n) w(z, n)}} over the hidden positions of reached states.
+
+    The loss E[w sum over hidden i of -log f_i(x0^i | z)] is least where f_i(. | z) is C[z, i] over
+    its sum. joints: laws {(x0, z, n): probability} that are added up.
+    """
+    C = defaultdict(Counter)
+    for (x0, z, n), p in chain.from_iterable(joint.items() for joint in joints):
+        for i in hidden(z):
+            C[z, i][x0[i]] += p * weight(z, n)
+    return C
+
+
+def minimizer(c):
+    """Of one prediction, {v: probability}."""
+    return Counter({v: share / sum(c.values()) for v, share in c.items()})
+
+
+def shifts(data, C):
+    """{(z, i): total variation between the minimizer and the posterior of p_data}."""
+    posteriors = {(z, i): Counter(dict(enumerate(data.posterior[z][i]))) for z, i in C}
+    return {at: total_variation(minimizer(c), posteriors[at]) for at, c in C.items()}
+
+
+def per_hidden(z, n):
+    """The weight in policies.objective."""
+    return Fraction(1, len(hidden(z)))
+
+
+# -- the exact law of the buffer -------------------------------------------------------------------
+@cache
+def target_law(stage, effective, stages):
+    """The law of the count that the buffer aims at: r ~ Unif(I_{n+1}), times L_eff, rounded."""
+    low = Fraction((stage + 1) * effective, stages)
+    high = Fraction((stage + 2) * effective, stages)
+    half = Fraction(1, 2)
+    law = Counter()
+    for k in range(2 * effective + 1):
+        share = (min(high, k + half) - max(low, k - half)) / (high - low)
+        if share > 0:
+            law[min(k, effective - 1)] += share
+    return law
+
+
+def next_stage(n, target, revealed, stages):
+    """(stage, L_eff) once so many tokens are revealed; None if the chain is finished."""
+    stage, effective = n
+    if stage + 1 >= stages or revealed == effective:
+        return None
+    return (revealed * stages // effective if revealed > target else stage + 1), effective
+
+
+@dataclass
+class Buffer:
+    """A setting of the buffer in puma.py; `prompts` {given positions: probability}.
+
+    A state of a chain is (z, n) with n = (stage, L_eff).
+    """
+
+    data: Data
+    policy: str
+    K: int
+    tau: float = math.inf
+    prompts: dict | None = None  # None: nothing is given
+
+    def __post_init__(self):
+        self.prompts = self.prompts or {(): ONE}
+        self.stages = puma.stages_of(self.data.L, self.K)
+        self.choose = choices(self.data)[self.policy]
+
+    def first(self):
+        """The law {(x0, z, n): probability} of the first context."""
+        empty = (MASK,) * self.data.L
+        return {
+            (x0, reveal(empty, given, x0), (0, self.data.L - len(given))): p * share
+            for x0, p in self.data.p.items()
+            for given, share in self.prompts.items()
+        }
+
+    def moves(self, z, n, x0=None):
+        """Algorithm 1 and appendix B.1 of the paper, as puma.py runs them."""
+        stage, effective = n
+        fast = {i for i, p in self.data.posterior[z].items() if max(p) > self.tau}
+        out = []
+        for target, p in target_law(stage, effective, self.stages).items():
+            count = max(1, target - effective + len(hidden(z)))
+            for S, g in self.choose(z, count).items():
+                S = tuple(sorted({*S, *fast}))
+                revealed = effective - len(hidden(z)) + len(S)
+                out.append((p * g, S, next_stage(n, target, revealed, self.stages)))
+        return out
+
+    @cached_property
+    def joints(self):
+        """[{(x0, z, n): probability}] for the first, second, .. context of a chain."""
+        return teacher_forced(self.data, self.moves, self.stages - 1, self.first())
+
+    def inside(self):
+        """The law of the first context of a chain that starts in a random later stage."""
+        law = Counter()
+        for (x0, z, (_, effective)), p in self.first().items():
+            for stage in range(1, self.stages):
+                for count, q in target_law(stage - 1, effective, self.stages).items():
+                    for S, g in uniform_choice(z, count).items():
+                        context = x0, reveal(z, S, x0), (stage, effective)
+                        law[context] += p * q * g / (self.stages - 1)
+        return law
+
+    def calls(self, count, second_visit):
+        """[{(x0, z, n): probability}] of a row of the buffer at its first calls.
+
+        At first chains start evenly over the stages. Then an ended chain is followed by one from
+        the start, or, with `second_visit`, from inside if its only context was the start.
+        """
+        starts = self.first(), self.inside()
+        laws = [mixture((ONE / self.stages, 1 - ONE / self.stages), starts)]
+        while len(laws) < count:
+            after = Counter()
+            ended = [0, 0]  # followed by a start, by one from inside
+            for (x0, z, n), p in laws[-1].items():
+                at_once = second_visit and len(hidden(z)) == n[1]
+                for q, S, following in self.moves(z, n):
+                    if following is None:
+                        ended[at_once] += p * q
+                    else:
+                        after[x0, reveal(z, S, x0), following] += p * q
+            after.update(mixture(ended, starts))
+            laws.append(after)
+        return laws
+
+    def stream(self, size, second_visit):
+        """The shipped buffer, of one batch. Each example is used once: chains are independent."""
+        rows, calls, seed = size
+        torch.manual_seed(seed)
+        examples = Sampled(self.first(), rows * (calls + 2 * puma.Queue.AHEAD), seed)
+        queue = puma.Queue(examples, rows, "cpu", seed)
+        schedule = [(0, self.K)]
+        tau = float(self.tau)
+        return puma.ProgressiveUnmasking(queue, MASK, schedule, tau, 1, second_visit)
+
+    def states(self, size, second_visit, objective):
+        """Yields {(z, (stage, L_eff)): rows of the shipped buffer} at each call.
+
+        size: rows, calls, seed. The true posteriors stand in for a model.
+        """
+        stream = self.stream(size, second_visit)
+        for batch, _ in training_steps(stream, Lookup(self.data), self.policy, size[1], objective):
+            stage = stream.stage[0].tolist()
+            effective = (~stream.prompt[0]).sum(1).tolist()
+            n = zip(stage, effective, strict=True)
+            yield Counter(zip(map(tuple, batch.x.tolist()), n, strict=True))
+
+
+def mixture(weights, laws):
+    """{key: sum over k of weights[k] laws[k]{key}}."""
+    out = Counter()
+    for weight, law in zip(weights, laws, strict=True):
+        for key, p in law.items():
+            out[key] += weight * p
+    return out
+
+
+# -- the shipped code ------------------------------------------------------------------------------
+def training_steps(stream, model, policy, calls, objective=None):
+    """Yields (batch, loss) before the stream advances."""
+    for call in range(calls):
+        batch = stream.batch(call)
+        loss, *seen = (objective or policies.objective)(model, POLICIES[policy], *batch)
+        yield batch, loss
+        stream.advance(*seen)
+
+
+class Sampled:
+    """n independent draws of (x0, prompt) from a law {(x0, first state, n): probability}."""
+
+    def __init__(self, law, n, seed):
+        p = np.array(list(law.values()), float)
+        draw = np.random.default_rng(seed).choice(len(p), n, p=p)
+        self.x0 = np.array([x0 for x0, _, _ in law])[draw]  # (n, L)
+        self.prompt = np.array([z for _, z, _ in law])[draw] != MASK
+
+    def __len__(self):
+        return len(self.x0)
+
+    def __getitem__(self, indices):
+        return self.x0[indices], self.prompt[indices]
+
+
+class Lookup:
+    """A model whose logits are the log posteriors: states x (B, L) -> their rows of the table."""
+
+    def __init__(self, data):
+        self.table = log_table(data)  # ((V + 1)^L, L, V)
+        self.vocab_size = data.V
+
+    def __call__(self, x):
+        return state_code(x, self.vocab_size)
+
+    def logits(self, code):
+        return self.table[code]
+
+
+def state_code(x, V):
+    """States (..., L) -> integers (...); the mask is digit 0 in base V + 1."""
+    place = (V + 1) ** torch.arange(x.shape[-1])
+    return ((x - MASK) * place).sum(-1)
+
+
+def log_table(data):
+    """The log posteriors of every state, ((V + 1)^L, L, V) float64; 0 where there is none."""
+    table = torch.zeros((data.V + 1) ** data.L, data.L, data.V, dtype=torch.float64)
+    entries = [(z, i, p) for z, posterior in data.posterior.items() for i, p in posterior.items()]
+    z, i, p = zip(*entries, strict=True)
+    table[state_code(torch.tensor(z), data.V), torch.tensor(i)] = torch.tensor(p, dtype=float).log()
+    return table
+
+
+# -- the test --------------------------------------------------------------------------------------
+def chi_square(observed, law, n):
+    """(degrees of freedom, p-value) of counts that n draws of `law` should give.
+
+    An observed outcome of probability 0 refutes the law. Of the outcomes expected less than 5 times
+    the rarest merge; counts must have no say in that, or equally rare ones would meet by their count.
+    """
+    if any(key not in law for key in observed):
+        return 0, 0.0
+    cells = [(float(p) * n, observed.get(key, 0)) for key, p in law.items()]
+    cells.sort(key=lambda cell: cell[0])
+    while len(cells) > 1 and cells[0][0] < 5:
+        first, second, *rest = cells
+        merged = first[0] + second[0], first[1] + second[1]
+        cells = sorted([merged, *rest], key=lambda cell: cell[0])
+    statistic = sum((count - expected) ** 2 / expected for expected, count in cells)
+    return len(cells) - 1, survival(statistic, len(cells) - 1)
+
+
+def running(buffer, size, second_visit=False, objective=None, laws=None):
+    """(degrees of freedom, p-value) of the shipped buffer, call by call, against its exact law.
+
+    The rows of a call are independent; the calls are not, hence Bonferroni's correction.
+    """
+    rows, calls, _ = size
+    laws = laws or buffer.calls(calls, second_visit)
+    seen = buffer.states(size, second_visit, objective)
+    tests = [
+        chi_square(counts, marginal(law), rows) for counts, law in zip(seen, laws, strict=True)
+    ]
+    return sum(dof for dof, _ in tests), min(1.0, calls * min(p for _, p in tests))
+
+
+def survival(statistic, dof):
+    """P(chi-square with dof degrees of freedom > statistic)."""
+    if dof == 0:
+        return 1.0
+    half = torch.tensor([dof, statistic], dtype=torch.float64) / 2
+    return float(torch.special.gammaincc(half[0], half[1]))
+
+
+# -- the command line, the table of claims, the controls -------------------------------------------
+def main(doc, claims, controls, **sizes):
+    """Run a script: claims(args) -> rows. Exits with 1 if a claim fails.
+
+    A row is (claim, what was found, whether it holds), or a heading: a string. A negative control
+    breaks one thing: {name: function of the arguments that returns rows, all of which must fail}.
+    sizes: {name: default} of the flags that set how much is checked.
+    """
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
+    names = ["all", *controls]
+    text = f"run a negative control, which must fail: {', '.join(names)}"
+    parser.add_argument("--break", dest="broken", choices=names, metavar="NAME", help=text)
+    for name, default in {"seed": 0, **sizes}.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+    args = parser.parse_args()
+    sys.exit(run_controls(controls, args) if args.broken else show(claims(args)))
+
+
+def show(rows):
+    """Prints the table; returns the exit status."""
+    checks = [row for row in rows if not isinstance(row, str)]
+    wide = max(len(claim) for claim, _, _ in checks)
+    for row in rows:
+        if isinstance(row, str):
+            print(f"\n{row}")
+        else:
+            claim, found, holds = row
+            print(f"  {'holds' if holds else 'FAILS'}  {claim:<{wide}}  {found}")
+    return int(not all(holds for *_, holds in checks))
+
+
+def run_controls(controls, args):
+    """Returns exit status 1 if every row of every control fails, as it must."""
+    missed = []
+    for name in controls if args.broken == "all" else [args.broken]:
+        print(f"--break {name}")
+        rows = controls[name](args)
+        show(rows)
+        missed += [claim for claim, _, holds in rows if holds]
+    if missed:
+        print("HOLDS, but should not:", *missed, sep="\n  ")
+    return int(not missed)

@@ -1,74 +1,45 @@
 """When the chain collapses: fast-forward ends it at its first visit, and the rest is forgotten.
 
-README.md says what is claimed. The runs of the model that forgets do not depend on the seed.
+p_data is (1 - eps) (zeros) + eps (noise): a model that knows it gets more confident as eps falls.
+The model that forgets has two weights for all its states. Its data are (a, a, a), a in {0, 1} with
+equal chances; the first token is given, and K = 2: two stages of one token.
 """
 
+import math
 import random
 from collections import Counter
 from fractions import Fraction
 from itertools import product
+from types import SimpleNamespace
 
-import collapse
-import minimizer
-import report
-from collapse import TAU, probability, sharpened, train
-from exact import MASK, ONE, hidden, random_law
-from minimizer import coefficients, per_hidden
-from shipped import LEVEL, Buffer, bonferroni, published, puma
+import exact
+import torch
+from exact import LEVEL, MASK, ONE, Buffer, Data, coefficients, hidden, per_hidden
 
-KS = 1, 2, 3
+TAU = Fraction(9, 10)
 POLICIES = "top_k", "left_to_right", "random"
 
 
 # -- the law ---------------------------------------------------------------------------------------
-def noise_laws(seed, n, L):
-    """Laws of sequences with full support; the first is uniform."""
-    rng = random.Random(seed)
-    sequences = list(product(range(2), repeat=L))
-    uniform = dict.fromkeys(sequences, Fraction(1, 2**L))
-    return [uniform, *(random_law(rng, sequences, zeros=False) for _ in range(n - 1))]
+def sharpened(noise, eps):
+    p = {x0: eps * q for x0, q in noise.items()}
+    p[(0,) * len(min(noise))] += 1 - eps
+    return Data(p, 2)
 
 
-def buffers(noise, eps, policies=POLICIES):
-    """One for each policy and K, with nothing given."""
+def pinned_row(noise, policy, eps=Fraction(1, 20)):
+    """One visit per chain, and only the predictions at the start are pinned, none of them shifted."""
     data = sharpened(noise, eps)
-    return [Buffer(data, policy, K, TAU) for policy, K in product(policies, KS)]
-
-
-def threshold(noise):
-    """eps*, at which the lowest confidence at the start equals tau.
-
-    It is 1 - eps (1 - u), with 1 - u the probability of another token there under the noise.
-    """
-    others = [sum(q * x0[i] for x0, q in noise.items()) for i in range(len(min(noise)))]
-    return (1 - TAU) / max(others)
-
-
-def threshold_row(noises, share=Fraction(99, 100)):
-    """All chains have one visit below eps*; at eps* none has, by top_k and random.
-
-    There one confidence equals tau, and top_k and random may reveal that position last.
-    """
-    below = [b for noise in noises for b in buffers(noise, share * threshold(noise))]
-    at = [b for noise in noises for b in buffers(noise, threshold(noise), ("top_k", "random"))]
-    ones = [sum(buffer.visits() == 1 for buffer in cases) for cases in (below, at)]
-    found = f"one visit: {ones[0]} of {len(below)} laws at {share} eps*, {ones[1]} of {len(at)} at "
-    found += "eps* = " + ", ".join(f"{float(threshold(noise)):.3f}" for noise in noises)
-    return "eps* = (1 - tau) / (1 - u)", found, ones == [len(below), 0]
-
-
-# -- Proposition 2 ---------------------------------------------------------------------------------
-def pinned_row(noise, policy, as_before=False):
-    """Only the predictions at the start are pinned; `as_before`: as many as with tau off."""
-    data = sharpened(noise, threshold(noise) / 2)
-    total = sum(len(hidden(z)) for z in data.mass)
-    buffers = (Buffer(data, policy, 1, tau) for tau in (TAU, None))
+    buffers = [Buffer(data, policy, 1, tau) for tau in (TAU, math.inf)]
+    visits = [float(sum(sum(joint.values()) for joint in buffer.joints)) for buffer in buffers]
     on, off = (coefficients(buffer.joints, per_hidden) for buffer in buffers)
-    shifted = any(shift for C in (on, off) for shift in minimizer.shifts(data, C).values())
-    start = (MASK,) * data.L
-    wanted = off.keys() if as_before else {(start, i) for i in range(data.L)}
-    found = f"{len(on)} of {total} pinned, {len(off)} with tau off"
-    return f"collapsed, {policy}: what is pinned", found, on.keys() == wanted and not shifted
+    shifted = any(shift for C in (on, off) for shift in exact.shifts(data, C).values())
+    start = {((MASK,) * data.L, i) for i in range(data.L)}
+    total = sum(len(hidden(z)) for z in data.mass)
+    found = f"visits {visits[0]:.3g}, with tau off {visits[1]:.3g}; "
+    found += f"pinned {len(on)} and {len(off)} of {total}"
+    holds = visits[0] == 1 and on.keys() == start and not shifted
+    return f"collapsed, {policy}: one visit, the start is pinned", found, holds
 
 
 # -- the second visit ------------------------------------------------------------------------------
@@ -78,111 +49,137 @@ def second_visits(noise):
     return [Buffer(sharpened(noise, eps), policy, 1, TAU) for eps, policy in cases]
 
 
-def running_row(noise, args, second_visit=True):
-    """The shipped buffer, call by call, against its exact law.
-
-    The rows of a call are independent; the chains of one row are not.
-    """
-    found = []
-    for buffer in second_visits(noise):
-        seen = buffer.states((args.rows, args.calls, args.seed), puma.ProgressiveUnmasking)
-        laws = buffer.calls(args.calls, second_visit)
-        found.append(bonferroni(map(Counter, seen), laws, args.rows)[1])
-    text = ", ".join(f"p = {p:.2g}" for p in found)
-    return "second visit: the running buffer", text, min(found) > LEVEL
+def running_row(noise, args, law=True):
+    """The shipped buffer with the second visit against its exact law, or that without."""
+    size = args.rows, args.calls, args.seed
+    buffers = second_visits(noise)
+    tests = [exact.running(b, size, True, laws=b.calls(args.calls, law)) for b in buffers]
+    text = ", ".join(f"p = {p:.2g}" for _, p in tests)
+    return "second visit: the running buffer", text, min(p for _, p in tests) > LEVEL
 
 
 def minimizer_row(noise, leak=False):
     """No prediction is shifted, all are pinned; leak: inside depends on hidden tokens."""
-    shifted, pinned = 0, set()
+    shifted = 0
+    pinned = set()
     for buffer in second_visits(noise):
         if leak:
             law = Counter({key: p * (1 + key[0][0]) for key, p in buffer.inside().items()})
             buffer.inside = lambda law=law: law
-        C = coefficients(buffer.calls(8), per_hidden)
-        shifted += sum(shift > 0 for shift in minimizer.shifts(buffer.data, C).values())
+        C = coefficients(buffer.calls(8, second_visit=True), per_hidden)
+        shifted += sum(shift > 0 for shift in exact.shifts(buffer.data, C).values())
         pinned.add(len(C) / sum(len(hidden(z)) for z in buffer.data.mass))
     found = f"{shifted} predictions shifted, {min(pinned):.0%} pinned"
     return "second visit: the minimizer", found, not shifted and pinned == {1}
 
 
 # -- a model that forgets --------------------------------------------------------------------------
+class Shared:
+    """The margin (log-odds) of token a over the other is w . phi, the same at all hidden positions.
+
+    features: phi at the start, and phi once a token is revealed. States x (B, 3) -> margins of
+    token 1 (B,) -> logits (B, 3, 2).
+    """
+
+    vocab_size = 2
+
+    def __init__(self, features):
+        self.w = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+        self.features = torch.tensor(features, dtype=torch.float64)
+
+    def __call__(self, x):
+        later = (x[:, 1:] != MASK).any(1)
+        return (self.features[later.long()] @ self.w) * (2 * x[:, 0] - 1)
+
+    def logits(self, margin):
+        return torch.stack([-margin / 2, margin / 2], -1)[:, None].expand(-1, 3, -1)
+
+    def truth(self):
+        """Probability of the true tokens, at the start and later."""
+        return (self.features @ self.w).sigmoid().tolist()
+
+
+def train(tau, second_visit, features, args):
+    """Gradient descent from w = 0, step size 1, with the shipped loss, on batches of 64 chains.
+
+    Returns lists of what held before each step: truth (at the start, later), and loss and share
+    of fully masked rows of the batch.
+    """
+    data = Data({(a,) * 3: ONE / 2 for a in (0, 1)}, 2)
+    buffer = Buffer(data, "left_to_right", 2, tau, {(0,): ONE})
+    model = Shared(features)
+    stream = buffer.stream((64, args.steps, args.seed), second_visit)
+    curve = SimpleNamespace(truth=[], loss=[], share=[])
+    for batch, loss in exact.training_steps(stream, model, buffer.policy, args.steps):
+        curve.truth.append(model.truth())
+        curve.loss.append(loss.item())
+        curve.share.append((batch.hidden.sum(1) == 2).double().mean().item())
+        (gradient,) = torch.autograd.grad(loss, model.w)
+        model.w.data -= gradient
+    return curve
+
+
 def forgets(curve, later):
-    """Right, then wrong, while the loss of the batches falls."""
-    since = next((step for step, point in enumerate(curve) if point.share == 1), 0)
-    return max(later) > 0.9 and later[-1] < 0.1 and curve[-1].loss < curve[since].loss
+    """Right, then wrong, while the loss of the batches, then all of fully masked rows, falls."""
+    collapsed = curve.loss[curve.share.index(1) :] if 1 in curve.share else [0]
+    return max(later) > 0.9 and later[-1] < 0.1 and collapsed[-1] < collapsed[0]
 
 
 def remembers(curve, later):
     """Right from the moment both states are, to the end."""
-    right = [min(point.start, point.later) > 0 for point in curve]
+    right = [min(truth) > 0.5 for truth in curve.truth]
     return later[-1] > 0.9 and all(right[right.index(True) :])
 
 
-CLAIMS = {forgets: "right, then wrong", remembers: "right to the end"}
-RUNS = {  # name: (what it does, stream, tau, features)
-    "as published, tau=0.9": (forgets, published, 0.9),
-    "second visit": (remembers, puma.ProgressiveUnmasking, 0.9),
-    "tau off": (remembers, published, None),
-    "as published, a table": (remembers, published, 0.9, collapse.TABLE),
+SHARED = (1.0, 1.0), (1.0, -4.0)
+TABLE = (1.0, 0.0), (0.0, 1.0)  # a weight for each state, as a lookup table has
+RUNS = {  # name: (what it does, tau, second_visit, features)
+    "as published, tau=0.9": (forgets, 0.9, False, SHARED),
+    "second visit": (remembers, 0.9, True, SHARED),
+    "tau off": (remembers, math.inf, False, SHARED),
+    "as published, a table": (remembers, 0.9, False, TABLE),
 }
 
 
 def run_row(name, args, does=None):
-    usual, kind, tau, *features = RUNS[name]
+    usual, *setting = RUNS[name]
     does = does or usual
-    curve = train(kind, tau, args.steps, args.seed, *features)
-    later = [probability(point.later) for point in curve]  # of the truth, at the later state
-    last = curve[-len(curve) // 4 :]
-    share = sum(point.share for point in last) / len(last)
+    curve = train(*setting, args)
+    later = [truth for _, truth in curve.truth]
+    last = curve.share[-len(later) // 4 :]
     found = f"P later {max(later):.3f} at step {later.index(max(later))}, {later[-1]:.3f} at the "
-    found += f"end; loss {curve[-1].loss:.4f}, {share:.0%} at the start"
-    return f"{name}: {CLAIMS[does]}", found, does(curve, later)
+    found += f"end; loss {curve.loss[-1]:.4f}, {sum(last) / len(last):.0%} at the start"
+    return f"{name}: {does.__name__}", found, does(curve, later)
 
 
 # -- the whole -------------------------------------------------------------------------------------
-def noises_of(args):
-    return noise_laws(args.seed, args.worlds, args.L)
-
-
-def short_noises(args):
-    """Of three tokens: a row of the buffer is followed call by call."""
-    return noise_laws(args.seed, 2, 3)
-
-
-def laws(args):
-    noises = noises_of(args)
-    return [
-        threshold_row(noises),
-        *(pinned_row(noises[-1], policy) for policy in POLICIES),
-    ]
-
-
-def second_visit(args):
-    laws = short_noises(args)
-    return [running_row(laws[1], args), *map(minimizer_row, laws)]
+def noises(args, L):
+    """Laws of bits, {x0: probability}: the uniform one, and one with random weights."""
+    sequences = list(product(range(2), repeat=L))
+    uniform = dict.fromkeys(sequences, Fraction(1, 2**L))
+    return uniform, exact.random_law(random.Random(args.seed), sequences, zeros=False)
 
 
 def claims(args):
     return [
         "Not in the paper: once the start is surer than tau, a chain ends at its first visit.",
-        *laws(args),
+        *(pinned_row(noises(args, args.L)[1], policy) for policy in POLICIES),
         "The second visit: contexts have the law of its rules, and the minimizer is as before.",
-        *second_visit(args),
+        running_row(noises(args, 3)[1], args),
+        *map(minimizer_row, noises(args, 3)),
         "A model of two weights forgets what chains do not show; the second visit prevents it.",
         *(run_row(name, args) for name in RUNS),
     ]
 
 
 CONTROLS = {
+    "unsure": lambda args: [pinned_row(noises(args, 3)[1], p, ONE / 3) for p in POLICIES],
+    "running": lambda args: [running_row(noises(args, 3)[1], args, law=False)],
+    "leak": lambda args: [minimizer_row(noises(args, 3)[1], leak=True)],
     "tau-off": lambda args: [run_row("tau off", args, forgets)],
-    "running": lambda args: [running_row(short_noises(args)[1], args, second_visit=False)],
-    "leak": lambda args: [minimizer_row(short_noises(args)[1], leak=True)],
     "second": lambda args: [run_row("second visit", args, forgets)],
     "table": lambda args: [run_row("as published, a table", args, forgets)],
-    "unsure": lambda args: [threshold_row(noises_of(args), ONE)],
-    "pinned": lambda args: [pinned_row(noises_of(args)[-1], p, as_before=True) for p in POLICIES],
 }
 
 if __name__ == "__main__":
-    report.main(__doc__, claims, CONTROLS, worlds=3, L=6, steps=400, rows=4096, calls=12)
+    exact.main(__doc__, claims, CONTROLS, L=6, steps=400, rows=4096, calls=12)

@@ -1,93 +1,134 @@
 """Proposition 2: on every training context the posterior minimises the loss.
 
-The minimizer in closed form (minimizer.py) is enumerated in fractions and compared with `==`: for
-i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py.
+The minimizer in closed form (exact.coefficients) is enumerated in fractions and compared with `==`:
+for i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py.
 """
 
+import math
 import random
 from collections import Counter
 from fractions import Fraction
-from itertools import chain, product
+from itertools import product
 
 import exact
-import masks
-import minimizer
-import report
 import torch
-from exact import MASK, ONE, hidden, instances
-from minimizer import coefficients, grid_loss, iid_loss, per_hidden, shifts
-from shipped import LEVEL, Buffer, Lookup, chi_square, log_table, losses, puma
+from exact import LEVEL, MASK, ONE, Buffer, Data, Sampled, coefficients, hidden, instances
+from exact import per_hidden, policies, puma, subsets  # isort: skip
 
 
 # -- the shipped loss and masks --------------------------------------------------------------------
-def subsets(L):
-    """The masks (L,) bool that hide something."""
-    return [mask for mask in product((False, True), repeat=L) if any(mask)]
+def masks_row(data, n, seed, law=exact.uniform_count):
+    """puma.RandomMasking on draws of p_data, half of them with position 1 given."""
+    torch.manual_seed(seed)
+    prompts = {(): ONE / 2, (1,): ONE / 2}
+    examples = Sampled(Buffer(data, "random", 1, prompts=prompts).first(), n, seed)
+    stream = puma.RandomMasking(puma.Queue(examples, n, "cpu", seed), MASK)
+    seen = Counter((tuple(z), 0) for z in stream.batch(0).x.tolist())
+    laws = [exact.random_contexts(data, law, given) for given in prompts]
+    expected = exact.marginal(exact.mixture(prompts.values(), laws))
+    dof, p = exact.chi_square(seen, expected, n)
+    claim = "puma.RandomMasking draws a uniform count, then positions"
+    return claim, f"{n} rows, {dof} dof, p {p:.2g}", p > LEVEL
 
 
-def shipped_weights(L, weigh=lambda hidden: Fraction(1, hidden)):
-    """d losses.row_mean / d nll is 1/|hidden| at the hidden positions, for all masks."""
-    equal = True
-    for mask in subsets(L):
-        nll = torch.ones(1, L, dtype=torch.float64, requires_grad=True)
-        losses.row_mean(nll, torch.tensor([mask])).backward()
-        equal &= nll.grad.tolist() == [[float(h * weigh(sum(mask))) for h in mask]]
-    return "losses.row_mean weighs by 1/|hidden|", f"{2**L - 1} masks", equal
+def same_loss_row(most, law=exact.over_t):
+    """The integral of P(S hidden | t) / t over t, against the enumerated baseline."""
+    pairs = []
+    for effective in range(1, most + 1):
+        paper = law(range(effective))
+        shipped = exact.uniform_count(range(effective))
+        pairs += [(paper[S], effective * p / len(S)) for S, p in shipped.items()]
+    claim = "E[1/t, S hidden], t ~ U(0, 1), is L_eff x the baseline's weight of S"
+    return claim, f"{len(pairs)} masks, L_eff = 1..{most}", all(a == b for a, b in pairs)
 
 
-def shipped_masks(L, n, seed, law=masks.uniform_count):
-    """puma.random_masks draws each set of h positions with probability 1 / (L comb(L, h))."""
-    generator = torch.Generator().manual_seed(seed)
-    drawn = puma.random_masks(torch.zeros(n, L, dtype=torch.bool), generator)
-    expected = {mask: law(sum(mask), L) for mask in subsets(L)}
-    dof, p = chi_square(Counter(map(tuple, drawn.tolist())), expected, n)
-    return "puma.random_masks draws them so", f"{n} masks, {dof} dof, p {p:.2g}", p > LEVEL
+def loss_row(data, law=exact.uniform_count):
+    """Eq. 1 is a likelihood: at the posteriors it is the entropy of what is not given.
 
-
-def same_loss(data, weigh=masks.paper_weight):
-    """1/t with t ~ U(0, 1) is L times the shipped baseline, prediction for prediction."""
-    paper = iid_loss(data, weigh)
-    ours = iid_loss(data, masks.shipped_weight)
-    same = all(paper[key][v] == data.L * c for key in ours for v, c in ours[key].items())
-    return "1/t, t ~ U(0, 1) = L x the shipped baseline", f"{len(ours)} predictions", same
-
-
-def stationary(data, joints):
-    """The gradient of the shipped loss, weighted by exact laws of contexts, at the posteriors.
-
-    The loss is convex in the logits of each prediction: it is least where the gradient vanishes.
+    policies.objective leaves out the factor L_eff of a row, which depends on the prompt alone.
     """
-    table = log_table(data).requires_grad_()
-    objective, loss = losses.Objective(Lookup(table, data.V)), 0
-    for (x0, z, _), p in chain.from_iterable(joint.items() for joint in joints):
-        x = torch.tensor([z])
-        loss += float(p) * objective(x, torch.tensor([x0]), x == MASK)[0]
-    (gradient,) = torch.autograd.grad(loss, table)
-    worst = gradient.abs().max().item()
-    return "losses.Objective is least at the posteriors", f"gradient {worst:.1g}", worst < 1e-15
+    entropy_off = 0
+    gradient = 0
+    prompts = subsets(range(data.L))[:-1]
+    for given in prompts:
+        model = exact.Lookup(data)
+        model.table.requires_grad_()
+        loss = 0
+        for (x0, z, _), p in exact.random_contexts(data, law, given).items():
+            x = torch.tensor([z])
+            batch = x, torch.tensor([x0]), x == MASK
+            loss += float(p) * policies.objective(model, policies.top_k, *batch)[0]
+        loss.backward()
+        eq_1 = (data.L - len(given)) * loss.item()
+        entropy_off = max(entropy_off, abs(eq_1 - conditional_entropy(data, given)))
+        gradient = max(gradient, model.table.grad.abs().max().item())
+    claim = "L_eff x policies.objective, a prompt given: entropy of the rest, and least there"
+    found = f"{len(prompts)} prompts, off by {entropy_off:.1g}, gradient {gradient:.1g}"
+    return claim, found, entropy_off < 1e-6 and gradient < 1e-15
+
+
+def conditional_entropy(data, given):
+    """Of x0, given its tokens at these positions."""
+    shown = Counter()
+    for x0, p in data.p.items():
+        shown[tuple(x0[i] for i in given)] += p
+    entropies = [sum(-p * math.log(p) for p in law.values()) for law in (data.p, shown)]
+    return entropies[0] - entropies[1]
 
 
 # -- minimizers in closed form ---------------------------------------------------------------------
 def preserved(claim, pairs):
     """The row for (data, C) pairs: the minimizer is the posterior wherever it is pinned."""
-    shift = [s for data, C in pairs for s in shifts(data, C).values()]
+    shift = [s for data, C in pairs for s in exact.shifts(data, C).values()]
     found = f"{len(shift)} predictions, {sum(s > 0 for s in shift)} shifted, "
     return claim, f"{found}by up to {float(max(shift)):.3g}", not any(shift)
 
 
-def grid_chains(rng, worlds):
+def iid_row(worlds, law=exact.over_t):
+    """The paper's baseline. Its least loss, the entropy, tells the weight 1/t from any other."""
+    joints = [(data, exact.random_contexts(data, law)) for data in worlds]
+    as_drawn = [(data, coefficients([joint], lambda z, n: 1)) for data, joint in joints]
+    claim, found, holds = preserved(
+        "i.i.d. masks, t ~ U(0, 1), 1/t: least loss = entropy", as_drawn
+    )
+    entropies = sum(least_loss_is_entropy(data, joint) for data, joint in joints)
+    found += f"; the entropy in {entropies} of {len(worlds)} worlds"
+    return claim, found, holds and entropies == len(worlds)
+
+
+def least_loss_is_entropy(data, joint):
+    """In fractions: the factors of log P(z) in the loss at the posteriors, and in the entropy.
+
+    -log P(x0^i | z) = log P(z) - log P(z with x0^i). At the start P(z) = 1, and log P(z) = 0.
+    """
+    factor = Counter()
+    for (x0, z, _), p in joint.items():
+        for i in hidden(z):
+            factor[z] += p
+            factor[exact.reveal(z, (i,), x0)] -= p
+    del factor[(MASK,) * data.L]
+    return all(factor[z] == -data.p.get(z, 0) for z in factor)
+
+
+def grid_loss(data, moves, steps, weight):
+    """C of a chain on the grid t_j = 1 - j / steps, with t uniform on the grid."""
+    laws = exact.teacher_forced(data, moves, steps)[:-1]  # at t = 0 there is nothing to predict
+    return coefficients(laws, weight)
+
+
+def grid_row(rng, worlds):
     """Random policies that depend on z and t, under 1/t and under the shipped weight."""
     steps = worlds[0].L + 1
     weights = per_hidden, lambda z, j: Fraction(steps, steps - j)
-    pairs = [(d, exact.random_policy(rng, wait=True)) for d in worlds]
-    chains = [(d, grid_loss(d, g, steps, w)) for (d, g), w in product(pairs, weights)]
-    return preserved("chain, random g(i | z, t)", chains)
+    pairs = [(data, exact.random_policy(rng, wait=True)) for data in worlds]
+    losses = [(data, grid_loss(data, g, steps, w)) for (data, g), w in product(pairs, weights)]
+    return preserved("chain, random g(i | z, t)", losses)
 
 
 SETTINGS = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
 
 
-def buffer(name, worlds):
+def buffer_row(name, worlds):
     """The buffer with several K, tau and given positions, under both weights."""
     weights = per_hidden, lambda z, n: n[1] * per_hidden(z, n)  # and 1/t, t = hidden / L_eff
     buffers = [Buffer(data, name, *setting) for data, setting in product(worlds, SETTINGS)]
@@ -114,115 +155,78 @@ def random_alpha(rng, data):
 def absorbed(data, alpha):
     """The same on incomplete states; complete ones absorb what makes Z(x0) constant."""
     rest = {x0: sum(alpha[z] for z in exact.contexts(x0) if hidden(z)) for x0 in data.p}
-    Z = max(rest.values())
-    alpha = alpha | {x0: Z - share for x0, share in rest.items()}
-    return {z: a / Z for z, a in alpha.items()}
+    return alpha | {x0: max(rest.values()) - share for x0, share in rest.items()}
 
 
 def worked_example():
     """L = 1, p_data = (1/2, 1/2), alpha(m) = alpha(0) = 1, alpha(1) = 0."""
-    data = exact.Data({(0,): ONE / 2, (1,): ONE / 2}, 2)
+    data = Data({(0,): ONE / 2, (1,): ONE / 2}, 2)
     c = alpha_loss(data, {(MASK,): ONE, (0,): ONE, (1,): Fraction(0)})[(MASK,), 0]
-    least = minimizer.minimizer(c)
+    least = exact.minimizer(c)
     found = f"minimizer {least[0]}, {least[1]}; p_data 1/2, 1/2"
     return "too strong: L = 1, alpha(1) = 0", found, least == {0: ONE / 3, 1: 2 * ONE / 3}
 
 
-def random_alphas(rng, worlds, constant):
-    """(data, C) of a random alpha, normalised for each x0 or with Z(x0) constant."""
-    alphas = [(d, random_alpha(rng, d)) for d in worlds]
-    return [(d, alpha_loss(d, absorbed(d, a) if constant else a)) for d, a in alphas]
+def alpha_row(claim, rng, worlds, change=lambda data, alpha: alpha):
+    losses = [(data, alpha_loss(data, change(data, random_alpha(rng, data)))) for data in worlds]
+    return preserved(claim, losses)
 
 
-# -- given positions that depend on x0 -------------------------------------------------------------
-def two_prompts(one, other):
-    """(data, C) of the buffer and of random masks, position 0 of `one` or 1 of `other` given.
+# -- beyond the paper ------------------------------------------------------------------------------
+def prompts_row(claim, one, other):
+    """The buffer and random masks, position 0 of `one` or 1 of `other` given.
 
     Outside the proposition unless both laws are one.
     """
-    both = exact.Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
-    chains, random_masks = [], Counter()
-    for data, given in (one, 0), (other, 1):
-        chains += Buffer(data, "left_to_right", 1, prompts={(given,): ONE}).joints
-        for x0, p in data.p.items():
-            for z in exact.contexts(x0):
-                if z[given] != MASK:
-                    random_masks[x0, z, 0] += p * masks.uniform_count(len(hidden(z)), data.L - 1)
-    return [(both, coefficients(joints, per_hidden)) for joints in (chains, [random_masks])]
+    both = Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
+    worlds = {(0,): one, (1,): other}
+    chains = [Buffer(d, "left_to_right", 1, prompts={S: ONE}).joints for S, d in worlds.items()]
+    masks = [exact.random_contexts(d, exact.uniform_count, S) for S, d in worlds.items()]
+    joints = [*chains[0], *chains[1]], masks
+    return preserved(claim, [(both, coefficients(laws, per_hidden)) for laws in joints])
 
 
-# -- random masks first, then chains ---------------------------------------------------------------
-def started(rng, worlds, same=False):
-    """(data, C) where a random mask decides what the next example gets: another, or a chain.
+def start_row(claim, rng, worlds, same=False):
+    """A random mask decides what the next example gets: another one, or a chain.
 
     same: against the rules, the next example is the one that has decided.
     """
+    losses = []
     for data in worlds:
         begins = {z: rng.random() < 0.5 for z in data.mass}
-        first, masked = Counter(), Counter()
-        for x0, p in masked_states(data.p, data.L):
-            for other, q in [(x0[0], ONE)] if same else data.p.items():
-                if begins[x0[1]]:
-                    first[other, (MASK,) * data.L, 0] += p * q
-                else:
-                    for (_, z), share in masked_states({other: ONE}, data.L):
-                        masked[other, z, 0] += p * q * share
-        policy = exact.random_policy(rng, wait=True)
-        joints = exact.teacher_forced(data, policy, data.L, first)
-        yield data, coefficients([masked, *joints], per_hidden)
-
-
-def masked_states(p, L):
-    """[((x0, context), probability)] of the shipped random masks."""
-    return [
-        ((x0, z), q * masks.uniform_count(len(hidden(z)), L))
-        for x0, q in p.items()
-        for z in exact.contexts(x0)
-    ]
-
-
-# -- a carry ---------------------------------------------------------------------------------------
-def with_history(data, moves, known=lambda path, x0: path):
-    """(data, C) for each value of what a carry may tell: known(path of states before, x0)."""
-    parts = {}
-    first = {(x0, (MASK,) * data.L, ()): p for x0, p in data.p.items()}
-
-    def recording(z, path, x0=None):
-        return [(g, S, (*path, z)) for g, S, _ in moves(z, len(path), x0)]
-
-    for law in exact.teacher_forced(data, recording, data.L, first):
-        for (x0, z, path), p in law.items():
-            parts.setdefault(known(path, x0), Counter())[x0, z, 0] += p
-    return [(data, coefficients([joint], per_hidden)) for joint in parts.values()]
-
-
-def carried(rng, worlds, claim="chain, given its history", **known):
-    chains = [with_history(d, exact.random_policy(rng, wait=True), **known) for d in worlds]
-    return preserved(claim, [pair for pairs in chains for pair in pairs])
+        following = {True: Counter(), False: Counter()}  # p of the examples after which a chain..
+        for (x0, z, _), p in exact.random_contexts(data, exact.uniform_count).items():
+            for x, q in [(x0, ONE)] if same else data.p.items():
+                following[begins[z]][x] += p * q
+        masked = exact.random_contexts(data, exact.uniform_count, p=following[False])
+        first = {(x0, (MASK,) * data.L, 0): p for x0, p in following[True].items()}
+        moves = exact.random_policy(rng, wait=True)
+        joints = exact.teacher_forced(data, moves, data.L, first)
+        losses.append((data, coefficients([masked, *joints], per_hidden)))
+    return preserved(claim, losses)
 
 
 # -- the whole -------------------------------------------------------------------------------------
 def claims(args):
     rng = random.Random(args.seed)
-    sizes = (args.V, args.L), (2, args.L), (2, args.L + 1)
-    wide, narrow, long = (instances(rng, args.worlds, *size) for size in sizes)
+    wide = instances(rng, args.worlds, args.V, args.L)
+    narrow = instances(rng, args.worlds, 2, args.L)
+    long = instances(rng, args.worlds, 2, args.L + 1)
     return [
-        "The shipped loss is the paper's: the same weights and masks, least at the posterior.",
-        shipped_weights(args.L + 1),
-        shipped_masks(args.L, 20_000, args.seed),
-        same_loss(wide[0]),
-        stationary(long[0], Buffer(long[0], "random", 1).joints),
+        "The shipped loss is the paper's: the same masks, weights and minimum.",
+        masks_row(long[0], 20_000, args.seed),
+        same_loss_row(args.L + 3),
+        loss_row(wide[0]),
         "Proposition 2: the loss is least at the data's posterior, under any policy that sees x.",
-        preserved("i.i.d. masks", [(d, iid_loss(d, masks.shipped_weight)) for d in wide]),
-        grid_chains(rng, narrow),
-        *(buffer(name, long) for name in exact.choices(long[0])),
+        iid_row(wide),
+        grid_row(rng, narrow),
+        *(buffer_row(name, long) for name in exact.POLICIES),
         "Proposition 2 as stated asks too little of the masks: a counterexample, a correction.",
         worked_example(),
-        preserved("corrected: any alpha, Z(x0) constant", random_alphas(rng, wide, constant=True)),
-        "Proposition 2 beyond the paper: prompts, random masks before chains, a carried state.",
-        preserved("given positions independent of x0", two_prompts(narrow[0], narrow[0])),
-        preserved("random masks, then chains", started(rng, narrow)),
-        carried(rng, narrow),
+        alpha_row("corrected: any alpha, Z(x0) constant", rng, wide, absorbed),
+        "Proposition 2 beyond the paper: prompts, random masks before chains.",
+        prompts_row("given positions independent of x0", narrow[0], narrow[0]),
+        start_row("random masks, then chains", rng, narrow),
     ]
 
 
@@ -232,48 +236,35 @@ def worlds_of(args):
 
 def leak(args):
     """A policy that reveals by the hidden tokens."""
-    chains = [(d, grid_loss(d, exact.peeking_moves(d), d.L, per_hidden)) for d in worlds_of(args)]
-    return preserved("a policy that peeks at x0", chains)
+    losses = [(d, grid_loss(d, exact.peeking_moves(d), d.L, per_hidden)) for d in worlds_of(args)]
+    return [preserved("a policy that peeks at x0", losses)]
 
 
-def normalised_per_x0(args):
-    alphas = random_alphas(random.Random(args.seed), worlds_of(args), constant=False)
-    return preserved("any alpha, Z(x0) varies", alphas)
-
-
-def prompts_that_leak(args):
+def prompts(args):
     rng = random.Random(args.seed)
-    one, other = (exact.random_data(rng, 2, args.L) for _ in range(2))
-    return preserved("given depends on x0", two_prompts(one, other))
+    one = exact.random_data(rng, 2, args.L)
+    return [prompts_row("given depends on x0", one, exact.random_data(rng, 2, args.L))]
 
 
-def start_by_the_same_example(args):
-    pairs = started(random.Random(args.seed), worlds_of(args), same=True)
-    return preserved("an example decides when its own chain begins", pairs)
+def start(args):
+    rng = random.Random(args.seed)
+    return [start_row("an example decides on its own chain", rng, worlds_of(args), same=True)]
 
 
-def carry_of_another_row(args):
-    """As if a chain got the carry of a row with the same example, which shows the last token."""
-    another = {"known": lambda path, x0: (path, x0[-1])}
-    return carried(random.Random(args.seed), worlds_of(args), "the carry of another row", **another)
-
-
-def peeking_is_stationary(args):
-    data = worlds_of(args)[0]
-    return stationary(data, exact.teacher_forced(data, exact.peeking_moves(data), data.L))
+def alpha(args):
+    return [alpha_row("any alpha, Z(x0) varies", random.Random(args.seed), worlds_of(args))]
 
 
 CONTROLS = {
-    "row_mean": lambda args: [shipped_weights(args.L, lambda hidden: Fraction(1, args.L))],
-    "masks": lambda args: [shipped_masks(args.L, 10_000, args.seed, masks.uniform_t)],
-    "unweighted": lambda args: [same_loss(worlds_of(args)[0], masks.uniform_t)],
-    "stationary": lambda args: [peeking_is_stationary(args)],
-    "leak": lambda args: [leak(args)],
-    "per_x0": lambda args: [normalised_per_x0(args)],
-    "prompts": lambda args: [prompts_that_leak(args)],
-    "start": lambda args: [start_by_the_same_example(args)],
-    "carry": lambda args: [carry_of_another_row(args)],
+    "masks": lambda args: [masks_row(worlds_of(args)[0], 10_000, args.seed, exact.fixed(ONE / 2))],
+    "weight": lambda args: [same_loss_row(args.L, exact.uniform_t)],
+    "loss": lambda args: [loss_row(worlds_of(args)[0], exact.over_t)],
+    "iid": lambda args: [iid_row(worlds_of(args), exact.uniform_t)],
+    "leak": leak,
+    "per_x0": alpha,
+    "prompts": prompts,
+    "start": start,
 }
 
 if __name__ == "__main__":
-    report.main(__doc__, claims, CONTROLS, worlds=10, V=3, L=3)
+    exact.main(__doc__, claims, CONTROLS, worlds=10, V=3, L=3)
