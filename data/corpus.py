@@ -248,6 +248,8 @@ class Writer:
     """
 
     def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
+        if not 1 <= length < 1 << 16:
+            raise ValueError(f"length={length}: expected 1 to 65,535 tokens")
         self.folder, self.dropped = Path(folder), Counter()
         self.partial = self.folder.with_name(f"{self.folder.name}.partial")
         self.cache = self.partial / "cache"

@@ -8,25 +8,20 @@ processes are our own: `Dataset.map`'s hang on SIGTERM and answer Ctrl-C with tr
 import contextlib
 import functools
 import math
+import os
 import sys
 
-import datasets
 import numpy as np
-from datasets import Features, List, Value
-from datasets.fingerprint import Hasher
 
 from data import corpus, vocabularies
 from data.files import progress_bar
 from data.processes import cores, in_order
 
 PIECE, CHUNK = 8000, 1000  # rows of a worker's task; rows encoded at once
-FEATURES = Features(
-    {name: List(Value("uint32")) for name in ("tokens", "lengths", "prompts")}
-    | {"keys": List(Value("uint64")), "reasons": List(Value("string"))}
-)
-
-if not sys.stderr.isatty():
-    datasets.disable_progress_bars()  # they would fill a log file
+COLUMNS = dict.fromkeys(("tokens", "lengths", "prompts"), "uint32")
+COLUMNS |= {"keys": "uint64", "reasons": "string"}
+if not sys.stderr.isatty():  # bars would fill a log file
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
 load_once = functools.cache(vocabularies.open_kept)  # once per worker
 
 
@@ -50,16 +45,20 @@ def encode_all(writer, rows, pair_of, form, workers=None):
     with contextlib.closing(in_order(task, pieces, workers or cores())) as results:
         for piece in progress_bar(results, total=len(starts), unit=f"x{PIECE} rows"):
             for table in piece.with_format("arrow").iter(1):
-                *columns, reasons = (table[name][0].values for name in FEATURES)
+                *columns, reasons = (table[name][0].values for name in COLUMNS)
                 yield corpus.Encoded(*map(np.asarray, columns)), reasons.to_pylist()
 
 
 def encode_piece(encode, header, piece):
     """A worker's task: the encoded piece, which is in the cache if an earlier run finished it."""
-    datasets.disable_progress_bars()
+    from datasets import Features, List, Value, disable_progress_bars
+    from datasets.fingerprint import Hasher
+
+    disable_progress_bars()
+    features = Features({name: List(Value(kind)) for name, kind in COLUMNS.items()})
     how = {"batched": True, "batch_size": CHUNK, "remove_columns": piece.column_names}
     fingerprint = Hasher.hash((piece._fingerprint, header))
-    return piece.map(encode, features=FEATURES, new_fingerprint=fingerprint, **how)
+    return piece.map(encode, features=features, new_fingerprint=fingerprint, **how)
 
 
 def encode_rows(folder, header, pair_of, form, batch):
@@ -69,7 +68,7 @@ def encode_rows(folder, header, pair_of, form, batch):
     encoding = load_once(path, header["tokenizer"]["kind"])
     length = math.inf if form is corpus.document else header["length"]  # documents are cut later
     encoded, reasons = corpus.encode(encoding, [pair_of(folder, row) for row in rows], length, form)
-    return {name: [column] for name, column in zip(FEATURES, (*encoded, reasons), strict=True)}
+    return {name: [column] for name, column in zip(COLUMNS, (*encoded, reasons), strict=True)}
 
 
 def usable(pair):

@@ -32,13 +32,11 @@ def cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def checked_workers(workers):
-    """The number of worker processes; None = one per core. Raises ValueError."""
-    if workers is None:
-        return cores()
-    if type(workers) is not int or workers < 1:
-        raise ValueError(f"workers {workers!r}: expected a number of processes, from 1")
-    return workers
+def positive(**settings):
+    """Raise ValueError for the first setting that is neither None nor a whole number from 1."""
+    for name, value in settings.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValueError(f"{name}={value!r}: expected a whole number, from 1")
 
 
 def in_order(task, items, workers):

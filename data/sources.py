@@ -148,6 +148,8 @@ def by_hand(name, flag="--source=FILES"):
     """Turn any error of the hub into one that says how to do without it."""
     try:
         yield
+    except ModuleNotFoundError:
+        raise
     except Exception as error:  # the hub's clients raise errors of many kinds
         message = f"cannot read {name} from the hub ({error!r}): supply it with {flag}"
         raise OSError(message) from error

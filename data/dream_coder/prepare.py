@@ -29,12 +29,11 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configurator import configure
 from data import corpus, sources
 from data.dream_coder import overlap
 from data.files import write_json, write_lines
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
-from data.processes import start
+from data.processes import positive, start
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub
@@ -49,6 +48,10 @@ length = 640  # 2..65535: tokens of an example, with at least one end of text
 val = 0.05  # 0..1: share of the questions held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # 1..1000: processes; None = one per core
+if __name__ == "__main__":
+    from configurator import configure
+
+    configure(globals())
 
 HERE = Path(__file__).resolve().parent
 HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
@@ -108,6 +111,7 @@ SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fill
 
 
 def main():
+    positive(limit=limit, workers=workers)
     encoding = read_tokenizer(tokenizer, "dream")
     problems, tests = benchmarks()
     sets = local_sets() if source else hub_sets()
@@ -190,5 +194,4 @@ def mixed(sets):
 
 
 if __name__ == "__main__":
-    configure(globals())
     start(main)

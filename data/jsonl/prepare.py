@@ -21,10 +21,9 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configurator import configure
 from data import corpus, sources
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
-from data.processes import start
+from data.processes import positive, start
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl, .parquet or .txt files or patterns; or on the hub: me/set
@@ -42,6 +41,10 @@ length = 256  # 2..65535: tokens of a row
 val = 0.05  # 0..1: share of the prompts, or of the documents, held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # 1..1000: processes; None = one per core
+if __name__ == "__main__":
+    from configurator import configure
+
+    configure(globals())
 
 HERE = Path(__file__).resolve().parent
 HUB_NAME = r"[\w.-]+(/[\w.-]+)?"
@@ -50,6 +53,7 @@ FILES = ".jsonl", ".parquet", ".json", ".txt", ".gz", ".csv", ".tsv"  # no names
 
 def main():
     fields = asked_for()
+    positive(limit=limit, workers=workers)
     encoding = read_tokenizer(tokenizer)
     origin, read = find_source(fields)
     about = {"rows": origin, "fields": fields, "limit": limit, "val": val, "packed": bool(text)}
@@ -84,5 +88,4 @@ def pair_of(folder, row):
 
 
 if __name__ == "__main__":
-    configure(globals())
     start(main)

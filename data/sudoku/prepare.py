@@ -23,7 +23,7 @@ if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from data.files import atomic_path, progress_bar
-from data.processes import checked_workers, start
+from data.processes import cores, positive, start
 from data.sudoku import generate, read
 from data.sudoku.held_out import clue_keys, is_held_out, renaming_keys
 
@@ -65,10 +65,9 @@ def main():
 def make(folder, box, clues, train, test, workers=None):
     """Write a folder of so many generated puzzles: to train on, and to test on."""
     box = new_folder(folder, box)
-    workers = checked_workers(workers)
-    positive(train=train, test=test, **{} if clues is None else {"clues": clues})
+    positive(clues=clues, train=train, test=test, workers=workers)
     print(f"making {train:,} puzzles to train on, {test:,} to test on: {folder}", flush=True)
-    save(folder, *generated(box, clues, train, test, workers))
+    save(folder, *generated(box, clues, train, test, workers or cores()))
 
 
 def convert(folder, box, source, test_source, max_rating, test):
@@ -96,13 +95,6 @@ def new_folder(folder, box):
         raise ValueError(f"box={tuple(box)}: expected one of {BOXES}")
     Path(folder).mkdir(parents=True, exist_ok=True)
     return tuple(box)
-
-
-def positive(**counts):
-    """Raise ValueError for the first that is not a whole number from 1."""
-    for name, count in counts.items():
-        if type(count) is not int or count < 1:
-            raise ValueError(f"{name}={count!r}: expected a whole number, from 1")
 
 
 def described(pairs):

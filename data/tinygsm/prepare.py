@@ -19,11 +19,10 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configurator import configure
 from data import corpus, sources
 from data.files import lines, write_lines
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
-from data.processes import start
+from data.processes import positive, start
 
 # -- what to read --------------------------------------------------------------------------------
 source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM
@@ -38,6 +37,10 @@ length = 512  # 2..65535: tokens of an example, with at least one end of text
 val = 0.02  # 0..1: share of the questions held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # 1..1000: processes; None = one per core
+if __name__ == "__main__":
+    from configurator import configure
+
+    configure(globals())
 
 HERE = Path(__file__).resolve().parent
 TINYGSM = "TinyGSM/TinyGSM"
@@ -46,6 +49,7 @@ GSM8K, SHA256 = "openai/gsm8k", "3730d312f6e3440559ace48831e51066acaca737f6eabec
 
 def main():
     fields = "question", code
+    positive(limit=limit, workers=workers)
     encoding = read_tokenizer(tokenizer)
     problems, checksum = read_gsm8k()
     given = sources.local(source, fields) if source else None
@@ -83,5 +87,4 @@ def test_keys(folder):
 
 
 if __name__ == "__main__":
-    configure(globals())
     start(main)
