@@ -6,7 +6,7 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
 
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
 conversation in the model's chat template (corpus.chat). Writes a folder that corpus.py reads, with
-HumanEval's problems for evaluation while training (`--dataset=instructions`). After an interruption
+HumanEval's problems for evaluation. After an interruption
 the same command goes on, and ends with the same bytes. Rows are dropped, and counted in
 header.json, if they are unusable, failed their tests, are not Python, do not fit, or overlap with a
 problem of HumanEval or MBPP (overlap.py).

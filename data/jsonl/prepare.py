@@ -5,7 +5,7 @@ r"""Tokenise text of your own, with prompts and responses or without, to train o
     python data/jsonl/prepare.py --source=book.txt --text=text        each paragraph is a document
     python data/jsonl/prepare.py --source=openai/gsm8k --config=main --prompt=question \
         --response=answer                                                 from the Hugging Face hub
-    python train.py config/own_text.py
+    python train.py --task=text --data=data/jsonl/tokens
 
 With --prompt and --response an example is `prompt, newline | response, end, end, ...` up to
 `length`, and what does not fit is dropped. With --text there is no prompt: documents are joined
