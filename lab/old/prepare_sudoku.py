@@ -1,7 +1,7 @@
-"""Make one prepared file of Sudoku puzzles for train.py, from other people's files.
+"""One prepared file of Sudoku puzzles for train.py, from other people's files: written and read.
 
-    python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
-    python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
+    python prepare_sudoku.py --source=sudoku-3m.csv --max_rating=0 --out=sudoku.npy
+    python prepare_sudoku.py --source=TRAIN.npy --test_source=TEST.npy --out=sudoku.npy
 
 `python train.py config/sudoku.py --data_file=sudoku.npy` trains on it: uint8 (N, 2, L), puzzles and
 solutions. The puzzles of --test_source come first and are held out; without one train.py holds
@@ -12,19 +12,16 @@ Every puzzle is checked: it obeys the rules (sudoku.validate), or a ValueError s
 
 import itertools
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
-
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import sudoku
 from configurator import configure
 from data import files
 from data.growing import GrowingArray
 from data.processes import start
+from data.sudoku.held_out import is_held_out, renaming_keys
 from engine.files import atomic_path
 
 # -- what to read --------------------------------------------------------------------------------
@@ -172,6 +169,46 @@ def refuse(bad, name, complaint):
     """Raise ValueError at the first row where bad (N,) is True; name(row) as in `validate`."""
     if bad.any():
         raise ValueError(f"{name(int(bad.argmax()))}: {complaint}")
+
+
+# -- puzzles of a file from prepare.py -------------------------------------------------------------
+def read_prepared(path, box):
+    """Puzzles and solutions, memory-mapped uint8 (N, 2, L), and how many are from a test file.
+
+    Those come first. Raises FileNotFoundError, or ValueError with the command that makes a file.
+    """
+    try:
+        pairs, about = files.open_kept(path)
+        if "from_test_file" not in about:
+            raise ValueError(f"{path}: not a file of prepare.py")
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; if it is damaged, delete it; if it is not a prepared file, make one with "
+            f"python prepare_sudoku.py --source={path} "
+            f'--box="({box[0]},{box[1]})" --out=FILE.npy'
+        ) from None
+    form = {"box": [*box], "dtype": "|u1", "shape": [len(pairs), 2, (box[0] * box[1]) ** 2]}
+    if about != about | form:
+        raise ValueError(f"{path} holds puzzles with box {about.get('box')}, not {tuple(box)}")
+    return pairs, about["from_test_file"]
+
+
+def prepared_puzzles(path, box, test):
+    """Pairs (N, 2, L), rows of them to train on, rows of `test` held-out ones.
+
+    One in HELD_OUT puzzles is held out; but if the file was prepared with a test file, exactly the
+    puzzles of that one. A larger test set starts with the smaller one. Raises ValueError if there
+    are fewer than `test`.
+    """
+    pairs, from_test_file = read_prepared(path, box)
+    keys, rows = np.unique(renaming_keys(pairs[:, 0], pairs[:, 1]), return_index=True)
+    held_out = rows < from_test_file if from_test_file else is_held_out(keys)
+    if held_out.sum() < test:
+        raise ValueError(
+            f"test_examples {test}: {path} has {len(rows)} different puzzles, {held_out.sum()}"
+            " held out; ask for fewer, or prepare it with a --test_source"
+        )
+    return pairs, np.sort(rows[~held_out]), rows[held_out][:test]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ mask is token n, so a puzzle is its solution x0 (L,) and `prompt` (L,), True at 
 
 Puzzles on disk are one memory-mapped array (N, 2, L) of puzzles and solutions: generated when a run
 first asks for them (data/sudoku/generated.py), or made from other people's files by
-data/sudoku/prepare.py. Whether one is held out depends on the puzzle alone
+prepare_sudoku.py. Whether one is held out depends on the puzzle alone
 (data/sudoku/held_out.py), so a run may start from the weights of any other. Nothing here checks
 that a puzzle has only one solution.
 """
@@ -31,7 +31,7 @@ SLAB = 1 << 14  # rows processed at once: a file may have millions
 class Settings(NamedTuple):
     box: tuple = (2, 3)  # 1..32: rows and columns of a Sudoku box
     clues: int | None = None  # 1..: clues per generated puzzle; None = minimal puzzles
-    data_file: str = ""  # real puzzles, a file from data/sudoku/prepare.py; "" = generate them
+    data_file: str = ""  # real puzzles, a file from prepare_sudoku.py; "" = generate them
     hard: float = 0.0  # 0..1: share of generated puzzles that need search (data/sudoku/hard.py)
     symmetries: int = 1  # 1..: random symmetric copies of each training puzzle; 1 = as it is
 
@@ -288,7 +288,7 @@ def puzzles_of(config, box):
     Of both, the share config["hard"] needs search, and the rest singles.
     """
     if config["data_file"]:
-        from data.sudoku.held_out import prepared_puzzles  # only needed here
+        from prepare_sudoku import prepared_puzzles  # only needed here
 
         return prepared_puzzles(config["data_file"], box, config["test_examples"])
     from data.processes import cores  # only needed here

@@ -4,7 +4,7 @@
 #     python train.py config/sudoku.py                             # the same on one GPU
 #
 # The puzzles are generated (30 minutes on one core, once). For real ones add --data_file=FILE.npy:
-# data/sudoku/prepare.py makes it from the paper's own data (Shah et al.) or from Radcliffe's.
+# prepare_sudoku.py makes it from the paper's own data (Shah et al.) or from Radcliffe's.
 #
 # Paper: 90.1 % of unseen puzzles (top_k, 2 per step), 1 hour on two H100; --method=mdm needs 1.7
 # times the iterations. Not yet run in full here.

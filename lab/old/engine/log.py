@@ -25,7 +25,7 @@ from pathlib import Path
 from engine.files import progress_bar, read_lines, say
 
 PROJECT = Path(__file__).parents[1]
-SOURCES = ".", "data", "data/sudoku", "engine", "pretrained", "runs", "sandbox", "tasks"
+SOURCES = ".", "../../data", "../../data/sudoku", "engine", "pretrained", "runs", "sandbox", "tasks"
 
 
 class Log:
@@ -176,7 +176,7 @@ def code():
 
 def commit():
     """The commit of the code, with + if files differ from it; None outside its repository."""
-    if not (PROJECT / ".git").exists():  # an installed copy may lie inside another one
+    if not (PROJECT.parents[1] / ".git").exists():  # an installed copy may lie inside another one
         return None
     command = ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
     try:

@@ -7,7 +7,7 @@ from data import corpus
 from engine import files
 from runs.results import read_rows, scores, table
 
-CITATION = Path(__file__).parents[1] / "CITATION.bib"  # the paper first, then this code
+CITATION = Path(__file__).resolve().parents[3] / "CITATION.bib"  # the paper first, then this code
 
 
 def text(out_dir, state, how):

@@ -44,7 +44,7 @@ weights = 11  # 2..: most weights per run: evenly spaced, with the first and the
 out = ""  # the HTML file; "" = view.html in the folder of the (first) run
 svg = ""  # write an animated picture to this file instead of the page
 device = ""  # cpu, cuda, mps; "" = the best there is
-README = Path(__file__).resolve().parent.parent / "README.md"
+README = Path(__file__).resolve().parents[3] / "README.md"
 PAPER = "https://arxiv.org/abs/2602.10314"
 CELL, GAP, SECONDS, REST = 26, 30, 0.6, 5  # pixels, pixels, per step, steps at the end
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "theory"))  # its scripts import each other so
+HOUSE = ROOT.parents[1]  # with data/ and results/
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # several only wait for each other at this size
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._inductor.config"])  # what the first step of a run imports
@@ -126,7 +126,8 @@ def run_script(name, *flags):
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(io.StringIO()) as printed,
     ):
-        patch.setattr(sys, "argv", [name, *flags])
+        patch.setattr(sys, "argv", [str(name), *flags])
+        patch.setattr(sys, "path", [*sys.path])  # a script of data/ adds the root
         patch.chdir(ROOT)
         try:
             runpy.run_path(str(ROOT / name), run_name="__main__")

@@ -3,12 +3,11 @@
 import itertools
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import metrics, run_script, train
+from conftest import HOUSE, metrics, run_script, train
 from toys import first_ranks, write_lines
 
 import sample
@@ -19,7 +18,7 @@ from engine.files import read_lines
 from model import Transformer
 from tasks import codeeval, humaneval, mbpp
 
-SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
+SHARED = HOUSE.parent / "shared" / "data"
 HUMANEVAL, MBPP = SHARED / "humaneval" / "HumanEval.jsonl", SHARED / "mbpp" / "mbpp.jsonl"
 PROBLEMS = [  # in HumanEval's form; prompts of three lengths
     {

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_main
+from conftest import HOUSE, run_main
 from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows
@@ -12,7 +12,7 @@ from data.dream_coder import overlap, prepare
 from data.tokenizer import to_text
 from data.vocabularies import open_kept
 
-SHARED = ROOT.parent / "shared" / "data"
+SHARED = HOUSE.parent / "shared" / "data"
 
 HUMANEVAL = {
     "task_id": "HumanEval/0",

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import safetensors
 import torch
-from conftest import ROOT, evaluate, metrics, run_script, same, train
+from conftest import HOUSE, ROOT, evaluate, metrics, run_script, same, train
 
 import tasks
 from engine import checkpoint
@@ -140,7 +140,7 @@ def test_text_needs_no_data_to_be_sampled_elsewhere(tmp_path, refused):
     source, flags = tmp_path / "a.jsonl", ("--dataset=own_text", f"--data_dir={data}")
     source.write_text("".join(f'{{"q": "{n} and", "a": "{n}"}}\n' for n in range(40)))
     columns = "--prompt=q", "--response=a", "--length=16", "--val=0.3"
-    run_script("data/jsonl/prepare.py", f"--source={source}", f"--out={data}", *columns)
+    run_script(HOUSE / "data/jsonl/prepare.py", f"--source={source}", f"--out={data}", *columns)
     train(out, *flags, "--max_iters=2", "--test_examples=4")
     export(out, folder)
     shutil.rmtree(data)

@@ -9,7 +9,7 @@ import huggingface_hub
 import numpy as np
 import pyarrow.parquet
 import pytest
-from conftest import ROOT, evaluate, metrics, run_main, run_script, same, train
+from conftest import HOUSE, evaluate, metrics, run_main, run_script, same, train
 from toys import contents, write_lines
 
 from configurator import read_keys
@@ -49,7 +49,7 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def call(files, tmp_path_factory):
     """Run the script's main with settings; the folder it wrote."""
-    names = read_keys((ROOT / "data" / "jsonl" / "prepare.py").read_text())
+    names = read_keys((HOUSE / "data" / "jsonl" / "prepare.py").read_text())
     defaults = {name: getattr(prepare, name) for name in names}
 
     def call(**settings):

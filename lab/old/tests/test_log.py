@@ -114,6 +114,7 @@ def test_the_commit_is_that_of_this_code(monkeypatch, tmp_path):
     who = "-c", "user.name=a", "-c", "user.email=b"
     for command in ("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "theirs"):
         subprocess.run(["git", "-C", tmp_path, *command], check=True)
-    monkeypatch.setattr(log, "PROJECT", tmp_path / "package")
-    (tmp_path / "package").mkdir()
+    folder = tmp_path / "package" / "lab" / "old"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(log, "PROJECT", folder)
     assert log.commit() is None

@@ -5,14 +5,12 @@ import contextlib
 import json
 import math
 import re
-import subprocess
 import zipfile
 
 import numpy as np
 import pytest
-from conftest import ROOT, metrics, run_script
+from conftest import metrics, run_script
 from matplotlib.colors import to_rgb
-from PIL import Image, ImageChops
 from toys import write_lines
 
 from studies import comparison, labels, plot, records
@@ -342,31 +340,6 @@ def test_groups_and_tasks_are_named_in_words(make):
     assert labels.title(configs) == ""
     assert labels.title([{"dataset": "addition", "digits": 10}]) == "addition, 10 digits"
     assert labels.title([{"dataset": "latin"}]) == "Latin squares"
-
-
-def alike(one, other):
-    """Whether two figures show the same data and, if one matplotlib drew both, look the same."""
-    a, b = Image.open(one), Image.open(other)
-    if a.info.get("Title") != b.info["Title"] or a.info["Software"] != b.info["Software"]:
-        return a.info.get("Title") == b.info["Title"]
-    away = ImageChops.difference(a.convert("RGB"), b.convert("RGB"))
-    return a.size == b.size and np.mean(np.asarray(away) > 32) < 1e-4
-
-
-@pytest.mark.slow
-def test_the_figures_of_results_are_what_their_commands_draw(tmp_path):
-    """results/README.md has the commands, and names the figures that have none."""
-    page = (ROOT / "results/README.md").read_text()
-    shell = "\n".join(line for line in page.splitlines() if line.startswith("    "))
-    shell = ["bash", "-euc", shell.replace("python -m studies.plot", "echo")]
-    said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
-    commands = {out.split("/")[-1]: flags for out, *flags in map(str.split, said.splitlines())}
-    for name, flags in commands.items():
-        run_script("studies/plot.py", *flags, f"--out={tmp_path}/{name}")
-    stale = [name for name in commands if not alike(ROOT / "results" / name, tmp_path / name)]
-    assert len(commands) > 20 and not stale
-    others = {path.name for path in (ROOT / "results").glob("*.[ps][nv]g")} - {*commands}
-    assert not [name for name in others if f"`{name}`" not in page]
 
 
 # -- archives --------------------------------------------------------------------------------------

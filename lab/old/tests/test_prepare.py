@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_main
+from conftest import HOUSE, run_main
 from toys import contents, first_ranks, write_lines
 
 from data import corpus, prepare_rows
@@ -132,7 +132,7 @@ def test_another_field_for_the_code(run, files, tmp_path):
 
 
 def test_published_checksum(run):
-    file = ROOT.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
+    file = HOUSE.parent / "shared" / "data" / "gsm8k" / "test.jsonl"
     if not file.exists():
         pytest.skip("GSM8K is not here")
     folder = run(gsm8k=str(file), limit=10)

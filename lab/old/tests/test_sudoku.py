@@ -4,19 +4,19 @@ import functools
 import itertools
 import re
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import run_main, run_script
+from conftest import HOUSE, run_main, run_script
 from toys import contents, flipped
 
+import prepare_sudoku as prepare
 import sudoku
 from data.sudoku import generate as generator
-from data.sudoku import held_out, prepare
+from data.sudoku import held_out
 from data.sudoku.generated import first_puzzles
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "sudoku"
+DATA = HOUSE.parent / "shared" / "data" / "sudoku"
 BOX = (3, 3)
 PUZZLE = "530070000600195000098000060800060003400803001700020006060000280000419005000080079"
 SOLUTION = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
@@ -430,7 +430,7 @@ def write_puzzles(path, *parts):
 
 @pytest.fixture
 def prepared(tmp_path):
-    """Run data/sudoku/prepare.py with these settings; the file it wrote."""
+    """Run prepare_sudoku.py with these settings; the file it wrote."""
 
     def prepared(**settings):
         defaults = {"source": "", "test_source": "", "max_rating": None, "box": BOX}
@@ -443,7 +443,7 @@ def prepared(tmp_path):
 def test_set_from_a_file_is_memory_mapped(tmp_path, minimal, monkeypatch):
     monkeypatch.setattr(sudoku, "SLAB", 64)  # written in four parts
     source, path = write_puzzles(tmp_path / "a.csv", minimal), tmp_path / "a.npy"
-    said = run_script("data/sudoku/prepare.py", f"--source={source}", f"--out={path}")
+    said = run_script("prepare_sudoku.py", f"--source={source}", f"--out={path}")
     assert f"{source}: 256 puzzles, 2" in said
     assert (np.load(path) == np.stack(minimal, 1)).all()
     assert held_out.is_held_out(held_out.renaming_keys(*minimal)).sum() == 7
@@ -498,5 +498,5 @@ def test_a_file_that_is_not_prepared_names_the_command(tmp_path, minimal):
     for path in [*tmp_path.iterdir()]:
         with pytest.raises(ValueError) as error:
             from_file(path, BOX, 10)
-        command = f'python data/sudoku/prepare.py --source={path} --box="(3,3)" --out='
+        command = f'python prepare_sudoku.py --source={path} --box="(3,3)" --out='
         assert command in str(error.value) and "\n" not in str(error.value)

@@ -3,17 +3,17 @@
 import json
 import random
 import unicodedata
-from pathlib import Path
 
 import pytest
 import regex
+from conftest import HOUSE
 from toys import first_ranks
 
 from data import tokenizer
 from data.tokenizer import Tokenizer, to_text
 from data.vocabularies import open_kept
 
-SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "qwen2"
+SHARED = HOUSE.parent / "shared" / "data" / "qwen2"
 TEXTS = [
     "Ann has 12 apples and buys 30 more. How many apples does she have?",
     "def solve():\n    apples = 12 + 30\n    result = apples\n    return result",

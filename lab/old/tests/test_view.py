@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from browser import CHROMIUM, browser
-from conftest import ROOT, run_script, train
+from conftest import HOUSE, ROOT, run_script, train
 from toys import MASK, Arrays, L, Table, make_model, make_problems
 
 import policies
@@ -100,7 +100,7 @@ def test_a_panel_says_what_the_model_says_of_each_state():
 def test_the_page_holds_chain_and_sampler_of_every_weight(page, runs):
     data = data_of(page)
     assert 'href="https://arxiv.org/' in page.read_text()  # it lies outside the repository
-    inside = page_of(data, ROOT / "studies/view.html", ROOT / "results/view.html")
+    inside = page_of(data, ROOT / "studies/view.html", HOUSE / "results/view.html")
     assert 'href="../README.md"' in inside
     assert [run["name"] for run in data["runs"]] == ["random masks", "PUMA"]
     assert [run["iterations"] for run in data["runs"]] == [[0, 10, 20], [20]]
