@@ -10,11 +10,10 @@ import random
 from collections import Counter
 from fractions import Fraction
 from itertools import product
-from types import SimpleNamespace
 
 import exact
 import torch
-from exact import LEVEL, MASK, ONE, Buffer, Data, coefficients, hidden, per_hidden
+from exact import LEVEL, MASK, ONE, Buffer, Data, hidden, shifts
 
 TAU = Fraction(9, 10)
 POLICIES = "top_k", "left_to_right", "random"
@@ -28,21 +27,18 @@ def sharpened(noise, eps):
 
 
 def pinned_row(noise, policy, eps=Fraction(1, 20)):
-    """One visit per chain, and only the predictions at the start are pinned, none of them shifted."""
+    """One visit per chain, and only the predictions at the start are pinned; none is shifted."""
     data = sharpened(noise, eps)
     buffers = [Buffer(data, policy, 1, tau) for tau in (TAU, math.inf)]
     visits = [float(sum(sum(joint.values()) for joint in buffer.joints)) for buffer in buffers]
-    on, off = (coefficients(buffer.joints, per_hidden) for buffer in buffers)
-    shifted = any(shift for C in (on, off) for shift in exact.shifts(data, C).values())
+    on, off = (shifts(data, buffer.joints) for buffer in buffers)
+    found = f"visits {visits[0]:.3g}, with tau off {visits[1]:.3g}; pinned {len(on)} and {len(off)}"
+    found += f" of {sum(len(hidden(z)) for z in data.mass)}"
     start = {((MASK,) * data.L, i) for i in range(data.L)}
-    total = sum(len(hidden(z)) for z in data.mass)
-    found = f"visits {visits[0]:.3g}, with tau off {visits[1]:.3g}; "
-    found += f"pinned {len(on)} and {len(off)} of {total}"
-    holds = visits[0] == 1 and on.keys() == start and not shifted
+    holds = visits[0] == 1 and on.keys() == start and not any((on | off).values())
     return f"collapsed, {policy}: one visit, the start is pinned", found, holds
 
 
-# -- the second visit ------------------------------------------------------------------------------
 def second_visits(noise):
     """Buffers of three tokens, from unsure to collapsed."""
     cases = (Fraction(1, 2), "top_k"), (Fraction(3, 10), "random"), (Fraction(1, 20), "top_k")
@@ -53,9 +49,8 @@ def running_row(noise, args, law=True):
     """The shipped buffer with the second visit against its exact law, or that without."""
     size = args.rows, args.calls, args.seed
     buffers = second_visits(noise)
-    tests = [exact.running(b, size, True, laws=b.calls(args.calls, law)) for b in buffers]
-    text = ", ".join(f"p = {p:.2g}" for _, p in tests)
-    return "second visit: the running buffer", text, min(p for _, p in tests) > LEVEL
+    p = [exact.running(b, size, True, laws=b.calls(args.calls, law))[1] for b in buffers]
+    return "second visit: the running buffer", f"p {min(p):.2g} and more", min(p) > LEVEL
 
 
 def minimizer_row(noise, leak=False):
@@ -66,9 +61,9 @@ def minimizer_row(noise, leak=False):
         if leak:
             law = Counter({key: p * (1 + key[0][0]) for key, p in buffer.inside().items()})
             buffer.inside = lambda law=law: law
-        C = coefficients(buffer.calls(8, second_visit=True), per_hidden)
-        shifted += sum(shift > 0 for shift in exact.shifts(buffer.data, C).values())
-        pinned.add(len(C) / sum(len(hidden(z)) for z in buffer.data.mass))
+        shift = shifts(buffer.data, buffer.calls(8, second_visit=True))
+        shifted += sum(s > 0 for s in shift.values())
+        pinned.add(len(shift) / sum(len(hidden(z)) for z in buffer.data.mass))
     found = f"{shifted} predictions shifted, {min(pinned):.0%} pinned"
     return "second visit: the minimizer", found, not shifted and pinned == {1}
 
@@ -94,40 +89,35 @@ class Shared:
     def logits(self, margin):
         return torch.stack([-margin / 2, margin / 2], -1)[:, None].expand(-1, 3, -1)
 
-    def truth(self):
-        """Probability of the true tokens, at the start and later."""
-        return (self.features @ self.w).sigmoid().tolist()
-
 
 def train(tau, second_visit, features, args):
     """Gradient descent from w = 0, step size 1, with the shipped loss, on batches of 64 chains.
 
-    Returns lists of what held before each step: truth (at the start, later), and loss and share
-    of fully masked rows of the batch.
+    Returns what held before each step: P(truth) at the start, later; loss and share of fully masked
+    rows of the batch; a list of `steps` each.
     """
     data = Data({(a,) * 3: ONE / 2 for a in (0, 1)}, 2)
     buffer = Buffer(data, "left_to_right", 2, tau, {(0,): ONE})
     model = Shared(features)
     stream = buffer.stream((64, args.steps, args.seed), second_visit)
-    curve = SimpleNamespace(truth=[], loss=[], share=[])
+    curve = []
     for batch, loss in exact.training_steps(stream, model, buffer.policy, args.steps):
-        curve.truth.append(model.truth())
-        curve.loss.append(loss.item())
-        curve.share.append((batch.hidden.sum(1) == 2).double().mean().item())
+        truth = (model.features @ model.w).sigmoid().tolist()
+        share = (batch.hidden.sum(1) == 2).double().mean()
+        curve.append((*truth, loss.item(), share.item()))
         (gradient,) = torch.autograd.grad(loss, model.w)
         model.w.data -= gradient
-    return curve
+    return map(list, zip(*curve, strict=True))
 
 
-def forgets(curve, later):
+def forgets(start, later, loss, share):
     """Right, then wrong, while the loss of the batches, then all of fully masked rows, falls."""
-    collapsed = curve.loss[curve.share.index(1) :] if 1 in curve.share else [0]
-    return max(later) > 0.9 and later[-1] < 0.1 and collapsed[-1] < collapsed[0]
+    return max(later) > 0.9 and later[-1] < 0.1 and 1 in share and loss[-1] < loss[share.index(1)]
 
 
-def remembers(curve, later):
+def remembers(start, later, loss, share):
     """Right from the moment both states are, to the end."""
-    right = [min(truth) > 0.5 for truth in curve.truth]
+    right = [min(both) > 0.5 for both in zip(start, later, strict=True)]
     return later[-1] > 0.9 and all(right[right.index(True) :])
 
 
@@ -144,12 +134,10 @@ RUNS = {  # name: (what it does, tau, second_visit, features)
 def run_row(name, args, does=None):
     usual, *setting = RUNS[name]
     does = does or usual
-    curve = train(*setting, args)
-    later = [truth for _, truth in curve.truth]
-    last = curve.share[-len(later) // 4 :]
+    start, later, loss, share = train(*setting, args)
     found = f"P later {max(later):.3f} at step {later.index(max(later))}, {later[-1]:.3f} at the "
-    found += f"end; loss {curve.loss[-1]:.4f}, {sum(last) / len(last):.0%} at the start"
-    return f"{name}: {does.__name__}", found, does(curve, later)
+    found += f"end; loss {loss[-1]:.4f}, {sum(share[-100:]) / 100:.0%} at the start"
+    return f"{name}: {does.__name__}", found, does(start, later, loss, share)
 
 
 # -- the whole -------------------------------------------------------------------------------------

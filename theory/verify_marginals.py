@@ -13,12 +13,13 @@ from exact import LEVEL, ONE, Buffer, instances, policies
 
 
 # -- one index per step ----------------------------------------------------------------------------
-def agreement(claim, worlds, steps):
-    """The row for (data, moves) pairs: equality of the laws, and of posterior and conditional."""
+def agreement(claim, worlds, policy, steps):
+    """Chains under policy(data): equality of the laws, and of posterior and conditional."""
     worst = Fraction(0)
     states = 0
     conditional = True
-    for data, moves in worlds:
+    for data in worlds:
+        moves = policy(data)
         joints = exact.teacher_forced(data, moves, steps)
         worst = max(worst, *exact.gaps(data, moves, joints))
         states += sum(len(exact.marginal(joint)) for joint in joints)
@@ -37,27 +38,18 @@ def posterior_is_conditional(data, joint):
     )
 
 
-def random_policies(claim, rng, worlds, wait):
-    moves = [(data, exact.random_policy(rng, wait)) for data in worlds]
-    return agreement(claim, moves, worlds[0].L + wait)
-
-
 # -- several indices per step ----------------------------------------------------------------------
 def several_indices(worlds, name):
     """Zero for one index, positive for more; the mean TV for |S| = 1..L."""
-    gap = [[gap_of(data, name, size) for data in worlds] for size in range(1, worlds[0].L + 1)]
-    mean = [float(sum(tv) / len(worlds)) for tv in gap]
-    found = ", ".join(f"{tv:.3f} (|S|={size})" for size, tv in enumerate(mean, 1))
+    sizes = range(1, worlds[0].L + 1)
+    gap = [[gap_of(data, exact.choice(data, name), size) for data in worlds] for size in sizes]
+    found = ", ".join(f"{float(sum(tv) / len(tv)):.3f} (|S|={k})" for k, tv in enumerate(gap, 1))
     return f"several indices, {name}: TV > 0", found, not any(gap[0]) and all(map(all, gap[1:]))
 
 
-def gap_of(data, name, size):
+def gap_of(data, choose, size):
     """The largest TV of chains that reveal `size` indices at each step."""
-    choose = exact.choices(data)[name]
-
-    def moves(z, j, x0=None):
-        return [(g, S, j + 1) for S, g in choose(z, size).items()]
-
+    moves = lambda z, j, x0=None: [(g, S, j + 1) for S, g in choose(z, size).items()]  # noqa: E731
     return max(exact.gaps(data, moves, exact.teacher_forced(data, moves, -(-data.L // size))))
 
 
@@ -123,8 +115,8 @@ def claims(args):
     full = [exact.random_data(rng, 2, args.L + 1) for _ in range(args.worlds)]
     return [
         "Proposition 1: chain and sampler visit each state equally often, one index per step.",
-        random_policies("random g(i | z, t), one index a step", rng, wide, wait=False),
-        random_policies("random g(i | z, t) that may wait", rng, narrow, wait=True),
+        agreement("random g(i | z, t)", wide, exact.random_policies(rng), args.L),
+        agreement("the same, may wait", narrow, exact.random_policies(rng, wait=True), args.L + 1),
         "Where Proposition 1 stops: a sampler draws several indices of a step independently.",
         *(several_indices(full, name) for name in ("random", "top_k")),
         "Algorithm 1 as shipped: the states of the running buffer have the law of its rules.",
@@ -134,8 +126,7 @@ def claims(args):
 
 def peek(args):
     worlds = instances(random.Random(args.seed), args.worlds, 2, args.L)
-    moves = [(data, exact.peeking_moves(data)) for data in worlds]
-    return [agreement("a policy that peeks at x0", moves, args.L)]
+    return [agreement("a policy that peeks at x0", worlds, exact.peeking_moves, args.L)]
 
 
 def broken_buffer(claim, setting, objective):

@@ -1,7 +1,7 @@
 """Proposition 2: on every training context the posterior minimises the loss.
 
-The minimizer in closed form (exact.coefficients) is enumerated in fractions and compared with `==`:
-for i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py.
+The minimizer in closed form (exact.shifts) is enumerated in fractions and compared with `==`: for
+i.i.d. masks, for teacher-forced chains under any policy and for the buffer of puma.py.
 """
 
 import math
@@ -12,8 +12,7 @@ from itertools import product
 
 import exact
 import torch
-from exact import LEVEL, MASK, ONE, Buffer, Data, Sampled, coefficients, hidden, instances
-from exact import per_hidden, policies, puma, subsets  # isort: skip
+from exact import LEVEL, MASK, ONE, Buffer, Data, hidden, instances, policies, puma, shifts
 
 
 # -- the shipped loss and masks --------------------------------------------------------------------
@@ -21,12 +20,11 @@ def masks_row(data, n, seed, law=exact.uniform_count):
     """puma.RandomMasking on draws of p_data, half of them with position 1 given."""
     torch.manual_seed(seed)
     prompts = {(): ONE / 2, (1,): ONE / 2}
-    examples = Sampled(Buffer(data, "random", 1, prompts=prompts).first(), n, seed)
+    examples = exact.Sampled(Buffer(data, "random", 1, prompts=prompts).first(), n, seed)
     stream = puma.RandomMasking(puma.Queue(examples, n, "cpu", seed), MASK)
     seen = Counter((tuple(z), 0) for z in stream.batch(0).x.tolist())
     laws = [exact.random_contexts(data, law, given) for given in prompts]
-    expected = exact.marginal(exact.mixture(prompts.values(), laws))
-    dof, p = exact.chi_square(seen, expected, n)
+    dof, p = exact.chi_square(seen, exact.marginal(exact.mixture(prompts.values(), laws)), n)
     claim = "puma.RandomMasking draws a uniform count, then positions"
     return claim, f"{n} rows, {dof} dof, p {p:.2g}", p > LEVEL
 
@@ -47,9 +45,9 @@ def loss_row(data, law=exact.uniform_count):
 
     policies.objective leaves out the factor L_eff of a row, which depends on the prompt alone.
     """
-    entropy_off = 0
+    off = 0
     gradient = 0
-    prompts = subsets(range(data.L))[:-1]
+    prompts = exact.subsets(range(data.L))[:-1]
     for given in prompts:
         model = exact.Lookup(data)
         model.table.requires_grad_()
@@ -60,11 +58,11 @@ def loss_row(data, law=exact.uniform_count):
             loss += float(p) * policies.objective(model, policies.top_k, *batch)[0]
         loss.backward()
         eq_1 = (data.L - len(given)) * loss.item()
-        entropy_off = max(entropy_off, abs(eq_1 - conditional_entropy(data, given)))
+        off = max(off, abs(eq_1 - conditional_entropy(data, given)))
         gradient = max(gradient, model.table.grad.abs().max().item())
     claim = "L_eff x policies.objective, a prompt given: entropy of the rest, and least there"
-    found = f"{len(prompts)} prompts, off by {entropy_off:.1g}, gradient {gradient:.1g}"
-    return claim, found, entropy_off < 1e-6 and gradient < 1e-15
+    found = f"{len(prompts)} prompts, off by {off:.1g}, gradient {gradient:.1g}"
+    return claim, found, off < 1e-6 and gradient < 1e-15
 
 
 def conditional_entropy(data, given):
@@ -72,14 +70,14 @@ def conditional_entropy(data, given):
     shown = Counter()
     for x0, p in data.p.items():
         shown[tuple(x0[i] for i in given)] += p
-    entropies = [sum(-p * math.log(p) for p in law.values()) for law in (data.p, shown)]
-    return entropies[0] - entropies[1]
+    whole, part = (sum(-p * math.log(p) for p in law.values()) for law in (data.p, shown))
+    return whole - part
 
 
-# -- minimizers in closed form ---------------------------------------------------------------------
-def preserved(claim, pairs):
-    """The row for (data, C) pairs: the minimizer is the posterior wherever it is pinned."""
-    shift = [s for data, C in pairs for s in exact.shifts(data, C).values()]
+# -- the minimizer ---------------------------------------------------------------------------------
+def preserved(claim, losses):
+    """The row for [{prediction: shift}]: the minimizer is the posterior wherever it is pinned."""
+    shift = [s for loss in losses for s in loss.values()]
     found = f"{len(shift)} predictions, {sum(s > 0 for s in shift)} shifted, "
     return claim, f"{found}by up to {float(max(shift)):.3g}", not any(shift)
 
@@ -87,10 +85,8 @@ def preserved(claim, pairs):
 def iid_row(worlds, law=exact.over_t):
     """The paper's baseline. Its least loss, the entropy, tells the weight 1/t from any other."""
     joints = [(data, exact.random_contexts(data, law)) for data in worlds]
-    as_drawn = [(data, coefficients([joint], lambda z, n: 1)) for data, joint in joints]
-    claim, found, holds = preserved(
-        "i.i.d. masks, t ~ U(0, 1), 1/t: least loss = entropy", as_drawn
-    )
+    drawn = [shifts(data, [joint], lambda z, n: 1) for data, joint in joints]
+    claim, found, holds = preserved("i.i.d. masks, t ~ U(0, 1), 1/t: least loss = entropy", drawn)
     entropies = sum(least_loss_is_entropy(data, joint) for data, joint in joints)
     found += f"; the entropy in {entropies} of {len(worlds)} worlds"
     return claim, found, holds and entropies == len(worlds)
@@ -110,69 +106,24 @@ def least_loss_is_entropy(data, joint):
     return all(factor[z] == -data.p.get(z, 0) for z in factor)
 
 
-def grid_loss(data, moves, steps, weight):
-    """C of a chain on the grid t_j = 1 - j / steps, with t uniform on the grid."""
-    laws = exact.teacher_forced(data, moves, steps)[:-1]  # at t = 0 there is nothing to predict
-    return coefficients(laws, weight)
-
-
-def grid_row(rng, worlds):
-    """Random policies that depend on z and t, under 1/t and under the shipped weight."""
+def grid_row(claim, worlds, policy):
+    """Chains on the grid t_j = 1 - j / steps, t uniform; under 1/t and under the shipped weight."""
     steps = worlds[0].L + 1
-    weights = per_hidden, lambda z, j: Fraction(steps, steps - j)
-    pairs = [(data, exact.random_policy(rng, wait=True)) for data in worlds]
-    losses = [(data, grid_loss(data, g, steps, w)) for (data, g), w in product(pairs, weights)]
-    return preserved("chain, random g(i | z, t)", losses)
-
-
-SETTINGS = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
+    weights = exact.per_hidden, lambda z, j: Fraction(steps, steps - j)
+    chains = [exact.teacher_forced(data, policy(data), steps)[:-1] for data in worlds]
+    pairs = product(zip(worlds, chains, strict=True), weights)
+    return preserved(claim, [shifts(data, laws, weight) for (data, laws), weight in pairs])
 
 
 def buffer_row(name, worlds):
-    """The buffer with several K, tau and given positions, under both weights."""
-    weights = per_hidden, lambda z, n: n[1] * per_hidden(z, n)  # and 1/t, t = hidden / L_eff
-    buffers = [Buffer(data, name, *setting) for data, setting in product(worlds, SETTINGS)]
-    pairs = [(b.data, coefficients(b.joints, w)) for b, w in product(buffers, weights)]
-    return preserved(f"buffer, {name}", pairs)
+    """The buffer with several K, tau and given positions, under 1/hidden and 1/t."""
+    settings = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
+    buffers = [Buffer(data, name, *setting) for data, setting in product(worlds, settings)]
+    weights = exact.per_hidden, lambda z, n: n[1] * exact.per_hidden(z, n)  # t = hidden / L_eff
+    losses = [shifts(b.data, b.joints, weight) for b, weight in product(buffers, weights)]
+    return preserved(f"buffer, {name}", losses)
 
 
-# -- how much freedom alpha has --------------------------------------------------------------------
-def alpha_loss(data, alpha):
-    """C of p(z | x0) = alpha(z) 1{x0 agrees with z} / Z(x0), under the shipped weight."""
-    joint = {}
-    for x0, p in data.p.items():
-        Z = sum(alpha[z] for z in exact.contexts(x0))
-        joint |= {(x0, z, 0): p * alpha[z] / Z for z in exact.contexts(x0) if alpha[z]}
-    return coefficients([joint], per_hidden)
-
-
-def random_alpha(rng, data):
-    """Rationals in [0, 1], positive in the fully masked state."""
-    alpha = {z: Fraction(rng.randint(0, 9), 9) for z in data.mass}
-    return alpha | {(MASK,) * data.L: ONE}
-
-
-def absorbed(data, alpha):
-    """The same on incomplete states; complete ones absorb what makes Z(x0) constant."""
-    rest = {x0: sum(alpha[z] for z in exact.contexts(x0) if hidden(z)) for x0 in data.p}
-    return alpha | {x0: max(rest.values()) - share for x0, share in rest.items()}
-
-
-def worked_example():
-    """L = 1, p_data = (1/2, 1/2), alpha(m) = alpha(0) = 1, alpha(1) = 0."""
-    data = Data({(0,): ONE / 2, (1,): ONE / 2}, 2)
-    c = alpha_loss(data, {(MASK,): ONE, (0,): ONE, (1,): Fraction(0)})[(MASK,), 0]
-    least = exact.minimizer(c)
-    found = f"minimizer {least[0]}, {least[1]}; p_data 1/2, 1/2"
-    return "too strong: L = 1, alpha(1) = 0", found, least == {0: ONE / 3, 1: 2 * ONE / 3}
-
-
-def alpha_row(claim, rng, worlds, change=lambda data, alpha: alpha):
-    losses = [(data, alpha_loss(data, change(data, random_alpha(rng, data)))) for data in worlds]
-    return preserved(claim, losses)
-
-
-# -- beyond the paper ------------------------------------------------------------------------------
 def prompts_row(claim, one, other):
     """The buffer and random masks, position 0 of `one` or 1 of `other` given.
 
@@ -182,27 +133,35 @@ def prompts_row(claim, one, other):
     worlds = {(0,): one, (1,): other}
     chains = [Buffer(d, "left_to_right", 1, prompts={S: ONE}).joints for S, d in worlds.items()]
     masks = [exact.random_contexts(d, exact.uniform_count, S) for S, d in worlds.items()]
-    joints = [*chains[0], *chains[1]], masks
-    return preserved(claim, [(both, coefficients(laws, per_hidden)) for laws in joints])
+    return preserved(claim, [shifts(both, laws) for laws in ([*chains[0], *chains[1]], masks)])
 
 
-def start_row(claim, rng, worlds, same=False):
-    """A random mask decides what the next example gets: another one, or a chain.
+# -- how much freedom alpha has --------------------------------------------------------------------
+def alpha_loss(data, alpha):
+    """Of p(z | x0) = alpha(z) 1{x0 agrees with z} / Z(x0)."""
+    joint = {}
+    for x0, p in data.p.items():
+        Z = sum(alpha[z] for z in exact.contexts(x0))
+        joint |= {(x0, z, 0): p * alpha[z] / Z for z in exact.contexts(x0) if alpha[z]}
+    return shifts(data, [joint])
 
-    same: against the rules, the next example is the one that has decided.
-    """
+
+def worked_example():
+    """L = 1, p_data = (1/2, 1/2), alpha(m) = alpha(0) = 1, alpha(1) = 0: minimizer 1/3, 2/3."""
+    data = Data({(0,): ONE / 2, (1,): ONE / 2}, 2)
+    shift = alpha_loss(data, {(MASK,): ONE, (0,): ONE, (1,): Fraction(0)})
+    return "too strong: L = 1, alpha(1) = 0", "shifted by 1/6", shift == {((MASK,), 0): ONE / 6}
+
+
+def alpha_row(claim, rng, worlds, absorb=False):
+    """Alpha random in [0, 1]; absorb: complete states take up what makes Z(x0) constant."""
     losses = []
     for data in worlds:
-        begins = {z: rng.random() < 0.5 for z in data.mass}
-        following = {True: Counter(), False: Counter()}  # p of the examples after which a chain..
-        for (x0, z, _), p in exact.random_contexts(data, exact.uniform_count).items():
-            for x, q in [(x0, ONE)] if same else data.p.items():
-                following[begins[z]][x] += p * q
-        masked = exact.random_contexts(data, exact.uniform_count, p=following[False])
-        first = {(x0, (MASK,) * data.L, 0): p for x0, p in following[True].items()}
-        moves = exact.random_policy(rng, wait=True)
-        joints = exact.teacher_forced(data, moves, data.L, first)
-        losses.append((data, coefficients([masked, *joints], per_hidden)))
+        alpha = {z: Fraction(rng.randint(0, 9), 9) for z in data.mass}
+        alpha[(MASK,) * data.L] = ONE
+        rest = {x0: sum(alpha[z] for z in exact.contexts(x0) if hidden(z)) for x0 in data.p}
+        complete = {x0: max(rest.values()) - share for x0, share in rest.items()}
+        losses.append(alpha_loss(data, alpha | complete if absorb else alpha))
     return preserved(claim, losses)
 
 
@@ -219,14 +178,12 @@ def claims(args):
         loss_row(wide[0]),
         "Proposition 2: the loss is least at the data's posterior, under any policy that sees x.",
         iid_row(wide),
-        grid_row(rng, narrow),
+        grid_row("chain, random g(i | z, t)", narrow, exact.random_policies(rng, wait=True)),
         *(buffer_row(name, long) for name in exact.POLICIES),
+        prompts_row("given positions independent of x0", narrow[0], narrow[0]),
         "Proposition 2 as stated asks too little of the masks: a counterexample, a correction.",
         worked_example(),
-        alpha_row("corrected: any alpha, Z(x0) constant", rng, wide, absorbed),
-        "Proposition 2 beyond the paper: prompts, random masks before chains.",
-        prompts_row("given positions independent of x0", narrow[0], narrow[0]),
-        start_row("random masks, then chains", rng, narrow),
+        alpha_row("corrected: any alpha, Z(x0) constant", rng, wide, absorb=True),
     ]
 
 
@@ -234,36 +191,14 @@ def worlds_of(args):
     return instances(random.Random(args.seed), args.worlds, 2, args.L)
 
 
-def leak(args):
-    """A policy that reveals by the hidden tokens."""
-    losses = [(d, grid_loss(d, exact.peeking_moves(d), d.L, per_hidden)) for d in worlds_of(args)]
-    return [preserved("a policy that peeks at x0", losses)]
-
-
-def prompts(args):
-    rng = random.Random(args.seed)
-    one = exact.random_data(rng, 2, args.L)
-    return [prompts_row("given depends on x0", one, exact.random_data(rng, 2, args.L))]
-
-
-def start(args):
-    rng = random.Random(args.seed)
-    return [start_row("an example decides on its own chain", rng, worlds_of(args), same=True)]
-
-
-def alpha(args):
-    return [alpha_row("any alpha, Z(x0) varies", random.Random(args.seed), worlds_of(args))]
-
-
 CONTROLS = {
     "masks": lambda args: [masks_row(worlds_of(args)[0], 10_000, args.seed, exact.fixed(ONE / 2))],
     "weight": lambda args: [same_loss_row(args.L, exact.uniform_t)],
     "loss": lambda args: [loss_row(worlds_of(args)[0], exact.over_t)],
     "iid": lambda args: [iid_row(worlds_of(args), exact.uniform_t)],
-    "leak": leak,
-    "per_x0": alpha,
-    "prompts": prompts,
-    "start": start,
+    "leak": lambda args: [grid_row("a peeking policy", worlds_of(args), exact.peeking_moves)],
+    "prompts": lambda args: [prompts_row("given depends on x0", *worlds_of(args)[:3:2])],
+    "per_x0": lambda args: [alpha_row("Z(x0) varies", random.Random(args.seed), worlds_of(args))],
 }
 
 if __name__ == "__main__":
