@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from conftest import metrics, run_script
+from conftest import HOUSE, metrics, run_script
 from matplotlib.colors import to_rgb
 from toys import write_lines
 
@@ -288,6 +288,7 @@ def test_what_the_samplers_of_eval_have_solved(make, tmp_path):
     assert mdm == f"| a | {MDM} | 45.0 [0.0, 100.0]; - |"
 
 
+ARCHIVE = f"{HOUSE}/results/sudoku_mini.zip/mdm_1"
 OWN = {"puma": {"color": "#0072b2", "linestyle": "-"}}  # Okabe and Ito's blue and vermilion
 OWN |= {"mdm": {"color": "#d55e00", "linestyle": "--"}}
 
@@ -398,7 +399,7 @@ def test_what_is_no_archive_of_runs_is_refused(tmp_path, monkeypatch):
     [
         ([], "no runs: give folders"),
         (["--figure=curve"], "'curve': expected curves, final, visits"),
-        ([f"--runs={','.join(['results/sudoku_mini.zip/mdm_1'] * 2)}"], "same configuration and"),
+        ([f"--runs={','.join([ARCHIVE] * 2)}"], "same configuration and"),
     ],
 )
 def test_mistakes_are_named_without_a_traceback(flags, message, four, tmp_path, refused):

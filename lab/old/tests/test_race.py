@@ -3,6 +3,7 @@
 import pytest
 from conftest import TINY, metrics, run_script
 
+import train
 from studies import race
 from studies.comparison import Run
 
@@ -40,8 +41,16 @@ def evaluations(out):
     return [line["accuracy"]["top_k"] for line in metrics(out) if line["type"] == "eval"]
 
 
+@pytest.fixture
+def kept_settings():
+    """Of train.py, as a race in this process sets them."""
+    before = dict(vars(train))
+    yield
+    vars(train).update(before)
+
+
 @pytest.mark.slow
-def test_a_race_is_run_once_and_shown_again(tmp_path):
+def test_a_race_is_run_once_and_shown_again(tmp_path, kept_settings):
     command = ["studies/race.py", *TINY, "--name=tiny", f"--out_dir={tmp_path}"]
     first = run_script(*command)
     masks, puma = folders = [tmp_path / f"tiny_{method}_1" for method in ("mdm", "puma")]
