@@ -9,6 +9,7 @@ same command goes on. One seed decides nothing: see results/.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -32,20 +33,25 @@ def main(flags):
     folders = [ROOT / f"out/race_{method}_{seed.removeprefix('--seed=')}" for method in METHODS]
     runs = [start(flags, *pair) for pair in zip(METHODS, folders, strict=True)]
     print("share of held-out puzzles solved; the first line takes half a minute", flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown = 0
+    alive = True
     try:
-        while shown == 0 or any(run.poll() is None for run in runs):
+        while alive:
             time.sleep(0.5)
+            alive = any(run.poll() is None for run in runs)
             curves = [curve(folder) for folder in folders]
             for update in sorted(set(curves[0]) & set(curves[1]))[shown:]:
                 print(line(update, [each[update] for each in curves]), flush=True)
                 shown += 1
-            failed = [run for run in runs if run.poll()]
+            failed = [folder for run, folder in zip(runs, folders, strict=True) if run.poll()]
             if failed:
-                raise SystemExit(f"a run has stopped; see {folders[runs.index(failed[0])]}.log")
+                raise SystemExit(f"a run has stopped; {failed[0]}.log says why")
+    except KeyboardInterrupt:
+        raise SystemExit("stopped, with checkpoints: the same command goes on") from None
     finally:
         for run in runs:
-            run.terminate()
+            run.terminate()  # once: a second signal would stop it without a checkpoint
             run.wait()
 
 
@@ -54,8 +60,10 @@ def start(flags, method, folder):
     folder.parent.mkdir(exist_ok=True)
     where = f"--method={method}", f"--out_dir={folder}", "--resume"
     with open(f"{folder}.log", "w") as log:
-        return subprocess.Popen([sys.executable, "train.py", *flags, *where], cwd=ROOT, stdout=log,
-                                stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+        return subprocess.Popen(
+            [sys.executable, "train.py", *flags, *where], cwd=ROOT, stdout=log, stderr=log,
+            env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True,
+        )  # fmt: skip
 
 
 def curve(folder):

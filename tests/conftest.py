@@ -1,0 +1,81 @@
+"""What the tests share: 4x4 puzzles, a small run of train.py in processes of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten
+
+ROOT = Path(__file__).parents[1]
+ENV = os.environ | {"OMP_NUM_THREADS": "1"}
+SMALL = [
+    "--test_examples=8", "--dim=16", "--layers=2", "--heads=2", "--mlp=32", "--batch_size=8",
+    "--buffer=3", "--k_schedule=[(0,4),(9,2)]", "--max_iters=24", "--save_interval=5",
+    "--eval_interval=12", "--log_interval=1", "--warmup=3", "--device=cpu",
+]  # fmt: skip
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def puzzles(tmp_path_factory):
+    """A folder of 4x4 grids with random clues."""
+    draw = np.random.default_rng(0)
+    grid = np.array([1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1])
+    solutions = np.stack([1 + draw.permutation(4)[grid - 1] for _ in range(400)])
+    pairs = np.stack([solutions * (draw.random((400, 16)) < 0.4), solutions], 1)
+    folder = tmp_path_factory.mktemp("data")
+    np.save(folder / "test.npy", pairs[:8].astype(np.uint8))
+    np.save(folder / "train.npy", pairs[8:].astype(np.uint8))
+    return folder
+
+
+def command(data, out, *flags, world=1):
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
+    where = [f"--data={data}", f"--out_dir={out}"]
+    return [sys.executable, *(torchrun if world > 1 else []), "train.py", *where, *SMALL, *flags]
+
+
+def run(*args, **more):
+    """Exit status and output of a run of train.py."""
+    done = subprocess.run(command(*args, **more), cwd=ROOT, env=ENV, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def lines(out):
+    """The record of a run, without its seconds."""
+    path = out / "metrics.jsonl"
+    text = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [json.loads(line) | {"seconds": 0} for line in text if '"iter"' in line]
+
+
+def stop_at(iteration, how, *args, **more):
+    """Start a run, send its process group a signal once it has logged the iteration."""
+    process = subprocess.Popen(command(*args, **more), cwd=ROOT, env=ENV, start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    since = time.time()
+    while not any(line["iter"] >= iteration for line in lines(args[1])):
+        assert process.poll() is None and time.time() < since + 200
+        time.sleep(0.02)
+    os.killpg(process.pid, how)
+    process.wait()
+    time.sleep(0.1 if how == signal.SIGKILL else 0)  # the processes of torchrun
+
+
+def state(out):
+    saved = torch.load(out / "ckpt.pt", weights_only=True)
+    return {k: v for k, v in saved.items() if k not in ("config", "logged")}
+
+
+def same(a, b):
+    """Whether two states are equal, bit for bit."""
+    a, b = tree_flatten(a), tree_flatten(b)
+    pairs = zip(a[0], b[0], strict=True)
+    equal = (torch.equal(x, y) if torch.is_tensor(x) else x == y for x, y in pairs)
+    return a[1] == b[1] and all(equal)
