@@ -246,11 +246,8 @@ def integral(a, b):
 
 def uniform_count(positions):
     """The baseline of puma.py: a count uniform in 1 .. L_eff, then that many random positions."""
-    law = {}
-    for count in range(1, len(positions) + 1):
-        sets = list(combinations(positions, count))
-        law |= {S: Fraction(1, len(positions) * len(sets)) for S in sets}
-    return law
+    sets = [list(combinations(positions, count + 1)) for count in range(len(positions))]
+    return {S: Fraction(1, len(sets) * len(alike)) for alike in sets for S in alike}
 
 
 def random_contexts(data, law, given=()):

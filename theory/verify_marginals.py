@@ -61,9 +61,11 @@ def buffers(seed):
     there every confidence is equal until one token is hidden.
     """
     rng = random.Random(seed)
-    six, five, three = (exact.random_data(rng, *VL, most=10**6) for VL in ((2, 6), (2, 5), (3, 4)))
+    six = exact.random_data(rng, 2, 6, most=10**6)
+    three = exact.random_data(rng, 3, 4, most=10**6)
     even = [x0 for x0 in product(range(2), repeat=5) if sum(x0) % 2 == 0]
     parity = exact.Data({x0: Fraction(1, len(even)) for x0 in even}, 2)
+    sparse = exact.random_data(rng, 2, 5, full_support=False, most=10**6)
     copies = exact.Data({(a,) * 5: ONE / 2 for a in (0, 1)}, 2)
     half = {(0, 2, 5): ONE}
     mixed = {(): ONE / 2, (1, 3): ONE / 2}
@@ -74,7 +76,7 @@ def buffers(seed):
         "K=1, margin": Buffer(three, "margin", 1),
         "K=1, entropy": Buffer(three, "entropy", 1),
         "K=2": Buffer(six, "top_k", 2),
-        "K=1, two prompts, tau=0.7": Buffer(five, "top_k", 1, 0.7, mixed),
+        "K=1, two prompts, tau=0.7": Buffer(sparse, "top_k", 1, 0.7, mixed),
         "K=2, left_to_right, tau=0.6": Buffer(six, "left_to_right", 2, 0.6),
         "K=1, tau=0.9, all follows from the first": Buffer(copies, "top_k", 1, 0.9, {(0,): ONE}),
     }

@@ -1,0 +1,247 @@
+"""The scripts of theory/: they hold, their controls fail, and planted mistakes turn rows red."""
+
+import itertools
+import math
+import random
+import runpy
+import sys
+from argparse import Namespace
+from fractions import Fraction
+
+import exact
+import numpy as np
+import pytest
+import torch
+import verify_collapse as collapse
+import verify_marginals as marginals
+import verify_minimizer as minimizer
+import verify_sample_complexity as complexity
+
+import policies
+import puma
+
+SIZES = {
+    "marginals": (marginals, dict(worlds=2, V=3, L=3, rows=2000, calls=6)),
+    "minimizer": (minimizer, dict(worlds=3, V=2, L=3)),
+    "sample_complexity": (complexity, dict(d=2, n=8, rows=2000, calls=6)),
+    "collapse": (collapse, dict(L=3, steps=300, rows=2000, calls=8)),
+}
+HALF = Fraction(1, 2)
+
+
+# -- the scripts -----------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", SIZES)
+def test_claims_hold_and_every_row_of_every_control_fails(name, capsys):
+    script, sizes = SIZES[name]
+    assert exact.run(script.claims, script.CONTROLS, Namespace(broken=None, seed=0, **sizes)) == 0
+    assert "FAILS" not in capsys.readouterr().out
+    assert exact.run(script.claims, script.CONTROLS, Namespace(broken="all", seed=0, **sizes)) == 1
+    out = capsys.readouterr().out
+    assert "holds" not in out and out.count("--break") == len(script.CONTROLS)
+
+
+def test_the_command_line(monkeypatch, capsys):
+    for flags, status in ([], 0), (["--break=leak"], 1):
+        monkeypatch.setattr(sys, "argv", ["script", "--worlds=3", "--L=2", *flags])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(minimizer.__file__, run_name="__main__")
+        assert end.value.code == status
+        assert ("FAILS" in capsys.readouterr().out) == status
+
+
+def test_a_claim_that_fails_and_a_control_that_holds_change_the_status(capsys):
+    rows = lambda args: ["Words.", ("b", "", True), ("c", "", False)]  # noqa: E731
+    assert exact.run(rows, {}, Namespace(broken=None)) == 1
+    assert "Words.\n  holds  b  \n  FAILS  c" in capsys.readouterr().out
+    controls = {"caught": lambda args: rows(args)[2:], "missed": rows}
+    status = {k: exact.run(None, controls, Namespace(broken=k)) for k in [*controls, "all"]}
+    assert status == {"caught": 1, "missed": 0, "all": 0}
+
+
+# -- mistakes in the shipped code ------------------------------------------------------------------
+def one_more(hidden, stage, *rest, step=puma.step):
+    """Reveals one too many, but the last."""
+    hidden, stage, ended = step(hidden, stage, *rest)
+    count = (hidden.sum(1) > 1).long()
+    return hidden & ~policies.reveal(torch.rand(hidden.shape), hidden, count), stage, ended
+
+
+def never_fast(*rest, step=puma.step):
+    return step(*rest[:-1], math.inf)
+
+
+def one_stage_on(hidden, stage, *rest, step=puma.step):
+    hidden, _, ended = step(hidden, stage, *rest)
+    return hidden, stage + 1, ended
+
+
+def rightmost(score, hidden, count):
+    return policies.reveal(score.flip(1), hidden.flip(1), count).flip(1)
+
+
+def floor(share, effective):
+    return (share * effective).long().clamp(max=effective - 1)
+
+
+def peeking_read(log_probs, x0, policy, read=policies.read):
+    nll, _, confidence = read(log_probs, x0, policy)
+    return nll, (x0 == 0).to(confidence), confidence
+
+
+TAU = "K=1, two prompts, tau=0.7"
+MUTANTS = {
+    "a step reveals one too many": (puma, "step", one_more, "K=2"),
+    "never fast": (puma, "step", never_fast, TAU),
+    "stage not recomputed": (puma, "step", one_stage_on, TAU),
+    "ties to the rightmost": (puma, "reveal", rightmost, "K=1, ties"),
+    "rounded down": (puma, "tokens_at", floor, "K=2"),
+    "a policy that peeks": (policies, "read", peeking_read, "K=1, entropy"),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_buffer_with_other_rules_is_caught(mutant, monkeypatch):
+    owner, name, replacement, setting = MUTANTS[mutant]
+    args = Namespace(rows=4000, calls=6, seed=0)
+    buffer = marginals.buffers(0)[setting]
+    assert marginals.buffer_row("as it is", buffer, args)[-1]
+    monkeypatch.setattr(owner, name, replacement)
+    assert not marginals.buffer_row(mutant, buffer, args)[-1]
+
+
+def wrong_stage(self, hidden, stage, ended, refill=puma.ProgressiveUnmasking.refill):
+    """The second visit is said to be in the first stage, whatever is revealed."""
+    refill(self, hidden, stage, ended)
+    self.stage[self.turn][ended & (self.stage[self.turn] > 0)] = 1
+
+
+def test_another_second_visit_is_caught(monkeypatch):
+    args = Namespace(rows=4000, calls=8, seed=0)
+    noise = collapse.noises(args, 3)[1]
+    assert collapse.running_row(noise, args)[-1]
+    monkeypatch.setattr(puma.ProgressiveUnmasking, "refill", wrong_stage)
+    assert not collapse.running_row(noise, args)[-1]
+
+
+def test_other_masks_and_other_losses_are_caught(monkeypatch):
+    data = exact.random_data(random.Random(0), 2, 3)
+    with monkeypatch.context() as patch:  # each token on its own, with one half
+        hide = lambda self, prompt: (torch.rand(prompt.shape) < 0.5) & ~prompt  # noqa: E731
+        patch.setattr(puma.RandomMasking, "hide", hide)
+        assert not minimizer.masks_row(data, 4000, 0)[-1]
+    whole = policies.loss_and_scores
+
+    def mean_over_all(model, policy, h, x0, hidden, weight):
+        return whole(model, policy, h, x0, hidden, hidden / hidden.numel())
+
+    assert minimizer.loss_row(data)[-1]
+    monkeypatch.setattr(policies, "loss_and_scores", mean_over_all)
+    assert not minimizer.loss_row(data)[-1]
+
+
+# -- mistakes in the mended rows -------------------------------------------------------------------
+def count_from_zero(positions):
+    L = len(positions)
+    return {S: Fraction(1, (L + 1) * math.comb(L, len(S))) for S in exact.subsets(positions)[1:]}
+
+
+def off_by_one(a, b, integral=exact.integral):
+    return integral(a + 1, b)
+
+
+def test_mistakes_in_an_integral_or_a_count(monkeypatch):
+    assert minimizer.same_loss_row(4)[-1]
+    assert not complexity.rate_row("uniform count", 3, count_from_zero)[-1]
+    with monkeypatch.context() as patch:
+        patch.setattr(exact, "uniform_count", count_from_zero)
+        assert not minimizer.same_loss_row(4)[-1]
+    monkeypatch.setattr(exact, "integral", off_by_one)
+    assert not minimizer.same_loss_row(4)[-1]
+    assert not complexity.rate_row("t ~ U(0,1)", 3)[-1]
+
+
+def test_mistakes_in_iid_masks(monkeypatch):
+    """Masks that look at a token shift the minimizer; another weight of the count shows too."""
+    worlds = exact.instances(random.Random(0), 2, 2, 3)
+    as_is = exact.random_contexts
+    factors = {
+        "right": lambda x0, z: 1,
+        "peeks": lambda x0, z: 2 - x0[0] if z[0] == exact.MASK else 1,
+        "weight": lambda x0, z: exact.per_hidden(z, 0),
+    }
+    rows = {}
+    for name, factor in factors.items():
+        change = lambda *a, f=factor: {k: p * f(*k[:2]) for k, p in as_is(*a).items()}  # noqa: E731
+        monkeypatch.setattr(exact, "random_contexts", change)
+        rows[name] = minimizer.iid_row(worlds)
+    assert [row[-1] for row in rows.values()] == [True, False, False]
+    assert ["0 shifted" in row[1] for row in rows.values()] == [True, False, True]
+    monkeypatch.setattr(exact, "random_contexts", as_is)
+    monkeypatch.setattr(exact, "integral", off_by_one)
+    assert not minimizer.iid_row(worlds)[-1]
+
+
+def test_mistakes_in_the_errors_of_random_masks(monkeypatch):
+    law, formula = complexity.MASKS["q = 1/2"]
+    mixture = complexity.mixture
+    model = complexity.Model(4, 2, Fraction(1, 20))
+    whole = complexity.evidence([complexity.laws(model)])  # x0, whatever is hidden
+
+    def verdicts(owner, name, value):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, value)
+            rows = complexity.random_mask_rows([model], ["q = 1/2"], 4)
+        return [holds for _, _, holds in rows]
+
+    zeros = lambda a, n, known: mixture(a, n, [HALF, *[0] * n])  # noqa: E731
+    guesses = lambda a, n, known: mixture(a, n, [HALF] * (n + 1))  # noqa: E731
+    assert verdicts(complexity, "mixture", zeros) == [False, True]
+    assert verdicts(complexity, "mixture", guesses) == [False, True]
+    rates = [
+        {"q = 1/2": (law, rate)} for rate in (lambda d: Fraction(1, 7), lambda d: formula(d) / 2)
+    ]
+    assert verdicts(complexity, "MASKS", rates[0]) == [False, True]  # more than 1/8: still a bound
+    assert verdicts(complexity, "MASKS", rates[1]) == [False, False]
+    assert verdicts(complexity, "random_mask", lambda model, law: whole) == [False, False]
+
+
+# -- by hand and by brute force --------------------------------------------------------------------
+def test_the_least_error_by_enumeration_of_all_samples():
+    """Of three thetas, from up to two samples: no estimator errs less than the likeliest theta."""
+    model = complexity.Model(6, 1, Fraction(1, 10), (1, 1, 1))
+    P = [law.ravel() / law.sum() for law in complexity.laws(model)]
+    found = complexity.errors(complexity.evidence([complexity.laws(model)]), 2)
+    for n in range(3):
+        samples = itertools.product(range(len(P[0])), repeat=n)
+        right = sum(max(math.prod(p[o] for o in sample) for p in P) for sample in samples)
+        assert float(found[n]) == pytest.approx(1 - right / 3)
+
+
+def test_a_gap_by_hand():
+    """x0 is 00 or 11 with 1/3 and 2/3: both tokens at once give 01 and 10 with 2/9 each."""
+    data = exact.Data({(0, 0): Fraction(1, 3), (1, 1): Fraction(2, 3)}, 2)
+    assert marginals.gap_of(data, exact.uniform_choice, 2) == Fraction(4, 9)
+
+
+@pytest.mark.parametrize("tau", [0.9, math.inf])
+def test_the_model_that_forgets_by_hand(tau):
+    curve = collapse.train(tau, False, collapse.SHARED, Namespace(steps=60, seed=3))
+    w = np.zeros(2)
+    share = 0.5
+    for start, later, _, found in zip(*curve, strict=True):
+        truth = 1 / (1 + np.exp(-np.array(collapse.SHARED) @ w))
+        assert [start, later, found] == pytest.approx([*truth, share])
+        w += np.array([share, 1 - share]) * (1 - truth) @ np.array(collapse.SHARED)
+        share = 1 if truth[0] > tau else share
+
+
+def test_chi_square():
+    """Known quantiles; what cannot happen; p is fair where many equally rare outcomes merge."""
+    assert exact.survival(3.841459, 1) == pytest.approx(0.05, abs=1e-6)
+    law = {"a": HALF, "b": HALF}
+    assert exact.chi_square({"a": 50, "b": 50}, law, 100) == (1, 1.0)
+    assert exact.chi_square({"a": 50, "c": 50}, law, 100) == (0, 0.0)
+    rare = dict.fromkeys(range(200), Fraction(1, 200))
+    draw = np.random.default_rng(0).integers(200, size=(50, 300))
+    p = [exact.chi_square(exact.Counter(row.tolist()), rare, 300)[1] for row in draw]
+    assert 0.35 < sum(p) / len(p) < 0.65
