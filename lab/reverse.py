@@ -1,0 +1,22 @@
+"""The least confident first, and no fast-forward: the order that inference never takes.
+
+    python train.py config/sudoku_tiny.py --method=lab.reverse
+
+A control for PUMA: any gain that survives here cannot come from matching inference. Chains are
+PUMA's otherwise: one batch, from the first update on. Sampling is as always.
+"""
+
+import torch
+
+import puma
+
+
+class Reverse(puma.ProgressiveUnmasking):
+    def advance(self, score, confidence):
+        super().advance(-score, torch.zeros_like(confidence))
+
+
+def make_streams(model, queue, config):
+    how = config["k_schedule"], config["tau"], config["grad_accum"], False
+    chains = Reverse(queue, model.mask_token, *how)
+    return puma.RandomMasking(queue, model.mask_token), chains, 0
