@@ -36,7 +36,7 @@ def end_after(out, iteration, send, *command, processes=1):
             if not iteration or (fresh and f'"iter": {iteration},' in file.read_text()):
                 break
             time.sleep(0.002)
-        time.sleep(random.uniform(0, 0.03 if iteration else 1))
+        time.sleep(random.uniform(0, 0.03 if iteration else 0.4))  # a run takes a second
         send(script.processes[0])
         for process in script.processes:
             process.join(60)
