@@ -51,7 +51,8 @@ def main(flags):
         raise SystemExit("stopped, with checkpoints: the same command goes on") from None
     finally:
         for run in runs:
-            run.terminate()  # once: a second signal would stop it without a checkpoint
+            run.terminate()
+        for run in runs:
             run.wait()
 
 

@@ -19,6 +19,7 @@ SMALL = [
     "--test_examples=8", "--dim=16", "--layers=2", "--heads=2", "--mlp=32", "--batch_size=8",
     "--buffer=3", "--k_schedule=[(0,4),(9,2)]", "--max_iters=24", "--save_interval=5",
     "--eval_interval=12", "--log_interval=1", "--warmup=3", "--device=cpu",
+    "--dtype=float32",
 ]  # fmt: skip
 torch.set_num_threads(1)
 
@@ -64,6 +65,7 @@ def stop_at(iteration, how, *args, **more):
         assert process.poll() is None and time.time() < since + 200
         time.sleep(0.02)
     os.killpg(process.pid, how)
+    os.killpg(process.pid, how)  # as torchrun and a supervisor may both do
     process.wait()
     time.sleep(0.1 if how == signal.SIGKILL else 0)  # the processes of torchrun
 
