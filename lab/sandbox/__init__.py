@@ -43,7 +43,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from sandbox.child import HEADER, MAX_DETAIL, MAX_REPORT, TIMED_OUT, TOO_LARGE, clear
+from lab.sandbox.child import HEADER, MAX_DETAIL, MAX_REPORT, TIMED_OUT, TOO_LARGE, clear
 
 CHILD = Path(__file__).with_name("child.py")
 PATIENCE = 30.0  # seconds that a worker may take to answer, beyond the program's own
@@ -106,7 +106,7 @@ def report_missing_layers():
     """Start a worker, and say once which of the layers above are missing on this system."""
     known = {"namespaces", "capabilities", "landlock", "seccomp"}
     if missing := known - set(protections()):
-        print(f"generated programs run without {', '.join(sorted(missing))}: see sandbox/")
+        print(f"generated programs run without {', '.join(sorted(missing))}: see lab/sandbox")
 
 
 class Worker:

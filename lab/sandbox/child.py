@@ -1,6 +1,6 @@
 """The inside of the sandbox: a small clean interpreter that forks one child per program.
 
-`sandbox/__init__.py` starts this file as a process of its own; its docstring says what is
+`__init__.py` starts this file as a process of its own; its docstring says what is
 protected. A request is a line of JSON on the standard input. The answer is a header (exit status,
 length) and the report that the program's process left, truncated. The report is that process's own
 claim: arbitrary bytes, not interpreted here. What the program prints is discarded.
