@@ -24,6 +24,11 @@ SMALL = [
 torch.set_num_threads(1)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow: a compiler, a browser, or minutes; with -m slow")
+    config.option.markexpr = config.option.markexpr or "not slow"
+
+
 @pytest.fixture(scope="session")
 def puzzles(tmp_path_factory):
     """A folder of 4x4 grids with random clues."""
