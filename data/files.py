@@ -1,10 +1,6 @@
-"""Files that data/ reads and writes: text, checksummed JSON and arrays; and a progress bar.
+"""Files that data/ reads and writes: text, JSON, CSV; and a progress bar.
 
-What is damaged is refused in one line; what is written appears whole, or not at all.
-
-Files that the project keeps have checksums (CRC-32), compared whenever a file is opened: 8 seconds
-for the 10 GB of TinyGSM. A JSON object has its own under "checksum". An array has one in a line of
-JSON after it, which numpy does not read, together with a description of the array.
+What cannot be read is refused in one line; what is written appears whole, or not at all.
 """
 
 import contextlib
@@ -14,10 +10,8 @@ import json
 import os
 import platform
 import sys
-import zlib
 from pathlib import Path
 
-import numpy as np
 from tqdm import tqdm
 
 SECONDS = 5  # between two lines of progress, at least
@@ -69,7 +63,7 @@ def write_lines(path, rows):
         partial.write_text(text, encoding="utf-8")
 
 
-# -- text ------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 def lines(path, errors="strict"):
     """The lines of a file of UTF-8 text, with their ends. Raises ValueError that names the line."""
     with open(regular(path), "rb") as file:
@@ -80,18 +74,16 @@ def lines(path, errors="strict"):
                 raise ValueError(f"{path}, line {number}: not UTF-8 text: {error.reason}") from None
 
 
-def csv_rows(path, errors="strict"):
-    """(line number, fields) of the non-empty rows of a CSV file. Raises ValueError."""
-    reader = csv.reader(lines(path, errors))
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
-        if row:
-            yield reader.line_num, row
+def csv_rows(path):
+    """(line number, fields without white space at their ends) of the rows that are not empty."""
+    reader = csv.reader(lines(path, "replace"))
+    try:
+        for row in reader:
+            fields = [field.strip() for field in row]
+            if fields not in ([], [""]):
+                yield reader.line_num, fields
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
 
 
 def parse_json(text):
@@ -100,56 +92,6 @@ def parse_json(text):
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def sealed(data):
-    """The JSON object with its checksum."""
-    data = {key: value for key, value in data.items() if key != "checksum"}
-    text = json.dumps(data, sort_keys=True)
-    return data | {"checksum": f"{zlib.crc32(text.encode()):08x}"}
-
-
-def unseal(text):
-    """The JSON object of a text, bytes, which has its checksum. Raises ValueError."""
-    data = parse_json(text.decode())
-    if not isinstance(data, dict) or data != sealed(data):
-        raise ValueError("not what was written to it")
-    return data
-
-
-# -- arrays ----------------------------------------------------------------------------------------
-def open_array(path):
-    """The array of real numbers in an .npy file, memory-mapped, and the bytes that follow it.
-
-    Raises FileNotFoundError or ValueError that names the file, whatever is in it.
-    """
-    path = regular(path)
-    try:
-        array = np.load(path, mmap_mode="r")
-        if array.dtype.kind not in "iuf":
-            raise ValueError(f"an array of {array.dtype}, expected numbers")
-    except Exception as error:  # numpy's are of many kinds
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: not a whole .npy file: {reason}") from None
-    with open(path, "rb") as file:
-        file.seek(array.offset + array.nbytes)
-        return array, file.read()
-
-
-def open_kept(path):
-    """The array in a file that GrowingArray.seal finished, memory-mapped, and its description.
-
-    Raises FileNotFoundError or ValueError that names the file.
-    """
-    array, tail = open_array(path)
-    try:
-        about = unseal(tail)
-    except ValueError:
-        raise ValueError(f"{path}: no checksum after its array") from None
-    form = {"dtype": array.dtype.str, "shape": [*array.shape]}
-    if not array.flags.c_contiguous or about != about | form | {"array": zlib.crc32(array)}:
-        raise ValueError(f"{path}: its checksum does not match its array")
-    return array, about
 
 
 # -- progress --------------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ from data.processes import cores, in_order
 
 PIECE, CHUNK = 8000, 1000  # rows of a worker's task; rows encoded at once
 COLUMNS = dict.fromkeys(("tokens", "lengths", "prompts"), "uint32")
-COLUMNS |= {"keys": "uint64", "reasons": "string"}
+COLUMNS |= {"keys": "uint64", "losses": "uint8", "reasons": "string"}
 if not sys.stderr.isatty():  # bars would fill a log file
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+LOSSES = [*corpus.LOSSES]
 load_once = functools.cache(vocabularies.open_kept)  # once per worker
 
 
@@ -82,11 +83,16 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
 
     A question or a document goes to val or train by its hash, a share `val` to val. packed:
     documents are cut into full rows, and the tokens left over are dropped. Prints what the folder
-    contains, and what was dropped. Raises ValueError if a split is empty.
+    contains, what was dropped and what the tokenizer lost. Raises ValueError if a split is empty.
     """
     rest = dict.fromkeys(("train", "val"), np.empty(0, np.uint32))
-    read, kept, longest, first = 0, 0, 0, {}  # first {reason: the first row dropped for it}
+    read, kept, longest = 0, 0, 0
+    first = {}  # {reason or loss: the first row that has it}
     for encoded, reasons in chunks:
+        losses = iter(encoded.losses)
+        lost = ["" if reason else LOSSES[next(losses)] for reason in reasons]
+        count(writer.dropped, reasons, read, first)
+        count(writer.lost, lost, read, first)
         room = np.arange(len(encoded.keys)) < most - kept
         in_val = encoded.keys < val * 2.0**64
         for split, rows in (("train", room & ~in_val), ("val", room & in_val)):
@@ -95,10 +101,6 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
                 stream = np.concatenate([rest[split], part.tokens])
                 part, rest[split] = corpus.cut(stream, writer.header["length"])
             writer.add(split, part)
-        for number, reason in enumerate(reasons, start=read + 1):
-            if reason:
-                writer.dropped[reason] += 1
-                first.setdefault(reason, number)
         read, kept = read + len(reasons), kept + int(room.sum())
         longest = max(longest, encoded.lengths.max(initial=0))
         if kept == most:
@@ -112,18 +114,34 @@ def write_rows(writer, chunks, val, most=math.inf, packed=False):
     finish(writer, read, first)
 
 
+def count(counts, words, read, first):
+    """Count words about rows, "" about most; first {word: the first row that it is about}."""
+    for number, word in enumerate(words, start=read + 1):
+        if word:
+            counts[word] += 1
+            first.setdefault(word, number)
+
+
 def finish(writer, read, first):
-    """Make the folder appear; first {reason: the first of the `read` rows dropped for it}."""
-    why = ", ".join(
-        f"{count:,} {reason}" + (f" (first in row {first[reason]:,})" if reason in first else "")
-        for reason, count in writer.dropped.items()
-    )
-    kept = {split: starts.count - 1 for split, (_, starts, _) in writer.splits.items()}
+    """Make the folder appear; first {reason or loss: the first of the `read` rows that has it}."""
+    kept = {split: columns[2].count for split, columns in writer.splits.items()}
     if 0 in kept.values():
         raise ValueError(
-            f"{read:,} rows read, {kept} kept, dropped: {why or 'nothing'}; expected some in each "
-            "split: name fields of text, change --length or --val, or give more text"
+            f"{read:,} rows read, {kept} kept, dropped: {described(writer.dropped, first)}; "
+            "expected some in each split: name fields of text, change --length or --val, or give "
+            "more text; rows with the same prompt go to the same split"
         )
     for name, split in writer.finish()["splits"].items():
         print(f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens")
-    print(f"dropped: {why or 'nothing'}\nwritten to {writer.folder}")
+    print(f"dropped: {described(writer.dropped, first)}")
+    if writer.lost:
+        print(f"warning: rows of which the tokenizer loses: {described(writer.lost, first)}")
+    print(f"written to {writer.folder}")
+
+
+def described(counts, first):
+    parts = (
+        f"{rows:,} {word}" + (f" (first in row {first[word]:,})" if word in first else "")
+        for word, rows in counts.items()
+    )
+    return ", ".join(parts) or "nothing"

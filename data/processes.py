@@ -3,14 +3,11 @@
 import itertools
 import multiprocessing
 import os
-import pickle
 import signal
-import sys
 import threading
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from types import ModuleType
 
 
 def start(main):
@@ -65,18 +62,11 @@ def in_order(task, items, workers):
 
 
 def submit(pool, task, item):
-    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning.
-
-    They import the script only if the task is in it: it may lack `if __name__ == "__main__"`.
-    """
-    script = sys.modules["__main__"]
+    """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning."""
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
     try:
-        if b"__main__" not in pickle.dumps(task):
-            sys.modules["__main__"] = ModuleType("__main__")
         return pool.submit(task, item)
     finally:
-        sys.modules["__main__"] = script
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 

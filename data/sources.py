@@ -59,7 +59,8 @@ def read_files(paths, fields, cache, limit):
 
     names = [str(path.resolve()) for path in paths]
     if paths[0].suffix == ".parquet":
-        rows = Dataset.from_parquet([*map(glob.escape, names)], cache_dir=cache)
+        paths = [*map(glob.escape, names)]
+        rows = Dataset.from_parquet(paths, cache_dir=cache, columns=[*fields])
         return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
     kwargs = {"names": tuple(names), "fields": tuple(fields), "limit": limit}
     features = Features({field: Value("string") for field in fields})
@@ -111,7 +112,7 @@ def require(fields, present, where):
     """Raise ValueError that names the first missing field, and those present."""
     if missing := [field for field in fields if field not in present]:
         known = ", ".join(sorted(present))
-        other = f"but {known}" if known else "nor any other: is it empty?"
+        other = f"but {known}" if known else "nor any other: expected one JSON object a line"
         raise ValueError(f"{where} has no field {missing[0]!r}, {other}")
 
 

@@ -12,7 +12,6 @@ import hashlib
 import itertools
 import unicodedata
 
-import numpy as np
 import tiktoken
 import tiktoken.load
 
@@ -37,13 +36,11 @@ SPECIAL = {  # {name: ({token: id - n}, how many ids there are after those of te
 class Vocabulary:
     """n ids of text, and special ones of a kind (SPECIAL) after them: `special` {token: id}.
 
-    `end`, `mask`, `vocab_size`; `start`: ids to prepend to a text that the model continues; `ends`:
-    ids any of which ends an answer; `content`, of its `file`, and `checksum`, the sha256 of it.
+    `end`, `mask`, `vocab_size`; `content`, of its `file`, and `checksum`, the sha256 of it.
     Subclasses have `encode(text)` and `decode_text(ids below n)`.
     """
 
     file = "tokenizer.tiktoken"  # in the folder of a corpus
-    before = ()  # ids of some text, for `characters`
 
     def __init__(self, n, special, content):
         offsets, count = SPECIAL[special]
@@ -51,8 +48,6 @@ class Vocabulary:
         self.end = n
         self.mask = self.special[MASK]
         self.vocab_size = n + count
-        self.start = [self.special[BEGIN]] if BEGIN in self.special else []
-        self.ends = {self.end, self.special.get(IM_END, self.end)}
         self.content = content
         self.checksum = hashlib.sha256(content).hexdigest()
         self.names = {i: f"<|{i}|>" for i in range(n, n + count)}
@@ -71,33 +66,6 @@ class Vocabulary:
             "".join(self.names[i] for i in group) if special else self.decode_text([*group])
             for special, group in groups
         )
-
-    def decode_each(self, ids):
-        """The text of each id; joined, they are the text of all. Raises as `decode`.
-
-        A character whose bytes span several ids belongs to the last.
-        """
-        texts, shown = [], ""
-        for n in range(1, len(ids) + 1):
-            text = self.decode(ids[:n])
-            if text.endswith("\N{REPLACEMENT CHARACTER}") and n < len(ids):
-                text = shown
-            texts.append(text[len(shown) :])
-            shown = text
-        return texts
-
-    def characters(self, x0):
-        """The number of characters in each of successive rows (n, L), (n,); an end of text is none.
-
-        A row that continues a text is decoded behind other text: some decoders strip a first space.
-        """
-        counts = []
-        for row, begins in zip(x0, [True, *(x0[:-1, -1] == self.end)], strict=True):
-            first, *texts = np.split(row, np.flatnonzero(row == self.end))
-            before = () if begins else self.before
-            count = len(self.decode([*before, *first])) - len(self.decode(before))
-            counts.append(count + sum(len(self.decode(text[1:])) for text in texts))
-        return np.array(counts)
 
 
 class Tokenizer(Vocabulary):
@@ -123,13 +91,6 @@ class Tokenizer(Vocabulary):
 
     def decode_text(self, ids):
         return self.bpe.decode(ids)
-
-    def characters(self, x0):
-        """The number of characters that begin in each row (n, L), (n,); special ids are none."""
-        starts = np.zeros(self.vocab_size, np.int64)
-        for token, rank in self.ranks.items():
-            starts[rank] = sum(byte & 0xC0 != 0x80 for byte in token)  # of UTF-8
-        return starts[x0].sum(1)
 
 
 def parse(content):

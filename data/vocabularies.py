@@ -61,7 +61,6 @@ class HuggingFace(Vocabulary):
         if max(ids, default=0) >= 1 << 31 or getattr(self.library.model, "dropout", None):
             raise ValueError("not a usable tokenizer.json: ids beyond 2^31, or random (dropout)")
         super().__init__(max(ids, default=-1) + 1, "dream" if is_dream else "plain", content)
-        self.before = self.encode("a")
 
     def encode(self, text):
         """Ids of the text, list of int."""

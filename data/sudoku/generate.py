@@ -6,28 +6,26 @@ row, column. Cells run row-major, n = rows * columns of a box, L = n * n.
 
 Minimal puzzles follow the law "take clues away in random order while the solution stays unique;
 keep the puzzle if singles solve it" (see `irreplaceable`), not the uniform law over puzzles.
-Boxes above 3x3 and harder puzzles are left out.
 """
 
-import contextlib
 import itertools
 
 import numpy as np
 
 from data.processes import in_order
+from sudoku import unit_cells
 
-BOXES = (2, 2), (2, 3), (3, 2), (3, 3)
 CHUNK = 4096  # puzzles dug side by side, W = 64
 ROUNDS = 8  # of propagation between two guesses; fewer cost guesses, more cost time
 
 
 def peer_masks(box):
     """All bits set where two cells share a row, a column or a box, else none, uint16 (L, L)."""
-    n = box[0] * box[1]
-    row, col = np.divmod(np.arange(n * n), n)
-    block = row // box[0] * n + col // box[1]
-    shared = [unit[:, None] == unit for unit in (row, col, block)]
-    return np.where(shared[0] | shared[1] | shared[2], np.uint16(0xFFFF), np.uint16(0))
+    cells = (box[0] * box[1]) ** 2
+    masks = np.zeros((cells, cells), np.uint16)
+    for unit in unit_cells(box):
+        masks[np.ix_(unit, unit)] = 0xFFFF
+    return masks
 
 
 def pick_table(n):
@@ -293,43 +291,12 @@ def make_chunk(task):
     return ((grids + 1) * given)[keep], grids[keep] + 1
 
 
-def checked_box(count, box, clues, workers):
-    """The box as a tuple, if the arguments are in range."""
-    if tuple(box) not in BOXES:
-        raise ValueError(f"box {tuple(box)}: (rows, columns) must be one of {BOXES}")
-    cells = (box[0] * box[1]) ** 2
-    if clues is not None and not 0 < clues < cells:
-        raise ValueError(f"clues={clues}: must be None (minimal) or 1..{cells - 1}")
-    if count < 1 or workers < 1:
-        raise ValueError(f"count={count}, workers={workers}: must be at least 1")
-    return tuple(box)
+def chunks(box, clues, seed, workers):
+    """Puzzles and solutions (<= CHUNK, L) of chunk after chunk, without end; some may be equal.
 
-
-def chunks(box, clues, seed, workers, first=0):
-    """Puzzles and solutions (<= CHUNK, L) of the chunks number `first` and on, without end.
-
-    The first are small, for who asks for few. Raises ValueError as `make_puzzles` does.
+    Singles solve all of them. clues=None: no clue can be taken away, or the solution is no longer
+    unique. clues=33: that many, or where singles do not get so far as few as they do. The first
+    chunks are small, for who asks for few.
     """
-    box = checked_box(1, box, clues, workers)
-    sizes = ((index, min(CHUNK, 64 << min(index, 6))) for index in itertools.count(first))
+    sizes = ((index, min(CHUNK, 64 << min(index, 6))) for index in itertools.count())
     return in_order(make_chunk, ((seed, *each, clues, box) for each in sizes), workers)
-
-
-def make_puzzles(count, box=(3, 3), clues=None, seed=0, workers=1):
-    """`count` puzzles that naked and hidden singles solve, and their solutions; some may be equal.
-
-    Two uint8 arrays (count, L), digits 1..n, 0 = blank. `clues=None`: no clue can be taken away,
-    or the solution is no longer unique. `clues=33`: that many, or where singles do not get so far
-    as few as they do. The result depends on all arguments but `workers`; more puzzles begin with
-    the same ones. A script that asks for more than one worker needs the `if __name__ == "__main__"`
-    guard.
-    Raises ValueError for a box, count, number of clues or of workers out of range.
-    """
-    box = checked_box(count, box, clues, workers)
-    parts, done = [], 0
-    with contextlib.closing(chunks(box, clues, seed, workers)) as results:
-        while done < count:
-            parts.append(next(results))
-            done += len(parts[-1][0])
-    puzzles, solutions = (np.concatenate(each)[:count] for each in zip(*parts, strict=True))
-    return puzzles, solutions

@@ -1,7 +1,7 @@
 """Puzzles that are the same but for the names of the digits, and which of them are held out.
 
 A model would know one by the other. Other symmetries of the grid (rows, columns or boxes that
-change places) are not looked for; results/sudoku_mini.md says how many copies there are.
+change places) are not looked for.
 
 One puzzle in HELD_OUT is never trained on. Its key alone decides that, so it is one and the same
 puzzle that is held out in every set of puzzles, whatever its size, seed, number of clues or source.

@@ -26,6 +26,7 @@ from data.files import atomic_path, progress_bar
 from data.processes import cores, positive, start
 from data.sudoku import generate, read
 from data.sudoku.held_out import clue_keys, is_held_out, renaming_keys
+from sudoku import BOXES
 
 # -- what to write
 out = ""  # folder
@@ -45,7 +46,6 @@ if __name__ == "__main__":
 
     configure(globals())
 
-BOXES = (2, 2), (2, 3), (3, 3)
 SEED = 0  # of the generated puzzles
 
 
@@ -66,6 +66,9 @@ def make(folder, box, clues, train, test, workers=None):
     """Write a folder of so many generated puzzles: to train on, and to test on."""
     box = new_folder(folder, box)
     positive(clues=clues, train=train, test=test, workers=workers)
+    cells = (box[0] * box[1]) ** 2
+    if clues is not None and clues >= cells:
+        raise ValueError(f"clues={clues}: must be None (minimal) or 1..{cells - 1}")
     print(f"making {train:,} puzzles to train on, {test:,} to test on: {folder}", flush=True)
     save(folder, *generated(box, clues, train, test, workers or cores()))
 
@@ -91,8 +94,8 @@ def new_folder(folder, box):
     """The box as a tuple. Raises ValueError if it is unknown, or if the folder has puzzles."""
     if (Path(folder) / "train.npy").exists():
         raise ValueError(f"{folder}/train.npy exists; delete it or choose another --out")
-    if tuple(box) not in BOXES:
-        raise ValueError(f"box={tuple(box)}: expected one of {BOXES}")
+    if tuple(box) not in BOXES.values():
+        raise ValueError(f"box={tuple(box)}: expected one of {(*BOXES.values(),)}")
     Path(folder).mkdir(parents=True, exist_ok=True)
     return tuple(box)
 

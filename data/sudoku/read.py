@@ -2,7 +2,7 @@
 
 A .csv has a puzzle and its solution in a row, blanks as 0 or a dot: the columns `puzzle` and
 `solution`, by one of their usual NAMES, wherever they are, or just these two columns and no header.
-A `difficulty` or `rating` is needed only for max_rating. So are "3 million Sudoku puzzles with
+A `rating` or `difficulty` is needed only for max_rating. So are "3 million Sudoku puzzles with
 ratings" (Kaggle, D. Radcliffe), "1 million Sudoku games" and Sudoku-Extreme.
 
 An .npy of solving steps is (N, 1 + 4 L) whole numbers, as the set of Shah et al. 2024. A row: the
@@ -19,12 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from data import files
+from data.files import brief, csv_rows, regular
+from sudoku import unit_cells
 
 NAMES = {
-    "puzzle": ("puzzle", "puzzles", "quiz", "quizzes", "question"),
-    "solution": ("solution", "solutions", "answer"),
-    "rating": ("difficulty", "rating"),
+    "puzzle": ("puzzle", "puzzles", "quiz", "quizzes", "question", "questions"),
+    "solution": ("solution", "solutions", "answer", "answers"),
+    "rating": ("rating", "difficulty"),
 }
 SLAB = 1 << 14  # rows checked at once
 
@@ -40,7 +41,10 @@ def read(path, box, max_rating=None):
         raise ValueError(f"{path}: max_rating={max_rating}, but an .npy of steps has no ratings")
     else:
         batches = read_steps(path, box)
-    parts = [np.stack(pair, 1) for pair in batches]
+    parts = []
+    for puzzles, solutions, name in batches:
+        check(puzzles, solutions, box, name)
+        parts.append(np.stack([puzzles, solutions], 1))
     if not parts:
         limit = "" if max_rating is None else f" rated at most {max_rating}"
         raise ValueError(f"{path}: no puzzle{limit}")
@@ -63,12 +67,7 @@ def check(puzzles, solutions, box, name):
 
 def repeats(grids, box):
     """Whether a row, column or box of grids (N, L) has a digit twice, bool (N,)."""
-    n = box[0] * box[1]
-    rows = grids.reshape(-1, n, n)
-    boxes = grids.reshape(-1, n // box[0], box[0], n // box[1], box[1])
-    boxes = boxes.swapaxes(2, 3).reshape(-1, n, n)
-    units = np.concatenate([rows, rows.swapaxes(1, 2), boxes], 1)
-    ordered = np.sort(units, 2)
+    ordered = np.sort(grids[:, unit_cells(box)], 2)  # (N, 3 n, n)
     equal = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] > 0)
     return equal.any((1, 2))
 
@@ -81,7 +80,7 @@ def refuse(bad, name, complaint):
 
 # -- tables ----------------------------------------------------------------------------------------
 def read_csv(path, box, max_rating):
-    """Yields puzzles and solutions, uint8 (<= SLAB, L) each."""
+    """Yields puzzles and solutions, uint8 (<= SLAB, L) each, and what to call their rows."""
     records = csv_records(path, max_rating)
     while batch := list(itertools.islice(records, SLAB)):
         lines, *texts = zip(*batch, strict=True)
@@ -90,55 +89,51 @@ def read_csv(path, box, max_rating):
             return f"{path}, line {lines[row]}"
 
         puzzles, solutions = (decode(column, box, name) for column in texts)
-        check(puzzles, solutions, box, name)
-        yield puzzles, solutions
+        yield puzzles, solutions, name
 
 
 def csv_records(path, max_rating):
     """(line number, puzzle, solution) as strings, of the rows rated up to max_rating."""
-    rows = (
-        (line, [field.strip() for field in row]) for line, row in files.csv_rows(path, "replace")
-    )
-    rows = ((line, row) for line, row in rows if row != [""])
+    rows = csv_rows(path)
     line, first = next(rows, (0, []))
     if len(first) == 2 and all(re.fullmatch(r"[\d.]{16,}", field) for field in first):
         rows = itertools.chain([(line, first)], rows)
-        columns = 0, 1, None
+        columns = {"puzzle": 0, "solution": 1}
     else:
         columns = columns_of(first, path)
-    puzzle, solution, rating = columns
-    if max_rating is not None and rating is None:
+    if max_rating is not None and "rating" not in columns:
         raise ValueError(f"{path}: max_rating={max_rating}, but no column difficulty or rating")
-    needed = 1 + max(column for column in columns if column is not None)
+    last = max(columns.values())
+    rating = columns.get("rating")
     for line, row in rows:
-        if len(row) < needed:
-            raise ValueError(f"{path}, line {line}: too few columns: {files.brief(row)}")
-        if max_rating is None or number(row[rating], f"{path}, line {line}") <= max_rating:
-            yield line, row[puzzle], row[solution]
+        if len(row) <= last:
+            raise ValueError(f"{path}, line {line}: too few columns: {brief(row)}")
+        if max_rating is None or number(row[rating], path, line, first[rating]) <= max_rating:
+            yield line, row[columns["puzzle"]], row[columns["solution"]]
 
 
 def columns_of(header, path):
-    """Where puzzle, solution and rating are in a header; None for a rating that is not there."""
+    """Where in a header puzzle, solution and, if it is there, rating are."""
     header = [field.lower() for field in header]
-    found = {}
-    for column, names in NAMES.items():
-        present = (header.index(name) for name in names if name in header)
-        found[column] = next(present, None)
-    if found["puzzle"] is None or found["solution"] is None:
-        raise ValueError(
-            f"{path}: expected a header with puzzle and solution, got {files.brief(header)}"
-        )
-    return tuple(found.values())
+    found = {
+        column: next(header.index(name) for name in names if name in header)
+        for column, names in NAMES.items()
+        if {*header} & {*names}
+    }
+    if not {"puzzle", "solution"} <= {*found}:
+        raise ValueError(f"{path}: expected a header with puzzle and solution, got {brief(header)}")
+    return found
 
 
-def number(text, where):
+def number(text, path, line, column):
     """The rating as a number. Raises ValueError."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise ValueError(f"{where}: the rating {files.brief(text)} is not a number")
+        where = f"{path}, line {line}, column {column}"
+        raise ValueError(f"{where}: the rating {brief(text)} is not a number")
     return value
 
 
@@ -148,21 +143,19 @@ def decode(texts, box, name):
     for row, text in enumerate(texts):
         if len(text) != n * n:
             raise ValueError(f"{name(row)}: {len(text)} cells, but --box={box} has {n * n}")
-    codes = np.frombuffer("".join(texts).encode("latin-1", "replace"), np.uint8)
-    digits = codes.reshape(-1, n * n) - np.uint8(ord("0"))
-    digits[digits == (ord(".") - ord("0")) % 256] = 0
+    codes = "".join(texts).replace(".", "0").encode("latin-1", "replace")
+    digits = np.frombuffer(codes, np.uint8).reshape(-1, n * n) - np.uint8(ord("0"))
     refuse((digits > n).any(1), name, f"cells must be digits up to {n}, blanks 0 or a dot")
     return digits
 
 
 # -- solving steps ---------------------------------------------------------------------------------
 def read_steps(path, box):
-    """Yields puzzles and solutions, uint8 (<= SLAB, L) each."""
-    table, _ = files.open_array(path)
+    """Yields puzzles and solutions, uint8 (<= SLAB, L) each, and what to call their rows."""
+    table = open_array(path)
     width = 1 + 4 * (box[0] * box[1]) ** 2
     if table.ndim != 2 or table.shape[1] != width:
         raise ValueError(f"{path}: shape {table.shape}, but steps for --box={box} are (N, {width})")
-    base = 0
     for at in range(0, len(table), SLAB):
 
         def name(row, at=at):
@@ -174,9 +167,20 @@ def read_steps(path, box):
         refuse((rows != part).any(1), name, "not whole numbers")
         if at == 0:
             base = int(rows[0, 1:].reshape(-1, 4)[:, :2].min() > 0)
-        puzzles, solutions = place(rows, box, base, name)
-        check(puzzles, solutions, box, name)
-        yield puzzles, solutions
+        yield *place(rows, box, base, name), name
+
+
+def open_array(path):
+    """The numbers in an .npy file, memory-mapped. Raises ValueError that names the file."""
+    path = regular(path)
+    try:
+        array = np.load(path, mmap_mode="r")
+        if array.dtype.kind not in "iuf":
+            raise ValueError(f"an array of {array.dtype}, expected numbers")
+    except Exception as error:  # numpy's are of many kinds
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: not a whole .npy file: {reason}") from None
+    return array
 
 
 def place(rows, box, base, name):

@@ -1,5 +1,6 @@
 """data/sudoku/prepare.py: generated puzzles are always the same; other people's are checked."""
 
+import itertools
 import re
 import subprocess
 import sys
@@ -9,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.sudoku import generate, prepare, read
-from data.sudoku.generated import first_puzzles
+from data.sudoku import prepare, read
 
 ROOT = Path(prepare.__file__).parents[2]
 PUZZLE = "1.3.34..2...4.2."
@@ -20,11 +20,6 @@ GRID = "1234341221434321"
 def load(folder):
     assert sorted(path.name for path in folder.iterdir()) == ["test.npy", "train.npy"]
     return [np.load(folder / f"{name}.npy") for name in ("train", "test")]
-
-
-def run(cwd, *flags, script=ROOT / "data" / "sudoku" / "prepare.py"):
-    options = {"cwd": cwd, "env": {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
-    return subprocess.run([sys.executable, script, *flags], **options)
 
 
 def text_of(pairs):
@@ -39,7 +34,8 @@ def renamed(pairs):
 @pytest.fixture(scope="module")
 def pairs():
     """600 different puzzles; 20 of them have keys that are held out."""
-    return np.stack(generate.make_puzzles(600, (2, 3), seed=9), 1)
+    train, test = prepare.generated((2, 3), None, 580, 20, workers=1)
+    return np.random.default_rng(0).permutation(np.concatenate([train, test]))
 
 
 def convert(out, train, held_out="", box=(2, 3), test=1000):
@@ -51,40 +47,55 @@ def convert(out, train, held_out="", box=(2, 3), test=1000):
 
 
 @pytest.mark.parametrize(
-    ("box", "clues", "train", "test"),
-    [((2, 2), None, 300, 5), ((2, 2), 8, 60, 9), ((2, 3), None, 900, 3), ((2, 3), 20, 40, 20)],
+    ("box", "clues", "train", "test", "checksums"),
+    [
+        ((2, 2), None, 300, 5, [1159892059, 2401936838]),
+        ((2, 2), 8, 60, 9, [3309402126, 327176871]),
+        ((2, 3), None, 900, 3, [2402508453, 1017307792]),
+        ((2, 3), 20, 40, 20, [135504051, 878749844]),
+        ((3, 3), None, 60, 1, [3705964725, 1936632147]),
+        ((3, 3), 33, 100, 5, [1364476465, 2887156214]),
+    ],
 )
-def test_the_puzzles_are_those_of_the_file_that_grows(box, clues, train, test, tmp_path):
+def test_the_same_puzzles_forever(box, clues, train, test, checksums, tmp_path):
+    """All different, with their clues; what the project has trained on and held out so far."""
     prepare.make(tmp_path / "out", box, clues, train, test, workers=1)
-    pairs, *rows = first_puzzles(tmp_path, box, clues, 0, train, test, 1)
-    for ours, theirs in zip(load(tmp_path / "out"), rows, strict=True):
-        assert ours.dtype == np.uint8 and (ours == pairs[theirs]).all()
+    parts = load(tmp_path / "out")
+    assert [zlib.crc32(part) for part in parts] == checksums
+    assert [len(part) for part in parts] == [train, test]
 
 
-def test_a_script_without_a_guard_may_use_workers(tmp_path):
-    (tmp_path / "script.py").write_text(
-        "from data.sudoku import prepare\nprint('once')\n"
-        "prepare.make('out', (2, 3), None, 900, 3, workers=2)"
-    )
-    assert run(tmp_path, script="script.py").stdout.count("once") == 1
-    checksums = [zlib.crc32(part) for part in load(tmp_path / "out")]
-    assert checksums == [2402508453, 1017307792]  # the same forever
+def test_the_script_makes_the_same_with_two_workers(tmp_path):
+    script = [sys.executable, ROOT / "data/sudoku/prepare.py", "--workers=2", "--out=out"]
+    flags = "--box=(2,3)", "--train=900", "--test=3"
+    for status in 0, 1:
+        done = subprocess.run([*script, *flags], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == status
+        assert [zlib.crc32(part) for part in load(tmp_path / "out")] == [2402508453, 1017307792]
+    assert done.stderr == "ValueError: out/train.npy exists; delete it or choose another --out\n"
 
 
-def test_the_script_and_its_messages(tmp_path):
-    small = "--box=(2,2)", "--train=50", "--test=4", "--workers=1", "--out=out"
-    assert "50 puzzles to train on, 4 to test on: out" in run(tmp_path, *small).stdout
-    for flags, message in (
-        ([], "train.npy exists; delete it or choose another --out"),
-        (["--out=b", "--box=(3,2)"], "box=(3, 2): expected one of ((2, 2), (2, 3), (3, 3))"),
-        (["--out=b", "--clues=x"], "clues='x': expected a whole number, from 1"),
-        (["--out=b", "--clues=15", "--train=300"], "ask for fewer"),
-        (["--out=b", "--source=no.csv"], "no.csv: no such file"),
-        (["--out=b", "--test_source=no.csv"], "need a --source"),
-    ):
-        done = run(tmp_path, *small, *flags)
-        assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
-        assert not [*tmp_path.glob("b/*")]
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"out": ""}, "expected --out=FOLDER"),
+        ({"box": (3, 2)}, "box=(3, 2): expected one of ((2, 2), (2, 3), (3, 3))"),
+        ({"clues": "x"}, "clues='x': expected a whole number, from 1"),
+        ({"clues": 16}, "clues=16: must be None (minimal) or 1..15"),
+        ({"clues": 15, "train": 300}, "ask for fewer"),
+        ({"source": "no.csv"}, "no.csv: no such file"),
+        ({"source": "no.csv", "clues": 8}, "clues is for generated puzzles"),
+        ({"source": "no.npy", "max_rating": 1}, "an .npy of steps has no ratings"),
+        ({"test_source": "no.csv"}, "need a --source"),
+    ],
+)
+def test_mistakes_are_named(settings, message, tmp_path, monkeypatch):
+    settings = {"out": str(tmp_path), "box": (2, 2), "test": 4, "workers": 1} | settings
+    for name, value in settings.items():
+        monkeypatch.setattr(prepare, name, value)
+    with pytest.raises((ValueError, OSError), match=re.escape(message)):
+        prepare.main()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_source_is_held_out_by_its_keys_and_nothing_is_in_it_twice(tmp_path, pairs, capsys):
@@ -97,14 +108,54 @@ def test_a_source_is_held_out_by_its_keys_and_nothing_is_in_it_twice(tmp_path, p
     assert "dropped 50: same as an earlier one" in said and "dropped 10: held out, but" in said
 
 
-def test_the_puzzles_of_a_test_file_are_held_out_and_so_are_their_clues(tmp_path, pairs, capsys):
+def test_the_puzzles_of_a_test_file_are_held_out_and_no_others(tmp_path, pairs):
     train, test = convert(tmp_path / "out", pairs, renamed(pairs[:30]))
     assert (train == pairs[30:]).all() and len(test) == 30
-    blanks = "0" * 12
-    source = f"1234{blanks},{GRID}\n2134{blanks},2134431212433421\n{PUZZLE},{GRID}"
-    train, _ = convert(tmp_path / "more", source, f"1234{blanks},1234341243212143", (2, 2))
-    assert text_of(train) == [f"{PUZZLE},{GRID}".replace(".", "0")]
-    assert "dropped 2: clues of a held-out puzzle" in capsys.readouterr().out
+
+
+def all_grids():
+    """The 4x4 grids, cell by cell."""
+    grids = [()]
+    for cell in range(16):
+        units = [{(0, c // 4), (1, c % 4), (2, c // 8, c // 2 % 2)} for c in range(cell + 1)]
+        peers = [c for c in range(cell) if units[c] & units[cell]]
+        pairs = itertools.product(grids, (1, 2, 3, 4))
+        grids = [(*grid, d) for grid, d in pairs if all(grid[c] != d for c in peers)]
+    return np.array(grids, np.uint8)
+
+
+def names_of(pairs):
+    """The clues with digits named by first appearance, for each puzzle."""
+    found = []
+    for puzzle in pairs[:, 0].tolist():
+        names = {0: 0}
+        found.append(tuple(names.setdefault(digit, len(names)) for digit in puzzle))
+    return found
+
+
+@pytest.mark.parametrize("with_test_file", [False, True])
+def test_no_clues_are_both_trained_on_and_held_out(with_test_file, tmp_path, capsys):
+    """Puzzles of several solutions, a row for each of them, in any order and by any names."""
+    grids = all_grids()
+    assert len(grids) == 288
+    rng = np.random.default_rng(0)
+    rows = []
+    while len(rows) < 2000:
+        puzzle = rng.choice(grids) * (rng.random(16) < 0.4)
+        solutions = grids[((puzzle == 0) | (puzzle == grids)).all(1)]
+        if 2 <= len(solutions) <= 6:
+            names = np.insert(rng.permutation(4) + 1, 0, 0).astype(np.uint8)
+            rows += [names[np.stack([puzzle, solution])] for solution in solutions]
+    rows = np.array(rows)
+    found = []
+    for test in 1000, 1000, 10:
+        shuffled = rng.permutation(rows)
+        theirs = rows[:400:7] if with_test_file else ""
+        train, held_out = convert(tmp_path / f"{len(found)}", shuffled, theirs, (2, 2), test)
+        found.append(({*names_of(train)}, {*names_of(held_out)}))
+        assert found[-1][0].isdisjoint(found[-1][1]) and len(held_out) >= 10
+        assert "clues of a held-out puzzle, with another solution" in capsys.readouterr().out
+    assert found[0] == found[1] and found[2][0] == found[0][0] and found[2][1] < found[0][1]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +173,10 @@ def test_the_puzzles_of_a_test_file_are_held_out_and_so_are_their_clues(tmp_path
         (f"{PUZZLE},{GRID[:-1]}2", "line 1: the solution breaks the rules"),
         (f"2{'.' * 15},{GRID}", "line 1: the solution disagrees with the clues"),
         (f"puzzle,solution\n{PUZZLE}", "line 2: too few columns"),
-        (f"puzzle,solution,rating\n{PUZZLE},{GRID},easy", "line 2: the rating 'easy' is not a"),
+        (f"puzzle,solution,difficulty,rating\n{PUZZLE},{GRID},easy,1\n{GRID},x,hard,7", None),
+        (f"puzzle,solution,Difficulty,rating\n{PUZZLE},{GRID},1,", "column rating: the rating ''"),
+        (f"puzzle,solution,difficulty\n{PUZZLE},{GRID},easy,rating", "line 2, column difficulty"),
+        (f"puzzle,solution,rating\n{PUZZLE},{GRID},nan", "the rating 'nan' is not a number"),
         (f"puzzle,solution,rating\n{PUZZLE},{GRID},5", "no puzzle rated at most 1"),
     ],
 )

@@ -1,0 +1,165 @@
+"""data/sudoku/generate.py and held_out.py against slow loops, search, and the rules by the book."""
+
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+from data.sudoku import generate, held_out
+
+
+def puzzles_of(count, box, clues=None, seed=3):
+    """The first puzzles and solutions, uint8 (count, L) each."""
+    pairs = itertools.islice(generate.chunks(box, clues, seed, 1), 9)
+    parts = []
+    while sum(map(len, parts)) < count:
+        parts.append(np.stack(next(pairs), 1))
+    return np.concatenate(parts)[:count].swapaxes(0, 1)
+
+
+def units_of(box):
+    """Rows, columns and boxes by the book, as lists of cells."""
+    n = box[0] * box[1]
+    units = {}
+    for r, c in itertools.product(range(n), repeat=2):
+        for name in ("row", r), ("column", c), ("box", r // box[0], c // box[1]):
+            units.setdefault(name, []).append(r * n + c)
+    return list(units.values())
+
+
+@functools.cache
+def peers_of(box):
+    cells = range((box[0] * box[1]) ** 2)
+    return [{p for u in units_of(box) if c in u for p in u} - {c} for c in cells]
+
+
+def candidates(grid, box):
+    """{blank cell: the digits that none of its peers has}"""
+    digits = {*range(1, box[0] * box[1] + 1)}
+    peers = peers_of(box)
+    return {c: digits - {grid[p] for p in peers[c]} for c, digit in enumerate(grid) if not digit}
+
+
+def slow_singles(puzzle, box):
+    """What naked and hidden singles find, one cell at a time."""
+    grid = puzzle.tolist()
+    while True:
+        options = candidates(grid, box)
+        found = [(c, *left) for c, left in options.items() if len(left) == 1]
+        for unit, digit in itertools.product(units_of(box), range(1, box[0] * box[1] + 1)):
+            places = [c for c in unit if digit in options.get(c, ())]
+            if len(places) == 1 and all(grid[c] != digit for c in unit):
+                found.append((places[0], digit))
+        if not found:
+            return grid
+        for cell, digit in found:
+            grid[cell] = digit
+
+
+def count_solutions(puzzle, box, limit=2):
+    """Up to `limit` solutions, by search with fewest candidates first."""
+    grid = puzzle.tolist()
+
+    def solutions():
+        options = candidates(grid, box)
+        if not options:
+            yield 1
+            return
+        cell = min(options, key=lambda c: len(options[c]))
+        for digit in options[cell]:
+            grid[cell] = digit
+            yield from solutions()
+        grid[cell] = 0
+
+    return sum(itertools.islice(solutions(), limit))
+
+
+def test_the_search_of_this_file_counts_all_grids():
+    assert count_solutions(np.zeros(16, int), (2, 2), 999) == 288
+
+
+@pytest.mark.parametrize(
+    ("box", "clues", "count"),
+    [
+        ((2, 2), None, 9),
+        ((2, 2), 8, 9),
+        ((2, 3), None, 9),
+        ((2, 3), 20, 9),
+        ((3, 3), None, 1),
+        ((3, 3), 33, 9),
+        pytest.param((3, 3), None, 9, marks=pytest.mark.slow),
+    ],
+)
+def test_singles_solve_every_puzzle(box, clues, count):
+    """It has one solution; a minimal one has two without any of its clues."""
+    cells = (box[0] * box[1]) ** 2
+    for puzzle, solution in zip(*puzzles_of(count, box, clues), strict=True):
+        assert all({*solution[unit]} == {*range(1, len(unit) + 1)} for unit in units_of(box))
+        assert ((puzzle == 0) | (puzzle == solution)).all()
+        assert slow_singles(puzzle, box) == solution.tolist()
+        assert count_solutions(puzzle, box) == 1
+        if clues:
+            assert (puzzle > 0).sum() == clues
+        else:
+            for cell in np.flatnonzero(puzzle):
+                assert count_solutions(np.where(np.arange(cells) == cell, 0, puzzle), box) == 2
+
+
+def dug_for_uniqueness(solution, order, box):
+    puzzle = solution.copy()
+    for cell in order:
+        puzzle[cell] = 0
+        if count_solutions(puzzle, box) > 1:
+            puzzle[cell] = solution[cell]
+    return puzzle
+
+
+@pytest.mark.parametrize(
+    ("box", "count"), [((2, 3), 16), pytest.param((3, 3), 6, marks=pytest.mark.slow)]
+)
+def test_the_same_law_as_digging_for_uniqueness(box, count):
+    rng = np.random.default_rng(5)
+    grids = generate.fill(rng, 1024, box)[:64]
+    order = rng.random(grids.shape).argsort(1)
+    given = generate.dig(grids, order, 0, box)
+    keep = generate.irreplaceable(grids, given, order, box)
+    expected = []
+    for row in range(count):
+        puzzle = dug_for_uniqueness(grids[row] + 1, order[row], box)
+        solved = slow_singles(puzzle, box) == (grids[row] + 1).tolist()
+        expected.append(solved)
+        if solved:
+            assert (puzzle > 0).tolist() == given[row].tolist()
+    assert keep[:count].tolist() == expected
+    assert 0 < sum(expected) < count
+
+
+# -- equality up to renaming -----------------------------------------------------------------------
+def slow_key(digits):
+    """As splitmix64 and held_out.py have it, in Python's integers."""
+
+    def mix(x):
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        return x ^ x >> 31
+
+    return mix(sum(mix(i) * digit for i, digit in enumerate(digits, start=1)) % 2**64)
+
+
+def test_keys_are_those_of_a_slow_loop(monkeypatch):
+    monkeypatch.setattr(held_out, "SLAB", 64)
+    puzzles, solutions = puzzles_of(150, (3, 3), 33)
+    keys, clue_keys = [], []
+    for puzzle, solution in zip(puzzles.tolist(), solutions.tolist(), strict=True):
+        names = {0: 0} | {digit: name for name, digit in enumerate(solution[:9], start=1)}
+        keys.append(slow_key([names[digit] for digit in puzzle + solution]))
+        names = {0: 0}
+        clue_keys.append(slow_key([names.setdefault(digit, len(names)) for digit in puzzle]))
+    assert held_out.is_held_out(np.array(keys)).tolist() == [key < 2**59 for key in keys]
+    names = np.random.default_rng(0).permuted(np.tile(np.arange(1, 10), (150, 1)), axis=1)
+    names = np.insert(names, 0, 0, 1).astype(np.uint8)
+    renamed = [np.take_along_axis(names, grids, 1) for grids in (puzzles, solutions)]
+    for grids in (puzzles, solutions), renamed:
+        assert held_out.renaming_keys(*grids).tolist() == keys
+        assert held_out.clue_keys(grids[0]).tolist() == clue_keys
