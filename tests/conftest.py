@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -52,6 +53,21 @@ def run(*args, **more):
     """Exit status and output of a run of train.py."""
     done = subprocess.run(command(*args, **more), cwd=ROOT, env=ENV, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def train(monkeypatch):
+    """train(data, out, *flags) runs train.py in this process, which has torch already."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    monkeypatch.chdir(ROOT)
+
+    def here(*args):
+        monkeypatch.setattr(sys, "argv", command(*args)[1:])
+        runpy.run_path("train.py", run_name="__main__")
+
+    yield here
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def lines(out):
