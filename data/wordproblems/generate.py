@@ -55,19 +55,15 @@ def split_of(problem):
     return {0: "validation", 1: "test"}.get(zlib.crc32(key.encode()) % 50, "train")
 
 
-def make_problems(count, split, seed=0, only=()):
+def make_problems(count, split, seed=0):
     """`count` problems of a split with different questions; more begin with the same ones.
 
-    only: names of templates that all but `transfer` keep to, () = all.
     Other seeds give other problems of the same split, with chance repeats between two seeds.
-    Raises ValueError for an unknown split or template, and where there are not so many problems.
+    Raises ValueError for an unknown split, and where there are not so many problems.
     """
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}: {', '.join(SPLITS)}")
-    if unknown := [name for name in only if name not in SEEN]:
-        raise ValueError(f"unknown templates {unknown}: expected some of {', '.join(SEEN)}")
-    seen = [SEEN[name] for name in only or SEEN]
-    templates = tuple(HELD_OUT.values() if split == "transfer" else seen)
+    templates = tuple((HELD_OUT if split == "transfer" else SEEN).values())
     draws, problems, misses = Draws(seed), {}, 0
     while len(problems) < count:
         problem = make(draws.pick(*templates), draws)

@@ -1,56 +1,55 @@
-"""Generate word problems and tokenise them, for a run with dataset=text.
+"""Generate word problems whose answers are programs, and tokenise them for train.py.
 
-Writes a folder as corpus.py reads it, beside this script, with the questions of the test set in
-test.jsonl, and questions of templates never trained on in transfer.jsonl. Its name depends on the
-settings and the generator's code, so that a run finds it, or makes another if either has changed.
-vocabulary.tiktoken is a byte-pair encoding of 1,500 tokens, learned from generated problems.
+    python data/wordproblems/prepare.py                          # 200,000 problems, 2 minutes
+    python data/wordproblems/prepare.py --held_out=transfer --out=data/wordproblems/transfer
+    python train.py config/gsm_mini.py
+
+The folder has the token files that text.py reads; no problem in val shares a template with its
+numbers with one in train. vocabulary.tiktoken is a byte-pair encoding of 1,500 tokens, learned from
+generated problems.
 """
 
-import functools
-import hashlib
+import sys
 from pathlib import Path
 
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from data import corpus, vocabularies
-from data.files import progress_bar, write_lines
+from data.files import progress_bar
+from data.processes import positive, start
 from data.wordproblems.generate import make_problems
 
+train = 200_000  # problems to train on; those that do not fit in a row are dropped
+test = 1000  # problems in val
+held_out = "test"  # which these are: test, or transfer, of templates that are never trained on
+out = ""  # folder; "" = `tokens` beside this script
+if __name__ == "__main__":
+    from configurator import configure, pick
+
+    configure(globals())
+    pick("held_out", held_out, ["test", "transfer"])
+
 HERE = Path(__file__).resolve().parent
-FOLDER = HERE  # where the generated data sets are kept
-# what the problems depend on
-CODE = "vocabulary.tiktoken", "generate.py", "templates.py", "templates.txt"
-HELD_OUT = 1000  # problems each to validate, to test, and to test transfer to other templates
+LENGTH = 176  # tokens of a row
 
 
-def make_once(count, templates, length):
-    """The folder of `count` generated word problems to train on; made if it does not exist.
-
-    Rows have `length` tokens, longer problems are dropped; templates: see make_problems.
-    Raises ValueError if these have too few problems.
-    """
-    content = repr((templates, length)).encode(), *((HERE / name).read_bytes() for name in CODE)
-    checksum = hashlib.sha256(b"".join(content)).hexdigest()
-    folder = FOLDER / f"{count}-{checksum[:12]}"
-    source = {"wordproblems": count, "templates": [*templates], "code": checksum}
-    write = functools.partial(write_corpus, source=source, length=length)
-    return corpus.make_once(folder, f"{count:,} word problems", write)
-
-
-def write_corpus(folder, source, length):
+def main():
+    positive(train=train, test=test)
     encoding = vocabularies.open_kept(HERE / "vocabulary.tiktoken")
-    writer = corpus.Writer(folder, encoding, length, source)
-    add_problems(writer, encoding, source["wordproblems"], source["templates"], length)
-    writer.finish()
-
-
-def add_problems(writer, encoding, count, templates, length):
-    for split, kind, n in (("train", "train", count), ("val", "validation", HELD_OUT)):
-        pairs = [problem[:2] for problem in make_problems(n, kind, only=templates)]
-        for at in progress_bar(range(0, n, 1000), kind, unit="k"):
-            encoded, reasons = corpus.encode(encoding, pairs[at : at + 1000], length)
+    about = {"wordproblems": train, "held_out": held_out}
+    writer = corpus.Writer(out or HERE / "tokens", encoding, LENGTH, about)
+    for split, kind, count in (("train", "train", train), ("val", held_out, test)):
+        print(f"making {count:,} problems: {kind}", flush=True)
+        pairs = [(problem.question, problem.code) for problem in make_problems(count, kind)]
+        for at in progress_bar(range(0, count, 1000), total=-(-count // 1000), unit="k"):
+            encoded, reasons = corpus.encode(encoding, pairs[at : at + 1000], LENGTH)
             writer.add(split, encoded)
             writer.dropped.update(filter(None, reasons))
-    for kind in ("test", "transfer"):
-        problems = make_problems(HELD_OUT, kind, only=templates)
-        _, reasons = corpus.encode(encoding, [problem[:2] for problem in problems], length)
-        fitting = [p._asdict() for p, reason in zip(problems, reasons, strict=True) if not reason]
-        write_lines(writer.partial / f"{kind}.jsonl", fitting)
+    splits = writer.finish()["splits"]
+    kept = ", ".join(f"{split} {splits[split]['examples']:,}" for split in splits)
+    print(f"{kept} problems written to {writer.folder}")
+
+
+if __name__ == "__main__":
+    start(main)

@@ -27,12 +27,14 @@ it, and send signals to all processes of the user. macOS has no layers and no me
 harmless programs.
 """
 
+import atexit
 import concurrent.futures
 import contextlib
 import functools
 import json
 import os
 import queue
+import re
 import select
 import signal
 import struct
@@ -40,6 +42,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,6 +110,23 @@ def report_missing_layers():
     known = {"namespaces", "capabilities", "landlock", "seccomp"}
     if missing := known - set(protections()):
         print(f"generated programs run without {', '.join(sorted(missing))}: see lab/sandbox")
+
+
+missing_modules = Counter()
+
+
+def count_missing_modules(outcomes):
+    """Count the programs that ended for want of a module; it is said once, at exit."""
+    for outcome in outcomes:
+        if found := re.match(r"ModuleNotFoundError: No module named '(\w{1,40})", outcome.detail):
+            missing_modules[found[1]] += 1
+
+
+@atexit.register
+def report_missing_modules():
+    if missing_modules:
+        counts = ", ".join(f"{name} {n:,}" for name, n in missing_modules.most_common(9))
+        print(f"programs that ended for want of a module: {counts}; lab/sandbox has Python's own")
 
 
 class Worker:

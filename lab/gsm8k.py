@@ -1,0 +1,120 @@
+"""Word problems that a program answers, as a task: train.py --task=lab.gsm8k.
+
+An example is `question, newline | program, end, end, ...` (text.py). It is solved if the generated
+simple_math_problem(), run in lab/sandbox, returns the right number, within a thousandth. Held out
+are the rows of val, whose own programs say what is right; or, if the folder has a test.jsonl
+(data/tinygsm/prepare.py writes GSM8K's 1,319 test questions), these; then val_loss says nothing.
+"""
+
+import copy
+import itertools
+import json
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from data import corpus, vocabularies
+from lab import sandbox
+from text import Text
+
+FUNCTION = "simple_math_problem"  # as TinyGSM names it
+NUMBER = re.compile(  # numbers as strings: $1,234.50, 50 %, -3/4, 1.5e3
+    r"(?:\$ ?)?([-+]?) ?(?:\$ ?)?(\d{1,3}(?:,\d{3}){1,30}|\d{0,100})(\.\d{0,100})?(e[-+]?\d{1,3})?"
+    r"(?: ?/ ?(\d{1,100}))? ?%?",
+    re.IGNORECASE,
+)
+
+
+class WordProblems(Text):
+    def __init__(self, folder):
+        if "wordproblems" in folder.parts and not (folder / "header.json").is_file():
+            raise SystemExit(f"{folder}: make it with: python data/wordproblems/prepare.py")
+        super().__init__(folder)
+        self.tokenizer = vocabularies.open_kept(next(folder.glob("tokenizer.*")))
+        if (folder / "test.jsonl").is_file():
+            with open(folder / "test.jsonl") as file:
+                self.test = self.rows([*map(json.loads, file)])
+
+    def rows(self, problems):
+        """Dictionaries with question and answer as text.Rows; without room, one is not solved."""
+        encode = self.tokenizer.encode
+        prompts = [encode(corpus.prompt_text(p["question"]))[: self.length - 1] for p in problems]
+        numbers = [encode("####" + p["answer"].rpartition("####")[2]) for p in problems]
+        examples = [(p + n)[: self.length] for p, n in zip(prompts, numbers, strict=True)]
+        rows = copy.copy(self.test)
+        rows.tokens = np.concatenate(examples)
+        rows.starts = np.cumsum([0, *map(len, examples)])
+        rows.prompts = np.array([*map(len, prompts)])
+        return rows
+
+    def judge(self, tokens, x0, prompt):
+        """Which rows of tokens (n, L) solve their problem, bool (n,)."""
+        return np.array(self.kinds(tokens, x0, prompt)) == "correct"
+
+    def kinds(self, tokens, x0, prompt):
+        """How each program ended: correct, wrong_number, or the sandbox's word for no result."""
+        n = len(tokens)
+        rows = *zip(tokens, prompt, strict=True), *zip(x0, prompt, strict=True)
+        programs = [self.text(row[~given]) for row, given in rows]
+        outcomes = sandbox.run(programs, FUNCTION)
+        sandbox.count_missing_modules(outcomes[:n])
+        return [*map(kind_of, outcomes[:n], outcomes[n:], programs[n:])]
+
+    def text(self, ids):
+        """The text of ids (k,) up to the end."""
+        return self.tokenizer.decode(itertools.takewhile(lambda i: i != self.end, ids.tolist()))
+
+    def render(self, tokens, prompt):
+        """The text of a row (L,); once nothing is masked, with what its program returns."""
+        if self.mask_token in tokens:
+            return super().render(tokens, prompt)
+        (outcome,) = sandbox.run([self.text(tokens[~prompt])], FUNCTION)
+        return f"{self.text(tokens)}\n# {outcome.kind}: {outcome.detail or outcome.value!r}"
+
+    def parse(self, text):
+        """A question that a user types -> x0 (1, L), prompt (1, L); its answer is not known."""
+        self.judge = None
+        rows = self.rows([{"question": text, "answer": ""}])
+        if rows.prompts[0] == self.length - 1:
+            raise SystemExit(f"the question leaves no room in rows of {self.length} tokens")
+        return rows[:1]
+
+
+def kind_of(outcome, reference, text):
+    """The reference, of this text, is a program, or else the text ends in `#### NUMBER`."""
+    if outcome.kind != "ok":
+        return outcome.kind
+    value = number(outcome.value)
+    right = number(reference.value if reference.kind == "ok" else text.rpartition("####")[2])
+    close = None not in (value, right) and abs(value - right) <= Fraction(1, 1000)
+    return "correct" if close else "wrong_number"
+
+
+def number(value):
+    """The exact number that a result stands for; None for a bool, infinity, nan and other text.
+
+    A percent sign changes nothing: 50 % is 50, as in GSM8K's answers.
+    """
+    if type(value) is complex and value.imag == 0:
+        value = value.real
+    if type(value) is str:
+        return spelled(value)
+    return Fraction(value) if type(value) in (int, float) and abs(value) < math.inf else None
+
+
+def spelled(text):
+    text = " ".join(text.split())  # a program chose it: runs of blanks would take cubic time
+    match = NUMBER.fullmatch(text) if len(text) <= 400 else None
+    sign, whole, decimals, exponent, denominator = match.groups("") if match else [""] * 5
+    digits = whole.replace(",", "") + decimals
+    if digits in ("", ".") or (denominator and not int(denominator)):
+        return None
+    return Fraction(sign + digits + exponent) / int(denominator or 1)
+
+
+def load(folder, test_examples):
+    sandbox.report_missing_layers()
+    return WordProblems(Path(folder))
