@@ -2,7 +2,8 @@
 
     python lab/study.py                                       # what of it is done, and its table
     python lab/study.py --run                                 # first the runs that are missing
-    python lab/study.py --run --seeds=3 --flags="['config/sudoku_tiny.py','--max_iters=500']"
+    python lab/study.py --figure=curves.png                   # also learning curves
+    python lab/study.py --run --seeds=3 --out=out/nine --flags="['config/sudoku_nine.py']"
 
 An arm is a name and flags of train.py. Each run is one folder, OUT/ARM_SEED, which an interruption
 leaves with its checkpoint: the same command goes on. Finished runs are judged by several samplers,
@@ -18,14 +19,16 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import torch  # noqa: E402
+import numpy as np
+from tqdm import tqdm
 
-import policies  # noqa: E402
-import sample  # noqa: E402
-from configurator import configure  # noqa: E402
+import policies
+import sample
+from configurator import configure, fit, pick, read
+from lab.evaluate import fill, open_run
+from lab.race import ROOT, curve
 
 flags = ["config/sudoku_tiny.py"]  # of train.py, for all arms
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm", "puma": "--method=puma"}
@@ -35,15 +38,22 @@ out = "out/study"
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau
 run = False  # train what is missing; else only the table
 jobs = 2  # at a time, on a core each
-T = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201]  # 97.5 %, df 1..
+figure = ""  # a file for the learning curves
 
 
 def main():
+    pick("against", against, arms)
+    if not all(type(each) is tuple and len(each) == 2 for each in samplers):
+        raise SystemExit(f"samplers: expected pairs (tokens a step, tau), got {samplers}")
     pairs = [(arm, seed) for seed in range(1, seeds + 1) for arm in arms]
     if run:
         with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(train, *zip(*pairs, strict=True)))
-    found = {pair: judged(folder(*pair)) for pair in pairs}
+    if figure:
+        draw()
+    found = {pair: judged(*pair) for pair in tqdm(pairs, unit="run", leave=False)}
+    if not any(found.values()):
+        raise SystemExit(f"{out}: no run is finished; add --run")
     for index, (tokens, tau) in enumerate(samplers):
         how = f"above {tau}, else {tokens}" if tau < 1 else f"{tokens} a step"
         print(f"\n{how}, % solved: mean [95 % interval], by seed; difference to {against}")
@@ -56,70 +66,122 @@ def main():
             print(f"  {arm:10} {interval([*shares.values()])} ({by_seed}){gap}")
 
 
+# -- runs ------------------------------------------------------------------------------------------
 def folder(arm, seed):
-    return ROOT / out / f"{arm}_{seed}"
+    return Path(out, f"{arm}_{seed}")
+
+
+def flags_of(arm, seed):
+    return [*flags, *arms[arm].split(), f"--seed={seed}"]
 
 
 def train(arm, seed):
     """Run train.py to its end, unless that has been done; what it prints goes to a file."""
     where = folder(arm, seed)
     where.parent.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "train.py", *flags, *arms[arm].split(), f"--seed={seed}"]
-    if not finished(where):
+    command = [sys.executable, "train.py", *flags_of(arm, seed), f"--out_dir={where}", "--resume"]
+    if not finished(arm, seed):
         print(f"{arm}, seed {seed}: {where}", flush=True)
         with open(f"{where}.log", "w") as log:
-            subprocess.run([*command, f"--out_dir={where}", "--resume"], cwd=ROOT, stdout=log,
-                           stderr=log, env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+            done = subprocess.run(command, stdout=log, stderr=log,
+                                  env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+        if done.returncode:
+            print(f"{arm}, seed {seed} has stopped; {where}.log says why", flush=True)
 
 
-def finished(where):
+def finished(arm, seed):
+    """Whether the run is there, whole. One of other flags ends the study."""
+    where = folder(arm, seed)
     if not (where / "ckpt.pt").exists():
         return False
     saved = sample.load_checkpoint(where)
-    return saved["iteration"] == saved["config"]["max_iters"]
+    made = saved["config"]
+    wanted = dict(pair for flag in flags_of(arm, seed) for pair in read(flag))
+    wanted.pop("out_dir", None)  # a config file's
+    if other := [k for k, v in wanted.items() if fit(k, v, made.get(k)) != made.get(k)]:
+        raise SystemExit(f"{where} has another {', '.join(other)}: choose another --out")
+    return saved["iteration"] == made["max_iters"]
 
 
-def judged(where):
+def judged(arm, seed):
     """The share solved with each sampler, kept in eval.json; None if the run is not finished."""
+    where = folder(arm, seed)
+    if not finished(arm, seed):
+        return None
     path = where / "eval.json"
     kept = json.loads(path.read_text()) if path.exists() else {}
-    if not finished(where):
-        return None
     for sampler in samplers:
         if str(sampler) not in kept:
             kept[str(sampler)] = share_solved(where, *sampler)
-            path.write_text(json.dumps(kept))
+            with sample.opened(where, "eval.json", "w") as file:
+                json.dump(kept, file)
     return [kept[str(sampler)] for sampler in samplers]
 
 
 def share_solved(where, tokens, tau):
-    model, config = sample.load(where, "cpu")
-    problem = sample.module(config["task"]).load(ROOT / config["data"], config["test_examples"])
+    model, config, problem, count = open_run(where, None, "cpu")
+    if problem.judge is None:
+        raise SystemExit(f"task {config['task']} has no judge, so nothing can be solved")
     generate = sample.hook(config["method"], "generate", sample.generate)
-    x0, prompt = problem.test[: config["test_examples"]]
+    policy = policies.POLICIES[config["policy"]]
     solved = 0
-    for at in range(0, len(x0), 64):
-        rows = torch.as_tensor(x0[at : at + 64]).long()
-        hidden = ~torch.as_tensor(prompt[at : at + 64])
-        x, _ = generate(model, rows, hidden, policies.POLICIES[config["policy"]], tokens, tau)
-        judge = problem.judge(x.numpy(), x0[at : at + 64], prompt[at : at + 64])
-        solved += judge.sum().item()
-    return solved / len(x0)
+    for at in range(0, count, 64):
+        x0, prompt = problem.test[at : min(at + 64, count)]
+        filled, _ = fill(model, generate, x0, prompt, policy, tokens, tau)
+        solved += problem.judge(filled, x0, prompt).sum().item()
+    return solved / count
 
 
+# -- intervals and curves --------------------------------------------------------------------------
 def interval(values):
     """Mean and 95 % interval, in percent."""
-    n = len(values)
-    if not n:
+    if not values:
         return "-"
+    mean, half = spread([100 * value for value in values])
+    if len(values) == 1:
+        return f"{mean:.1f}"
+    return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
+
+
+def spread(values):
+    """Mean, and half the width of its 95 % interval by Student's t; of one value nan."""
+    n = len(values)
+    t = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201]  # df 1..
     mean = sum(values) / n
     if n == 1:
-        return f"{100 * mean:.1f}"
+        return mean, math.nan
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    half = T[min(n - 2, len(T) - 1)] * deviation / math.sqrt(n)
-    return f"{100 * mean:.1f} [{100 * (mean - half):.1f}, {100 * (mean + half):.1f}]"
+    return mean, t[min(n - 2, len(t) - 1)] * deviation / math.sqrt(n)
+
+
+def draw():
+    """The share solved over updates, as training has logged it: mean of an arm and 95 % band."""
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
+    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
+    for arm in arms:
+        curves = [curve(folder(arm, seed)) for seed in range(1, seeds + 1)]
+        curves = [points for points in curves if points]
+        if not curves:
+            continue
+        updates = sorted(set.intersection(*map(set, curves)))  # as far as the shortest
+        found = [spread([100 * points[update] for points in curves]) for update in updates]
+        mean, half = np.reshape(found, (-1, 2)).T
+        axes.plot(updates, mean, label=f"{names.get(arm, arm)}, {len(curves)} seeds")
+        axes.fill_between(updates, mean - half, mean + half, alpha=0.15)
+    if not axes.lines:
+        raise SystemExit(f"{out}: no run has a curve yet; add --run")
+    axes.set(xlabel="updates", ylabel="held-out problems solved, %", ylim=(0, 100), xlim=(0, None))
+    axes.set_title(f"{' '.join(flags)}: mean of the seeds, 95 % interval", fontsize="medium")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    page.savefig(figure, dpi=150)
+    print(f"wrote {figure}")
 
 
 if __name__ == "__main__":
     configure(globals())
+    os.chdir(ROOT)
     main()

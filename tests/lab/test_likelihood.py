@@ -1,0 +1,90 @@
+"""lab/likelihood.py against all masks, all sequences, and a worked example."""
+
+import itertools
+import json
+import runpy
+import sys
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+import policies
+from lab import likelihood
+from model import Transformer
+
+X0 = torch.tensor([[0, 1, 2, 2], [1, 1, 0, 2], [0, 0, 1, 2]])
+PROMPT = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 1]]).bool()
+torch.manual_seed(0)
+MODEL = Transformer(4, 3, 4, dim=16, layers=1, heads=2, mlp=16, theta=100.0).requires_grad_(False)
+MODEL.load_state_dict({name: 8 * p for name, p in MODEL.state_dict().items()})  # far from uniform
+
+
+def test_the_bound_against_all_masks():
+    nodes, weights = np.polynomial.legendre.leggauss(8)  # exact for these powers
+    t = (nodes + 1) / 2
+    exact = torch.zeros(3, 4)
+    for row, hidden in itertools.product(range(3), itertools.product((False, True), repeat=4)):
+        hidden = torch.tensor(hidden)
+        h = hidden.sum().item()
+        if h and not (hidden & PROMPT[row]).any():
+            L = (~PROMPT[row]).sum().item()
+            x = X0[row].masked_fill(hidden, 3)
+            log_probs = MODEL.logits(MODEL(x[None]))[0].log_softmax(-1)
+            weight = weights / 2 @ (t ** (h - 1) * (1 - t) ** (L - h))  # E[1/t; these are hidden]
+            exact[row] -= weight * hidden * log_probs[range(4), X0[row]]
+    torch.manual_seed(0)
+    draws = likelihood.nelbo(MODEL, X0.repeat(2000, 1), PROMPT.repeat(2000, 1), 3).view(2000, 3, 4)
+    error = draws.std(0) / 2000**0.5
+    assert (error[2] < 1e-6).all() and (error <= 0.1 * exact).all()  # row 2 hides one token
+    assert ((draws.mean(0) - exact).abs() < 4 * error + 1e-5).all()
+
+
+def test_each_number_of_hidden_tokens_comes_once(monkeypatch):
+    monkeypatch.setattr(policies, "reveal", spy := Mock(wraps=policies.reveal))
+    likelihood.nelbo(MODEL, torch.zeros(6, 12).long(), torch.zeros(6, 12).bool(), 2)
+    numbers = [sorted(call.args[2].tolist()) for call in spy.call_args_list]
+    assert numbers == [[*range(1, 7)], [*range(7, 13)]]
+
+
+@pytest.mark.parametrize("name", ["top_k", "margin", "entropy"])
+def test_chains_against_all_sequences(name):
+    x0 = torch.cartesian_prod(torch.tensor([1]), *[torch.arange(3)] * 3)  # (27, 4)
+    nats = likelihood.chain_nll(MODEL, x0, PROMPT[:1].expand(27, 4), policies.POLICIES[name])
+    assert nats.sum(1).neg().exp().sum().item() == pytest.approx(1, abs=1e-5)
+    for row in (0, 7, 25):
+        x = torch.tensor([1, 3, 3, 3])
+        while 3 in x:
+            p = MODEL.logits(MODEL(x[None]))[0, :, :3].softmax(-1)
+            _, second, first = p.sort().values.T
+            scores = {"top_k": first, "margin": first - second, "entropy": (p * p.log()).sum(1)}
+            i = scores[name].masked_fill(x != 3, -9).argmax()
+            x[i] = x0[row, i]
+            assert nats[row, i].item() == pytest.approx(-p[i, x[i]].log().item(), abs=1e-5)
+
+
+def test_units_and_standard_errors():
+    problem = Mock(end=9, render=lambda tokens, prompt: "four")
+    x0 = torch.tensor([[1, 2, 9, 9], [3, 9, 9, 9]])
+    nats = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 2, 3, 4]])
+    found = likelihood.estimates(problem, x0, x0 < 0, nats)
+    assert found["nats per example"] == pytest.approx((5.5, 4.5))
+    assert found["nats per token without padding"] == pytest.approx((3.6 / 5, 2 * 1.56 / 5))
+    assert found["bits per character"][0] == pytest.approx(11 / 8 / np.log(2))
+
+
+def test_the_command(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(ROOT)
+    flags = f"--out_dir={tmp_path}", "--device=cpu", "--examples=4", "--masks=1", "--chain"
+    monkeypatch.setattr(sys, "argv", ["likelihood.py", *flags])
+    saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
+    for config in {"policy": "random"}, {"method": "lab.ar"}:
+        torch.save(saved | {"config": saved["config"] | config}, tmp_path / "ckpt.pt")
+        with pytest.raises(SystemExit, match=r"random has no order|ar has a sampler of its own"):
+            runpy.run_path("lab/likelihood.py", run_name="__main__")
+    torch.save(saved, tmp_path / "ckpt.pt")
+    runpy.run_path("lab/likelihood.py", run_name="__main__")
+    kept = json.loads((tmp_path / "nelbo.json").read_text())
+    assert f"NELBO: {kept['NELBO']['nats per token'][0]:.5g} +- " in capsys.readouterr().out

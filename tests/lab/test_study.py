@@ -1,0 +1,70 @@
+"""lab/study.py on runs made by hand: table, curves, mistakes; and what a sampler solves."""
+
+import itertools
+import json
+from unittest.mock import Mock, patch
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT
+
+import policies
+import sample
+import sudoku
+from lab import study
+
+SHARES = {"mine": (0.70, 0.75, 0.83), "mdm": (0.50, 0.60, 0.70)}
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path):
+    for arm, seed in itertools.product(SHARES, (1, 2, 3)):
+        share = SHARES[arm][seed - 1]
+        (where := tmp_path / f"{arm}_{seed}").mkdir()
+        config = {"max_iters": 9, "seed": seed, "tau": 1.0, "method": arm}
+        torch.save({"iteration": 9, "config": config}, where / "ckpt.pt")
+        (where / "eval.json").write_text(json.dumps({"(2, 1.0)": share}))
+        curve = [{"iter": i, "solved": share * i / 6} for i in (3, 6, 9)[: 5 - seed]]
+        (where / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in curve))
+    own = dict(out=str(tmp_path), arms={"mine": "--tau=1", "mdm": "--method=mdm"}, seeds=4)
+    with patch.multiple(study, **own, flags=["--max_iters=9"], samplers=[(2, 1.0)], figure="a.png"):
+        yield
+
+
+@patch("matplotlib.figure.Figure.savefig", autospec=True)
+def test_table_and_curves_of_three_pairs(savefig, capsys):
+    study.main()
+    out = capsys.readouterr().out
+    assert "mine       76.0 [59.7, 92.3] (70.0 75.0 83.0); 16.0 [7.0, 25.0], 3 pairs" in out
+    assert "mdm        60.0 [35.2, 84.8] (50.0 60.0 70.0)\n" in out  # 60 +- 4.303 * 10 / sqrt(3)
+    axes = savefig.call_args.args[0].axes[0]
+    assert axes.lines[0].get_xydata() == pytest.approx(np.array([[3, 38], [6, 76]]))  # not 9
+    assert axes.collections[1].get_paths()[0].vertices[:, 1].max() == pytest.approx(84.84, abs=0.01)
+
+
+@patch.object(study, "draw", Mock())
+def test_mistakes_are_one_line(capsys):
+    for name, value, message in [
+        ("against", "mmd", "did you mean mdm"), ("samplers", [2], "expected pairs"),
+        ("flags", ["--max_iters=8"], "mine_1 has another max_iters: choose another --out"),
+        ("out", "none", "no run is finished; add --run"),
+    ]:  # fmt: skip
+        with patch.object(study, name, value), pytest.raises(SystemExit, match=message):
+            study.main()
+    with patch.object(study, "run", True), patch("subprocess.run") as trained:
+        study.main()
+    assert trained.call_count == 2  # seed 4 of each arm
+    assert "mine, seed 4 has stopped; " in capsys.readouterr().out
+
+
+def test_share_solved(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
+    saved["config"] |= {"policy": "margin", "test_examples": 70}
+    torch.save(saved, tmp_path / "ckpt.pt")
+    puzzles = np.load("results/weights/sudoku_mini/test.npy")[:70, 0]
+    x = torch.from_numpy(puzzles).long() - 1
+    x, _ = sample.generate(sample.load(tmp_path, "cpu")[0], x, x < 0, policies.margin, 9, 0.8)
+    solved = sudoku.solves(x.numpy() + 1, puzzles, (2, 3))
+    assert 0 < study.share_solved(tmp_path, 9, 0.8) == solved.mean() < 1
