@@ -11,7 +11,9 @@ and so do 140 of 164 and 471 of 500 of their solutions; none of GSM8K's 7,473 ro
 import re
 import unicodedata
 
-N, SHORT, DISTINCT = 13, 6, 6
+N = 13
+SHORT = 6
+DISTINCT = 6
 
 
 def words(text):

@@ -5,11 +5,10 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
         --mbpp=mbpp.jsonl --tokenizer=FOLDER                                  from files
 
 Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
-conversation in the model's chat template (corpus.chat). Writes a folder that corpus.py reads, with
-HumanEval's problems for evaluation. After an interruption
-the same command goes on, and ends with the same bytes. Rows are dropped, and counted in
-header.json, if they are unusable, failed their tests, are not Python, do not fit, or overlap with a
-problem of HumanEval or MBPP (overlap.py).
+conversation in the model's chat template (corpus.chat). Writes a folder that text.py reads. After
+an interruption the same command goes on, and ends with the same bytes. Rows are dropped, and
+counted in header.json, if they are unusable, failed their tests, are not Python, do not fit, or
+overlap with a problem of HumanEval or MBPP (overlap.py).
 """
 
 import ast
@@ -31,7 +30,7 @@ if not __package__:  # run as a script
 
 from data import corpus, sources
 from data.dream_coder import overlap
-from data.files import write_json, write_lines
+from data.files import write_json
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import positive, start
 
@@ -54,7 +53,8 @@ if __name__ == "__main__":
     configure(globals())
 
 HERE = Path(__file__).resolve().parent
-HUMANEVAL, MBPP = "openai/openai_humaneval", "google-research-datasets/mbpp"
+HUMANEVAL = "openai/openai_humaneval"
+MBPP = "google-research-datasets/mbpp"
 
 
 class Set(NamedTuple):
@@ -96,7 +96,6 @@ def is_python(text):
     return True
 
 
-FIELDS = "task_id", "prompt", "canonical_solution", "test", "entry_point"  # of HumanEval
 SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fills the mix to `limit`
     "OpenCoder-LLM/opc-sft-stage2": Set(
         "educational_instruct", ("instruction", "code"), first_two, 118
@@ -113,13 +112,12 @@ SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fill
 def main():
     positive(limit=limit, workers=workers)
     encoding = read_tokenizer(tokenizer, "dream")
-    problems, tests = benchmarks()
+    tests = benchmarks()
     sets = local_sets() if source else hub_sets()
     origin = [row for rows, _ in sets.values() for row in rows]
     about = {"rows": origin, "limit": limit, "seed": seed, "val": val}
-    about |= {"benchmarks": crc32(repr((problems, tests)).encode())}
+    about |= {"benchmarks": crc32(repr(tests).encode())}
     writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
-    write_lines(writer.partial / "humaneval.jsonl", problems)
     write_json(writer.partial / "benchmarks.json", tests)
     rows = mixed({name: read(writer.cache) for name, (_, read) in sets.items()})
     write_rows(writer, encode_all(writer, rows, pair_of, corpus.chat, workers), val, limit)
@@ -145,12 +143,12 @@ def index_once(folder):
 
 # -- sources -------------------------------------------------------------------------------------
 def benchmarks():
-    """HumanEval's problems; and all instructions and solutions of it and of MBPP, of all splits."""
+    """All problems and solutions of HumanEval, and of MBPP, of all its splits."""
+    solved = {"prompt": str, "canonical_solution": str}
     splits = "prompt", "train", "validation", "test"
-    problems = sources.read_small(humaneval, dict.fromkeys(FIELDS, str), HUMANEVAL)
-    tasks = sources.read_small(mbpp, {"text": str, "code": str}, MBPP, "full", splits)
-    texts = [text for row in problems for text in row[1:3]] + [*itertools.chain(*tasks)]
-    return [dict(zip(FIELDS, row, strict=True)) for row in problems], texts
+    rows = sources.read_small(humaneval, solved, HUMANEVAL)
+    rows += sources.read_small(mbpp, {"text": str, "code": str}, MBPP, "full", splits)
+    return [*itertools.chain(*rows)]
 
 
 def hub_sets():
