@@ -124,10 +124,10 @@ def remembers(start, later, loss, share):
 SHARED = (1.0, 1.0), (1.0, -4.0)
 TABLE = (1.0, 0.0), (0.0, 1.0)  # a weight for each state, as a lookup table has
 RUNS = {  # name: (what it does, tau, second_visit, features)
-    "as published, tau=0.9": (forgets, 0.9, False, SHARED),
+    "no second visit, tau=0.9": (forgets, 0.9, False, SHARED),
     "second visit": (remembers, 0.9, True, SHARED),
     "tau off": (remembers, math.inf, False, SHARED),
-    "as published, a table": (remembers, 0.9, False, TABLE),
+    "no second visit, a table": (remembers, 0.9, False, TABLE),
 }
 
 
@@ -166,7 +166,7 @@ CONTROLS = {
     "leak": lambda args: [minimizer_row(noises(args, 3)[1], leak=True)],
     "tau-off": lambda args: [run_row("tau off", args, forgets)],
     "second": lambda args: [run_row("second visit", args, forgets)],
-    "table": lambda args: [run_row("as published, a table", args, forgets)],
+    "table": lambda args: [run_row("no second visit, a table", args, forgets)],
 }
 
 if __name__ == "__main__":
