@@ -1,0 +1,171 @@
+"""Curves over the weights that runs had on their way (paper, figures 4, 6, 9, 11 and 12).
+
+    python lab/curves.py --run --seeds=2                   # train, keep weights, what is solved
+    python lab/curves.py --policy=margin --reveal=3        # another sampler, of the same weights
+    python lab/curves.py --what=nelbo                      # nats per token (lab/likelihood.py)
+    python lab/curves.py --what=distance                   # of the order of revealing to the last
+
+distance is eq. traj-dist: the mean over all cells, clues included, of |u_t - u_T|, where u is the
+step of a chain of true tokens, with K of training and no tau, that reveals a cell. Every line is a
+mean over seeds; --figure=FILE.png draws it. Kept weights lie in OUT/ARM_SEED/at/UPDATE; a run that
+was interrupted goes on.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import policies
+import puma
+import sample
+from configurator import configure, pick
+from lab import evaluate, likelihood
+
+flags = ["config/sudoku_tiny.py"]  # of train.py, for all arms
+arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm"}
+every = 100  # updates between kept weights
+seeds = 1
+out = "out/curves"
+run = False  # train what is missing; else only measure
+what = "solved"  # solved, nelbo, distance
+policy = "top_k"  # of the sampler and of the order
+reveal = 2  # tokens per step
+tau = 1.0
+examples = 100  # held out
+figure = ""  # a file of matplotlib
+
+
+def main():
+    pick("what", what, MEASURES)
+    pick("policy", policy, policies.POLICIES)
+    curves = {}
+    for arm in arms:
+        folders = [Path(out, f"{arm}_{seed}") for seed in range(1, seeds + 1)]
+        for seed, folder in enumerate(folders, 1) if run else ():
+            train([*flags, *arms[arm].split(), f"--seed={seed}"], folder)
+        if not all(kept(folder) for folder in folders):
+            raise SystemExit(f"{folders[-1]} has no kept weights; add --run")
+        measured = [curve(folder) for folder in folders]
+        updates = sorted(set.intersection(*map(set, measured)))
+        curves[arm] = {u: sum(each[u] for each in measured) / seeds for u in updates}
+        print(f"\n{arm}, {words()}, {seeds} seeds")
+        for update, value in curves[arm].items():
+            print(f"  {update:6} {value:8.3f}", flush=True)
+    if figure:
+        draw(curves)
+
+
+def words():
+    sampler = f"{policy}, {reveal} a step" if tau == 1 else f"{policy}, above {tau}, else {reveal}"
+    return {"solved": f"share solved ({sampler})", "nelbo": "NELBO, nats per token",
+            "distance": f"distance of the order ({policy}) to the last one"}[what]  # fmt: skip
+
+
+# -- weights on the way ----------------------------------------------------------------------------
+def train(command, folder):
+    """Run train.py to its end; each checkpoint that it writes is kept, by a second name."""
+    print(f"{folder}: {' '.join(command)}", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "train.py", *command, f"--out_dir={folder}", "--resume"]
+    with open(f"{folder}.log", "w") as log:
+        process = subprocess.Popen([*command, f"--save_interval={every}"], stdout=log, stderr=log)
+        try:
+            while process.poll() is None:
+                time.sleep(0.1)
+                keep(folder)
+        finally:
+            process.terminate()
+            process.wait()
+    keep(folder)
+    if process.returncode:
+        raise SystemExit(f"a run has stopped; {folder}.log says why")
+
+
+def keep(folder):
+    """Give the newest checkpoint a second name: train.py replaces files, it changes none."""
+    path = folder / "ckpt.pt"
+    link = folder / "at" / "new.pt"
+    if path.exists() and not any(each.samefile(path) for each in folder.glob("at/*/ckpt.pt")):
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        os.link(path, link)
+        update = torch.load(link, weights_only=True, mmap=True)["iteration"]
+        into = link.parent / str(update)
+        into.mkdir(exist_ok=True)
+        shutil.move(link, into / "ckpt.pt")
+
+
+def kept(folder):
+    return sorted(int(path.parent.name) for path in folder.glob("at/*/ckpt.pt"))
+
+
+# -- measures --------------------------------------------------------------------------------------
+def curve(folder):
+    """{update: value} of a run; no two have the same draws, all have the same examples."""
+    runs = {u: evaluate.open_run(folder / "at" / str(u), examples, "cpu") for u in kept(folder)}
+    values = {u: MEASURES[what](*each) for u, each in runs.items()}
+    if what == "distance":
+        last = values[max(values)]
+        values = {u: (each - last).abs().float().mean().item() for u, each in values.items()}
+    return values
+
+
+def solved(model, run, problem, count):
+    torch.manual_seed(1)
+    x0, prompt = problem.test[:count]
+    generate = sample.hook(run["method"], "generate", sample.generate)
+    how = policies.POLICIES[policy], reveal, tau
+    tokens, _ = evaluate.fill(model, generate, x0, prompt, *how)
+    return problem.judge(tokens, x0, prompt).mean().item()
+
+
+def nelbo(model, run, problem, count):
+    torch.manual_seed(1)
+    x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
+    nats = likelihood.nelbo(model, x0.long(), prompt, masks=16)
+    return (nats.sum() / (~prompt).sum()).item()
+
+
+@torch.no_grad()
+def order(model, run, problem, count):
+    """The step of a chain of true tokens that reveals each place, (n, L); 0 in the prompt."""
+    x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
+    K = puma.value_at(run["k_schedule"], run["max_iters"])
+    hidden = ~prompt
+    step = torch.zeros_like(x0, dtype=torch.long)
+    while hidden.any():
+        step += hidden
+        _, score = likelihood.read(model, x0.long(), hidden, policies.POLICIES[policy])
+        hidden = hidden & ~policies.reveal(score, hidden, torch.full_like(step[:, 0], K))
+    return step
+
+
+MEASURES = {"solved": solved, "nelbo": nelbo, "distance": order}
+
+
+def draw(curves):
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
+    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
+    for arm, points in curves.items():
+        axes.plot([*points], [*points.values()], label=names.get(arm, arm))
+    axes.set(xlabel="updates", ylabel=words(), xlim=(0, None), ylim=(0, None))
+    axes.set_title(f"{' '.join(flags)}, mean of {seeds} seeds", fontsize="medium")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    page.savefig(figure, dpi=150)
+
+
+if __name__ == "__main__":
+    configure(globals())
+    os.chdir(Path(__file__).resolve().parents[1])
+    main()
