@@ -1,0 +1,88 @@
+"""A run of train.py on text as a model of lm-evaluation-harness (pip install lm_eval).
+
+    python lab/harness.py --model puma --model_args out_dir=out/tinygsm,tau=0.9 --tasks gsm8k
+    HF_ALLOW_CODE_EVAL=1 python lab/harness.py --model puma --tasks humaneval,mbpp \
+        --model_args out_dir=out/dream_coder,policy=entropy,temperature=0.2,length=1536 \
+        --confirm_run_unsafe_code
+
+All flags are the harness's; it runs the programs of HumanEval and MBPP without a sandbox. The
+model_args are Puma's: a sampler as in sample.py, in place of a task's; length, of a row, 0 = as in
+training. A context is cut to half a row, from the left; the answer, which fills in the rest, at
+`until` and max_gen_toks. For tasks that generate; bounds of likelihoods are in lab/likelihood.py.
+"""
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+if not __package__:  # not lab/ itself, whose evaluate.py would be taken for the package evaluate
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import torch
+from lm_eval.__main__ import cli_evaluate
+from lm_eval.api.model import LM
+from lm_eval.api.registry import register_model
+from lm_eval.models.utils import handle_stop_sequences
+from tqdm import tqdm
+
+import policies
+import sample
+from configurator import pick
+from data import vocabularies
+from data.tokenizer import BEGIN
+
+
+@register_model("puma")
+class Puma(LM):
+    def __init__(self, out_dir, policy="top_k", reveal=1, tau=1.0, temperature=0.0, length=0,
+                 batch_size=16, max_batch_size=None, device=None):  # fmt: skip
+        super().__init__()
+        self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
+        self.batch_size = int(batch_size)
+        self.model, run = sample.load(out_dir, self._device)
+        self.fill = sample.hook(run["method"], "generate", sample.generate)
+        score_of = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
+        self.sampler = score_of, reveal, tau, temperature
+        header = json.loads(Path(run["data"], "header.json").read_text())
+        self.length = length or header["length"]
+        (file,) = Path(run["data"]).glob("tokenizer.*")
+        self.tokenizer = vocabularies.open_kept(file, header["tokenizer"]["kind"])
+
+    def generate_until(self, requests, disable_tqdm=False):
+        answers = []
+        for at in tqdm(range(0, len(requests), self.batch_size), disable=disable_tqdm):
+            batch = [request.args for request in requests[at : at + self.batch_size]]
+            contexts = [self.ids(text) for text, _ in batch]
+            x = torch.full((len(batch), self.length), -1, device=self._device)
+            for row, context in zip(x, contexts, strict=True):
+                row[: len(context)] = torch.tensor(context)
+            with torch.autocast("cuda", torch.bfloat16, enabled="cuda" in self._device):
+                x, _ = self.fill(self.model, x, x < 0, *self.sampler)
+            for row, context, (_, how) in zip(x.tolist(), contexts, batch, strict=True):
+                answers.append(self.text(row[len(context) :], how))
+        return answers
+
+    def ids(self, text):
+        special = self.tokenizer.special
+        start = [special[BEGIN]] if BEGIN in special else []  # as Dream begins
+        return (start + self.tokenizer.encode(text))[-(self.length // 2) :]
+
+    def text(self, ids, how):
+        """What they say before the first special token, or a stop of the task's."""
+        words = itertools.takewhile(
+            lambda i: i < self.tokenizer.end, ids[: how.get("max_gen_toks")]
+        )
+        text = self.tokenizer.decode_text([*words])
+        for stop in handle_stop_sequences(how.get("until"), eos=None):
+            text = text.partition(stop)[0]
+        return text
+
+    def loglikelihood(self, requests, disable_tqdm=False):
+        raise SystemExit("a model of lab/harness.py generates; this task asks for likelihoods")
+
+    loglikelihood_rolling = loglikelihood
+
+
+if __name__ == "__main__":
+    cli_evaluate()

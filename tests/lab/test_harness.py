@@ -1,0 +1,80 @@
+"""lab/harness.py on a tiny run, against sample.py; and a task of the harness from the shell."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ENV, ROOT, run
+
+import sample
+import text
+from data import corpus, vocabularies
+from policies import top_k
+
+pytest.importorskip("lm_eval")
+from lm_eval.api.instance import Instance
+
+from lab.harness import Puma
+
+TASK = """
+task: mine
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: generate_until
+doc_to_text: "{{{{question}}}}\\n"
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs: {{until: "\\n\\n", max_gen_toks: 5}}
+metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Token files, and a run on them."""
+    folder = tmp_path_factory.mktemp("run")
+    encoding = vocabularies.find("bytes")
+    writer = corpus.Writer(folder / "data", encoding, 24, "sums")
+    for split in "train", "val":
+        pairs = [(f"{i} + {i}?", f"{2 * i}") for i in range(50)]
+        writer.add(split, corpus.encode(encoding, pairs, 24)[0])
+    writer.finish()
+    code, output = run(folder / "data", folder / "run", "--task=text", "--max_iters=1")
+    assert code == 0, output
+    return folder
+
+
+def answers(puma, *requests):
+    instances = [Instance("generate_until", {}, request, 0) for request in requests]
+    return puma.generate_until(instances, disable_tqdm=True)
+
+
+def test_answers_are_those_of_the_sampler_cut(folder):
+    problem = text.load(folder / "data", 1)
+    model, _ = sample.load(folder / "run", "cpu")
+    x0, prompt = problem.parse("17 + 4?")
+    x, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 3)
+    whole = problem.render(x[0].numpy(), prompt[0]).removeprefix("17 + 4?\n")
+    assert len(whole) > 8
+    puma = Puma(str(folder / "run"), reveal=3, batch_size=2, device="cpu")
+    ask = "17 + 4?\n"
+    stop = whole[4:6]
+    cuts = {}, {"until": stop}, {"until": ["absent", stop]}, {"max_gen_toks": 3}
+    found = answers(puma, *((ask, how) for how in cuts))
+    assert found[:3] == [whole, *2 * [whole.partition(stop)[0]]] and len(found[3]) == 3
+    assert whole.startswith(found[3])
+    long = answers(puma, ("x" * 90 + ask, {}))  # the last half of a row is seen
+    assert long == answers(puma, ("x" * 4 + ask, {})) and long != [whole]
+
+
+@pytest.mark.slow
+def test_the_harness_runs_a_task(folder, tmp_path):
+    rows = [{"question": f"What is {i}?", "answer": "no"} for i in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "mine.yaml").write_text(TASK.format(data=tmp_path / "rows.jsonl"))
+    command = [sys.executable, "lab/harness.py", "--model", "puma", "--model_args"]
+    command += [f"out_dir={folder}/run,tau=0.9", "--tasks", "mine", "--include_path", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)
+    assert "|exact_match|" in done.stdout, done.stderr
