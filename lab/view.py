@@ -1,0 +1,132 @@
+"""One HTML file that shows, step by step, how runs fill in held-out examples.
+
+    python lab/view.py --out_dir="['out/race_puma_plus_1','out/race_mdm_1']" --out=view.html
+
+For each run, side by side, on the same examples:
+
+    chain      as in training (Algorithm 1), by the run's policy, K and tau: true tokens
+    sampler    as in sample.py: the model's own tokens
+
+with the likeliest token of every position at every step, and its confidence. lab/view.html is the
+page without its data; the result needs no server and no network.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import policies
+import puma
+import sample
+from configurator import configure, pick
+from lab.play import NAMES, write
+
+out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
+out = "view.html"
+examples = 3  # the first held-out ones
+# -- the sampler
+policy = "top_k"  # top_k, margin, entropy, random
+reveal = 2  # tokens per step
+tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
+seed = 1  # of a random policy
+
+
+def main():
+    choose = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
+    torch.manual_seed(seed)
+    _, first = sample.load(out_dir[0], "cpu")
+    problem = sample.module(first["task"]).load(first["data"], examples)
+    x0, prompt = map(torch.as_tensor, problem.test[:examples])
+    x0 = x0.long()
+    runs = [about(folder, x0, ~prompt, choose) for folder in out_dir]
+    data = {"runs": runs, "truth": x0.tolist(), "box": getattr(problem, "box", None)}
+    write(data | {"words": words(problem)}, Path(__file__).with_suffix(".html"), out)
+
+
+def about(folder, x0, hidden, choose):
+    """What the page says of a run, and its panels: [chain, sampler][example]."""
+    model, run = sample.load(folder, "cpu")
+    pick("method", run["method"], NAMES)
+    updates = sample.load_checkpoint(folder)["iteration"]
+    K = puma.value_at(run["k_schedule"], updates)
+    by = run.get("policy", "top_k")
+    filled = []
+    how = choose, reveal, tau, 0.0, lambda x: filled.append(x.clone())
+    sample.hook(run["method"], "generate", sample.generate)(model, x0, hidden, *how)
+    ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
+    return {
+        "name": NAMES[run["method"]], "folder": str(folder), "updates": updates,
+        "sure": run["tau"] if run["tau"] < 1 else 0.9,
+        "ways": [
+            f"{by}, K = {K}" + above("and", run["tau"]),
+            f"{policy}, {reveal} a step" + above("or", tau),
+        ],
+        "panels": [panels(model, torch.stack(states)) for states in ways],
+    }  # fmt: skip
+
+
+def above(word, tau):
+    return f", {word} all above {tau:g}" if tau < 1 else ""
+
+
+@torch.no_grad()
+def chain(model, x0, hidden, policy, K, tau):
+    """The states x (N, L) of teacher-forced chains, from the first to the clean one.
+
+    puma.step at r = 0, the least share of each stage; the last stage reveals all that is left.
+    """
+    effective = hidden.sum(1)
+    stage = torch.zeros_like(effective)
+    stages = puma.stages_of(x0.shape[1], K)
+    states = [x0.masked_fill(hidden, model.mask_token)]
+    h = None
+    while hidden.any():
+        h = forward(model, states[-1], h)
+        _, *seen = policies.read(model.logits(h).log_softmax(-1), x0, policy)
+        now = hidden, stage, effective, *seen
+        hidden, stage, ended = puma.step(*now, torch.zeros(len(x0)), stages, tau)
+        hidden = hidden & ~ended[:, None]
+        states.append(x0.masked_fill(hidden, model.mask_token))
+    return states
+
+
+def forward(model, x, h):
+    """model(x), which also receives the h of the state before if it has a carry (lab/carry.py)."""
+    return model(x, h) if hasattr(model.model, "carry_norm") else model(x)
+
+
+@torch.no_grad()
+def panels(model, states):
+    """Of states (S, N, L), for each example: the step that reveals each token, 0 = given; tokens;
+    for each step its likeliest tokens and their confidence in thousandths, 0 where revealed.
+    """
+    masked = states == model.mask_token
+    guesses = []
+    h = None
+    for x, hidden in zip(states[:-1], masked[:-1], strict=True):
+        h = forward(model, x, h)
+        confidence, token = model.logits(h).softmax(-1).max(-1)
+        thousandths = (1000 * confidence).ceil().int()  # up: what is above tau stays so
+        guesses.append(torch.stack((token, thousandths), 1) * hidden[:, None])  # (N, 2, L)
+    at = masked.sum(0)
+    return [
+        {"at": at[i].tolist(), "tokens": states[-1][i].tolist(),
+         "steps": [guess[i].tolist() for guess in guesses[: at[i].max()]]}
+        for i in range(len(at))
+    ]  # fmt: skip
+
+
+def words(problem):
+    """The text of each token, {id: text}; the end of a text is shown as a sign."""
+    if hasattr(problem, "box"):
+        return {token: str(token + 1) for token in range(problem.mask_token)}
+    pieces = {token: piece.decode(errors="replace") for token, piece in problem.pieces().items()}
+    return pieces | {problem.end: "\N{END OF PROOF}"}
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
