@@ -1,4 +1,4 @@
-"""Curves over the weights that runs had on their way (paper, figures 4, 6, 9, 11 and 12).
+"""Curves over the weights that runs had on their way (paper, figures 4 to 6, 9 and 11).
 
     python lab/curves.py --run --seeds=2                   # train, keep weights, what is solved
     python lab/curves.py --policy=margin --reveal=3        # another sampler, of the same weights
