@@ -33,7 +33,7 @@ metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Token files, and a run on them."""
+    """Token files, and a run on them with random weights."""
     folder = tmp_path_factory.mktemp("run")
     encoding = vocabularies.find("bytes")
     writer = corpus.Writer(folder / "data", encoding, 24, "sums")
@@ -43,6 +43,11 @@ def folder(tmp_path_factory):
     writer.finish()
     code, output = run(folder / "data", folder / "run", "--task=text", "--max_iters=1")
     assert code == 0, output
+    torch.manual_seed(7)
+    saved = torch.load(folder / "run" / "ckpt.pt")
+    for p in saved["averaged"].values():
+        torch.nn.init.normal_(p)  # says more than weights that are hardly trained
+    torch.save(saved, folder / "run" / "ckpt.pt")
     return folder
 
 
@@ -57,7 +62,7 @@ def test_answers_are_those_of_the_sampler_cut(folder):
     x0, prompt = problem.parse("17 + 4?")
     x, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 3)
     whole = problem.render(x[0].numpy(), prompt[0]).removeprefix("17 + 4?\n")
-    assert len(whole) > 8
+    assert len({*whole}) > 3
     puma = Puma(str(folder / "run"), reveal=3, batch_size=2, device="cpu")
     ask = "17 + 4?\n"
     stop = whole[4:6]
