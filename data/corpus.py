@@ -16,7 +16,6 @@ import itertools
 import os
 import re
 import shutil
-import tempfile
 import unicodedata
 from collections import Counter
 from pathlib import Path
@@ -27,7 +26,6 @@ import numpy as np
 from data import files
 from data.tokenizer import IM_END, IM_START
 
-COLUMNS = "tokens", "starts", "prompts"
 ABOUT = "checksum", "kind", "vocab_size", "end", "mask"  # a tokenizer, in the header
 PIECE = 1 << 16  # characters of a document encoded at once
 QUESTION = 1 << 14  # characters that tell questions apart
@@ -154,8 +152,7 @@ LOSSES = {  # {what is lost of a text: what is left of it}
 def what_is_lost(text, back):
     """The place in LOSSES of what a text has lost when it comes back from its ids."""
     text, back = (unicodedata.normalize("NFC", each) for each in (text, back))
-    alike = (form(text) == form(back) for form in LOSSES.values())
-    return [*alike].index(True)
+    return [form(text) == form(back) for form in LOSSES.values()].index(True)
 
 
 class Watched:
@@ -176,21 +173,6 @@ class Watched:
 
 
 # -- writing ---------------------------------------------------------------------------------------
-def make_once(folder, what, write):
-    """The folder of a corpus; if it does not exist, write(folder) makes it."""
-    if not folder.exists():
-        print(f"making {what}: {folder}", flush=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as own:
-            write(Path(own, folder.name))
-            try:
-                Path(own, folder.name).rename(folder)
-            except OSError:
-                if not folder.exists():  # else another run was making the same, and first
-                    raise
-    return folder
-
-
 class Column:
     """A .npy file that grows by `append`; it is whole once `finish` has been called."""
 
@@ -223,7 +205,7 @@ class Writer:
     exists.
     """
 
-    def __init__(self, folder, tokenizer, length, source, splits=("train", "val")):
+    def __init__(self, folder, tokenizer, length, source):
         if not 1 <= length < 1 << 16:
             raise ValueError(f"length={length}: expected 1 to 65,535 tokens")
         self.folder = Path(folder)
@@ -242,13 +224,11 @@ class Writer:
             if path != self.cache:
                 path.unlink()
         (self.partial / tokenizer.file).write_bytes(tokenizer.content)
-        dtypes = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32, np.int64, np.uint16
+        ids = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32
+        columns = {"tokens": ids, "starts": np.int64, "prompts": np.uint16}
         self.splits = {
-            split: [
-                Column(self.partial / f"{split}.{name}.npy", dtype)
-                for name, dtype in zip(COLUMNS, dtypes, strict=True)
-            ]
-            for split in splits
+            split: [Column(self.partial / f"{split}.{name}.npy", columns[name]) for name in columns]
+            for split in ("train", "val")
         }
         for _, starts, _ in self.splits.values():
             starts.append([0])

@@ -1,4 +1,4 @@
-"""Tokenizers beside data/tokenizer.py: characters, and any that Hugging Face's library reads.
+"""Tokenizers beside data/tokenizer.py: any that Hugging Face's library reads, found by name.
 
 `find` takes the name that a user gives, `open_kept` the file that a corpus keeps.
 """
@@ -10,28 +10,6 @@ from data.files import brief, regular
 from data.tokenizer import BYTES, Tokenizer, Vocabulary
 
 EXPECTED = "bytes, a .tiktoken file, a tokenizer.json, or a folder with one"
-
-
-class Characters(Vocabulary):
-    """A token per character of an ASCII alphabet: letters[id]."""
-
-    kind = "characters"
-
-    def __init__(self, letters):
-        self.letters = "".join(letters)
-        ranks = {letter.encode("ascii"): i for i, letter in enumerate(letters)}
-        super().__init__(len(ranks), "plain", tokenizer.to_text(ranks))
-
-    def encode(self, text):
-        """Ids, list of int. Raises ValueError for a character outside the alphabet."""
-        ids = [self.letters.find(letter) for letter in text]
-        if -1 in ids:
-            wrong = text[ids.index(-1)]
-            raise ValueError(f"the text has {wrong!r}: expected characters of {self.letters!r}")
-        return ids
-
-    def decode_text(self, ids):
-        return "".join(self.letters[i] for i in ids)
 
 
 class HuggingFace(Vocabulary):
@@ -92,9 +70,6 @@ def open_kept(path, kind="plain"):
     try:
         if path.suffix == ".json":
             return HuggingFace(content, kind)
-        ranks = tokenizer.parse(content)
-        if kind == Characters.kind:
-            return Characters([byte.decode("ascii") for byte in sorted(ranks, key=ranks.get)])
-        return Tokenizer(ranks, kind)
+        return Tokenizer(tokenizer.parse(content), kind)
     except ValueError as error:
         raise ValueError(f"{path}: {str(error)[:300]}; expected {EXPECTED}") from None

@@ -10,7 +10,8 @@ r"""Tokenise text of your own, with prompts and responses or without, to train o
 With --prompt and --response an example is `prompt, newline | response, end, end, ...` up to
 `length`, and what does not fit is dropped. With --text there is no prompt: documents are joined
 with an end between them and cut into rows of `length` tokens. A row goes to train or val by a hash
-of its prompt, or of the document. What was dropped and why is printed and kept in header.json.
+of its prompt, or of the document. What was dropped and why, and what the tokenizer lost, is printed
+and kept in header.json.
 After an interruption the same command goes on (prepare_rows.py), and ends with the same bytes.
 """
 

@@ -4,7 +4,7 @@
     python data/tinygsm/prepare.py --source='tinygsm/*.parquet' --gsm8k=test.jsonl --tokenizer=...
     python data/tinygsm/prepare.py --source=train.jsonl --code=answer    GSM8K's own solutions
 
-Writes a folder that corpus.py reads, with test.jsonl (question, answer that ends in `#### NUMBER`).
+Writes a folder that text.py reads, with test.jsonl (question, answer that ends in `#### NUMBER`).
 After an interruption the same command goes on (prepare_rows.py), and ends with the same bytes. A
 row goes to train or val by a hash of its question. Dropped, and counted in header.json, are
 unusable rows, rows that do not fit, and every question that is in GSM8K's test set.

@@ -1,5 +1,7 @@
-"""What the tests of data/ share: small files, a vocabulary, a script run in this process."""
+"""What the tests of data/ share: small files, a script run in this process, slow Sudoku."""
 
+import functools
+import itertools
 import json
 from pathlib import Path
 
@@ -8,12 +10,8 @@ import pytest
 from data import prepare_rows, vocabularies
 
 ROOT = Path(__file__).parents[2]
-
-
-def first_ranks(n):
-    """The first n ranks of the word problems' tokens, whose merges do not need the others."""
-    ranks = vocabularies.open_kept(ROOT / "data/wordproblems/vocabulary.tiktoken").ranks
-    return {token: rank for token, rank in ranks.items() if rank < n}
+VOCABULARY = vocabularies.open_kept(ROOT / "data/wordproblems/vocabulary.tiktoken")
+RANKS = {token: rank for token, rank in VOCABULARY.ranks.items() if rank < 300}  # enough merges
 
 
 def write_lines(path, rows):
@@ -28,6 +26,10 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def header(folder):
+    return json.loads((folder / "header.json").read_text())
+
+
 def run_main(module, out, **settings):
     """main() of a prepare.py with these settings, in pieces of 96 rows; the folder it wrote."""
     settings = {"out": str(out), "length": 64, "val": 0.1, "workers": 1} | settings
@@ -38,3 +40,45 @@ def run_main(module, out, **settings):
             patch.setattr(module, name, value)
         module.main()
     return Path(out)
+
+
+# -- Sudoku by the book ----------------------------------------------------------------------------
+def units_of(box):
+    """Rows, columns and boxes by the book, as lists of cells."""
+    n = box[0] * box[1]
+    units = {}
+    for r, c in itertools.product(range(n), repeat=2):
+        for name in ("row", r), ("column", c), ("box", r // box[0], c // box[1]):
+            units.setdefault(name, []).append(r * n + c)
+    return list(units.values())
+
+
+@functools.cache
+def peers_of(box):
+    cells = range((box[0] * box[1]) ** 2)
+    return [{p for u in units_of(box) if c in u for p in u} - {c} for c in cells]
+
+
+def candidates(grid, box):
+    """{blank cell: the digits that none of its peers has}"""
+    digits = {*range(1, box[0] * box[1] + 1)}
+    peers = peers_of(box)
+    return {c: digits - {grid[p] for p in peers[c]} for c, digit in enumerate(grid) if not digit}
+
+
+def solutions(puzzle, box):
+    """All solutions (L,), by search with fewest candidates first."""
+    grid = [*map(int, puzzle)]
+
+    def search():
+        options = candidates(grid, box)
+        if not options:
+            yield [*grid]
+            return
+        cell = min(options, key=lambda c: len(options[c]))
+        for digit in options[cell]:
+            grid[cell] = digit
+            yield from search()
+        grid[cell] = 0
+
+    return search()

@@ -1,18 +1,16 @@
 """data/sudoku/prepare.py: generated puzzles are always the same; other people's are checked."""
 
-import itertools
 import re
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
+from small import ROOT, solutions
 
 from data.sudoku import prepare, read
 
-ROOT = Path(prepare.__file__).parents[2]
 PUZZLE = "1.3.34..2...4.2."
 GRID = "1234341221434321"
 
@@ -27,8 +25,7 @@ def text_of(pairs):
 
 
 def renamed(pairs):
-    names = np.array([0, 3, 1, 2, 6, 5, 4], np.uint8)
-    return names[pairs]
+    return np.array([0, 3, 1, 2, 6, 5, 4], np.uint8)[pairs]
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +95,17 @@ def test_mistakes_are_named(settings, message, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
+def test_an_interruption_leaves_nothing_half_written(tmp_path, monkeypatch):
+    def half(file, pairs):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(np, "save", half)
+    with pytest.raises(KeyboardInterrupt):
+        prepare.make(tmp_path, (2, 2), None, 9, 1, workers=1)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_source_is_held_out_by_its_keys_and_nothing_is_in_it_twice(tmp_path, pairs, capsys):
     source = np.concatenate([pairs, renamed(pairs[:50])])
     train, test = convert(tmp_path / "out", source, test=10)
@@ -113,17 +121,6 @@ def test_the_puzzles_of_a_test_file_are_held_out_and_no_others(tmp_path, pairs):
     assert (train == pairs[30:]).all() and len(test) == 30
 
 
-def all_grids():
-    """The 4x4 grids, cell by cell."""
-    grids = [()]
-    for cell in range(16):
-        units = [{(0, c // 4), (1, c % 4), (2, c // 8, c // 2 % 2)} for c in range(cell + 1)]
-        peers = [c for c in range(cell) if units[c] & units[cell]]
-        pairs = itertools.product(grids, (1, 2, 3, 4))
-        grids = [(*grid, d) for grid, d in pairs if all(grid[c] != d for c in peers)]
-    return np.array(grids, np.uint8)
-
-
 def names_of(pairs):
     """The clues with digits named by first appearance, for each puzzle."""
     found = []
@@ -136,16 +133,16 @@ def names_of(pairs):
 @pytest.mark.parametrize("with_test_file", [False, True])
 def test_no_clues_are_both_trained_on_and_held_out(with_test_file, tmp_path, capsys):
     """Puzzles of several solutions, a row for each of them, in any order and by any names."""
-    grids = all_grids()
+    grids = np.array([*solutions([0] * 16, (2, 2))], np.uint8)
     assert len(grids) == 288
     rng = np.random.default_rng(0)
     rows = []
     while len(rows) < 2000:
         puzzle = rng.choice(grids) * (rng.random(16) < 0.4)
-        solutions = grids[((puzzle == 0) | (puzzle == grids)).all(1)]
-        if 2 <= len(solutions) <= 6:
+        found = grids[((puzzle == 0) | (puzzle == grids)).all(1)]
+        if 2 <= len(found) <= 6:
             names = np.insert(rng.permutation(4) + 1, 0, 0).astype(np.uint8)
-            rows += [names[np.stack([puzzle, solution])] for solution in solutions]
+            rows += [names[np.stack([puzzle, solution])] for solution in found]
     rows = np.array(rows)
     found = []
     for test in 1000, 1000, 10:

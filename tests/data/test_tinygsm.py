@@ -4,9 +4,10 @@ decided here by hand."""
 import hashlib
 import json
 import os
+import re
 
 import pytest
-from small import contents, first_ranks, run_main, write_lines
+from small import RANKS, contents, header, run_main, write_lines
 
 import text
 from data import corpus
@@ -38,7 +39,7 @@ def run(tmp_path, monkeypatch):
     mixed = [*ROWS[:50], *UNUSABLE, "", LONG, LEAK, *ROWS[50:], *ROWS[:30]]
     write_lines(tmp_path / "tiny.jsonl", mixed)
     write_lines(tmp_path / "test.jsonl", [*TEST, " "])
-    (tmp_path / "r.tiktoken").write_bytes(to_text(first_ranks(300)))
+    (tmp_path / "r.tiktoken").write_bytes(to_text(RANKS))
     monkeypatch.chdir(tmp_path)
     files = {"source": "tiny.jsonl", "gsm8k": "test.jsonl", "tokenizer": "r.tiktoken"}
     return lambda out="out", **settings: run_main(prepare, tmp_path / out, **files | settings)
@@ -60,60 +61,50 @@ def test_every_row_is_where_it_belongs(run, capsys):
             expected[split].append(row["question"] + "\n" + row["code"])
     assert {split: texts(folder, split) for split in expected} == expected
     assert 20 < len(expected["test"]) < 70
-    header = json.loads((folder / "header.json").read_text())
-    assert header["dropped"] == {"unusable": len(UNUSABLE), "gsm8k_test": 4, "too_long": 1}
+    assert header(folder)["dropped"] == {"unusable": 7, "gsm8k_test": 4, "too_long": 1}
     assert [*map(json.loads, (folder / "test.jsonl").read_text().splitlines())] == TEST
-    printed = capsys.readouterr().out
-    assert "not GSM8K's test set as published" in printed
-    assert "4 gsm8k_test (first in row 4)" in printed
+    assert "4 gsm8k_test (first in row 4)" in capsys.readouterr().out
 
 
 def test_interrupted_it_goes_on_and_gives_the_same_bytes(run, monkeypatch, tmp_path):
-    """Pieces that were finished are not encoded again; other settings are not mixed with them."""
+    """Pieces that were finished are not encoded again; not mixed in are those of other settings,
+    nor of another source, though it has the name, the size and the time of the last."""
     whole = contents(run("whole"))
     encode = corpus.encode
     calls = []
 
     def interrupted(tokenizer, pairs, *args):
         calls.append(len(pairs))
-        if len(calls) in (5, 10):  # in the second piece of three chunks
+        if len(calls) in (5, 10, 15):  # in the second piece of three chunks
             raise KeyboardInterrupt
         return encode(tokenizer, pairs, *args)
 
     monkeypatch.setattr(corpus, "encode", interrupted)
-    for settings in {"length": 20}, {}:
+    source = tmp_path / "tiny.jsonl"
+    for length, name in (64, "Bob"), (20, "Ann"), (64, "Ann"):
+        source.write_text(re.sub("Ann|Bob", name, source.read_text()))
+        os.utime(source, (0, 0))
         with pytest.raises(KeyboardInterrupt):
-            run(**settings)
+            run(length=length)
         (tmp_path / "out.partial" / "old.jsonl").touch()
     assert not (tmp_path / "out").exists()
     assert contents(run()) == whole and not (tmp_path / "out.partial").exists()
-    assert len(calls) == 10 + 14 - 3  # chunks of 440 rows
+    assert len(calls) == 15 + 14 - 3  # chunks of 440 rows
     with pytest.raises(FileExistsError, match="remove it"):
         run()
 
 
-def test_a_source_that_changed_is_read_anew(run, monkeypatch, tmp_path):
-    """Though it has the size and the time of the one that was read before the interruption."""
-    source = write_lines(tmp_path / "a.jsonl", ROWS)
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(prepare, "write_rows", lambda *args: [*args[1]] and 1 / 0)
-        run(source="a.jsonl")
-    before = source.stat()
-    source.write_text(source.read_text().replace("Ann", "Bob"))
-    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
-    folder = run(source="a.jsonl")
-    assert all(each.startswith("Bob") for each in texts(folder, "train") + texts(folder, "test"))
-
-
-def test_another_field_for_the_code(run, monkeypatch, tmp_path):
-    write_lines(tmp_path / "own.jsonl", TEST)
-    other = [{"question": "Ann?", "answer": "#### 1"}]
-    content = write_lines(tmp_path / "other.jsonl", other).read_bytes()
+def test_another_field_for_the_code_and_the_published_test_set(run, monkeypatch, tmp_path, capsys):
+    content = write_lines(tmp_path / "own.jsonl", [{"question": "Bo?", "answer": "1"}]).read_bytes()
     monkeypatch.setattr(prepare, "SHA256", hashlib.sha256(content).hexdigest())
-    folder = run(source="own.jsonl", code="answer", val=0.3, gsm8k="other.jsonl")
+    with pytest.raises(ValueError, match=r"3 rows read, .* dropped: 3 gsm8k_test"):
+        run("none", source="test.jsonl", code="answer")
+    assert "not GSM8K's test set as published" in capsys.readouterr().out
+    folder = run(source="test.jsonl", code="answer", gsm8k="own.jsonl", val=0.3)
+    assert "published" not in capsys.readouterr().out
     found = texts(folder, "train") + texts(folder, "test")
     assert sorted(found) == sorted(f"{row['question']}\n{row['answer']}" for row in TEST)
-    for row, message in (ROWS[0], "has no field 'answer', but code, question"), ("", "is empty"):
-        write_lines(tmp_path / "rows.jsonl", [row])
+    for row, message in (ROWS[0], "has no field 'answer', but code, question"), (" ", "is empty"):
+        write_lines(tmp_path / "own.jsonl", [row])
         with pytest.raises(ValueError, match=message):
-            run("none", gsm8k="rows.jsonl")
+            run("none", gsm8k="own.jsonl")
