@@ -7,8 +7,9 @@ For each run, side by side, on the same examples:
     chain      as in training (Algorithm 1), by the run's policy, K and tau: true tokens
     sampler    as in sample.py: the model's own tokens
 
-with the likeliest token of every position at every step, and its confidence. lab/view.html is the
-page without its data; the result needs no server and no network.
+with the likeliest token of every position at every step, and its confidence. A run may be weights
+that lab/curves.py has kept, as out/curves/puma_plus_1/at/400. lab/view.html is the page without its
+data; the result needs no server and no network.
 """
 
 import sys

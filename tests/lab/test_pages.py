@@ -74,7 +74,7 @@ def test_it_says_and_does_what_the_model_does(run, tmp_path):
     exact = model.lm_head.weight.clone()
     play.rounded(model)
     assert 0 < (model.lm_head.weight - exact).abs().max() < exact.abs().max() / 250
-    for policy, tau in ("top_k", 1.0), ("margin", 0.5), ("entropy", 1.0):
+    for policy, tau in ("top_k", 0.5), ("margin", 1.0), ("entropy", 1.0):
         states = []
         show = lambda x, to=states: to.append(x.clone())  # noqa: E731
         fill(model, *problems(1), policies.POLICIES[policy], 2, tau, show=show)
