@@ -13,7 +13,6 @@ tokens are drawn at temperature 1 in the order of temperature 0.
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 
@@ -69,8 +68,7 @@ def nelbo(model, x0, prompt, masks):
     nats = 0
     for count, weight in zip(h.T, (effective / h / masks).T, strict=True):
         hidden = policies.reveal(torch.rand(x0.shape, device=x0.device), ~prompt, count)
-        nll, _ = read(model, x0, hidden, policies.top_k)
-        nats = nats + nll * weight[:, None]
+        nats = nats + read(model, x0, hidden, policies.top_k)[0] * weight[:, None]
     return nats
 
 
@@ -103,12 +101,14 @@ def estimates(problem, x0, prompt, nats):
     total = nats.sum(1)
     tokens = (~prompt).sum(1)
     sums = {"nats per example": (total, tokens > 0), "nats per token": (total, tokens)}
-    if hasattr(problem, "end"):  # padding, after the first, stays in the contexts: no bound
-        content = ~prompt & ((x0 == problem.end).cumsum(1) <= 1)
+    if hasattr(problem, "end"):  # what follows an end is padding; contexts show it: no bound
+        end = x0 == problem.end
+        content = ~prompt & ~(end & torch.nn.functional.pad(end, (1, -1)))
         sums["nats per token without padding"] = (nats * content).sum(1), content.sum(1)
         if not prompt.any():
-            size = [*map(len, map(problem.render, x0.numpy(), prompt.numpy()))]
-            sums["bits per character"] = total / math.log(2), torch.tensor(size)
+            letters = {i: sum(b >> 6 != 2 for b in piece) for i, piece in problem.pieces().items()}
+            size = [sum(letters.get(i, 0) for i in row) for row in x0.tolist()]  # in UTF-8
+            sums["bits per character"] = total / torch.tensor(2.0).log(), torch.tensor(size)
     for unit, (top, size) in sums.items():
         value = top.sum() / size.sum()
         error = (top - value * size).std() * len(top) ** 0.5 / size.sum()  # the delta method

@@ -51,7 +51,8 @@ def main():
             list(pool.map(train, *zip(*pairs, strict=True)))
     if figure:
         draw()
-    found = {pair: judged(*pair) for pair in tqdm(pairs, unit="run", leave=False)}
+    with tqdm(pairs, unit="run", leave=False) as bar:
+        found = {pair: judged(*pair) for pair in bar}
     if not any(found.values()):
         raise SystemExit(f"{out}: no run is finished; add --run")
     for index, (tokens, tau) in enumerate(samplers):
@@ -66,7 +67,6 @@ def main():
             print(f"  {arm:10} {interval([*shares.values()])} ({by_seed}){gap}")
 
 
-# -- runs ------------------------------------------------------------------------------------------
 def folder(arm, seed):
     return Path(out, f"{arm}_{seed}")
 
@@ -106,10 +106,11 @@ def finished(arm, seed):
 def judged(arm, seed):
     """The share solved with each sampler, kept in eval.json; None if the run is not finished."""
     where = folder(arm, seed)
-    if not finished(arm, seed):
-        return None
     path = where / "eval.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
+    done = finished(arm, seed)
+    kept = json.loads(path.read_text()) if path.exists() else {}  # records need no checkpoint
+    if not done and not all(str(sampler) in kept for sampler in samplers):
+        return None
     for sampler in samplers:
         if str(sampler) not in kept:
             kept[str(sampler)] = share_solved(where, *sampler)
@@ -132,7 +133,6 @@ def share_solved(where, tokens, tau):
     return solved / count
 
 
-# -- intervals and curves --------------------------------------------------------------------------
 def interval(values):
     """Mean and 95 % interval, in percent."""
     if not values:
@@ -174,7 +174,8 @@ def draw():
     if not axes.lines:
         raise SystemExit(f"{out}: no run has a curve yet; add --run")
     axes.set(xlabel="updates", ylabel="held-out problems solved, %", ylim=(0, 100), xlim=(0, None))
-    axes.set_title(f"{' '.join(flags)}: mean of the seeds, 95 % interval", fontsize="medium")
+    title = f"{' '.join(flags)}: mean of the seeds, 95 % interval"
+    axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     page.savefig(figure, dpi=150)
@@ -184,4 +185,7 @@ def draw():
 if __name__ == "__main__":
     configure(globals())
     os.chdir(ROOT)
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped: the same command goes on") from None

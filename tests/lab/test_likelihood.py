@@ -18,8 +18,8 @@ from model import Transformer
 X0 = torch.tensor([[0, 1, 2, 2], [1, 1, 0, 2], [0, 0, 1, 2]])
 PROMPT = torch.tensor([[1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 1]]).bool()
 torch.manual_seed(0)
-MODEL = Transformer(4, 3, 4, dim=16, layers=1, heads=2, mlp=16, theta=100.0).requires_grad_(False)
-MODEL.load_state_dict({name: 8 * p for name, p in MODEL.state_dict().items()})  # far from uniform
+MODEL = Transformer(5, 4, 4, dim=16, layers=1, heads=2, mlp=16, theta=100.0).requires_grad_(False)
+MODEL.load_state_dict({name: 4 * p for name, p in MODEL.state_dict().items()})  # far from uniform
 
 
 def test_the_bound_against_all_masks():
@@ -28,10 +28,9 @@ def test_the_bound_against_all_masks():
     exact = torch.zeros(3, 4)
     for row, hidden in itertools.product(range(3), itertools.product((False, True), repeat=4)):
         hidden = torch.tensor(hidden)
-        h = hidden.sum().item()
+        h, L = (each.sum().item() for each in (hidden, ~PROMPT[row]))
         if h and not (hidden & PROMPT[row]).any():
-            L = (~PROMPT[row]).sum().item()
-            x = X0[row].masked_fill(hidden, 3)
+            x = X0[row].masked_fill(hidden, 4)
             log_probs = MODEL.logits(MODEL(x[None]))[0].log_softmax(-1)
             weight = weights / 2 @ (t ** (h - 1) * (1 - t) ** (L - h))  # E[1/t; these are hidden]
             exact[row] -= weight * hidden * log_probs[range(4), X0[row]]
@@ -51,28 +50,29 @@ def test_each_number_of_hidden_tokens_comes_once(monkeypatch):
 
 @pytest.mark.parametrize("name", ["top_k", "margin", "entropy"])
 def test_chains_against_all_sequences(name):
-    x0 = torch.cartesian_prod(torch.tensor([1]), *[torch.arange(3)] * 3)  # (27, 4)
-    nats = likelihood.chain_nll(MODEL, x0, PROMPT[:1].expand(27, 4), policies.POLICIES[name])
+    x0 = torch.cartesian_prod(torch.tensor([1]), *[torch.arange(4)] * 4)  # (256, 5)
+    prompt = (torch.arange(5) < 1).expand(256, 5)
+    nats = likelihood.chain_nll(MODEL, x0, prompt, policies.POLICIES[name])
     assert nats.sum(1).neg().exp().sum().item() == pytest.approx(1, abs=1e-5)
-    for row in (0, 7, 25):
-        x = torch.tensor([1, 3, 3, 3])
-        while 3 in x:
-            p = MODEL.logits(MODEL(x[None]))[0, :, :3].softmax(-1)
-            _, second, first = p.sort().values.T
+    for row in range(0, 256, 15):
+        x = torch.tensor([1, 4, 4, 4, 4])
+        while 4 in x:
+            p = MODEL.logits(MODEL(x[None]))[0, :, :4].softmax(-1)
+            *_, second, first = p.sort().values.T
             scores = {"top_k": first, "margin": first - second, "entropy": (p * p.log()).sum(1)}
-            i = scores[name].masked_fill(x != 3, -9).argmax()
+            i = scores[name].masked_fill(x != 4, -9).argmax()
             x[i] = x0[row, i]
             assert nats[row, i].item() == pytest.approx(-p[i, x[i]].log().item(), abs=1e-5)
 
 
 def test_units_and_standard_errors():
-    problem = Mock(end=9, render=lambda tokens, prompt: "four")
-    x0 = torch.tensor([[1, 2, 9, 9], [3, 9, 9, 9]])
+    problem = Mock(end=9, pieces=lambda: {1: b"na\xc3", 2: b"\xafve", 3: b"cat"})
+    x0 = torch.tensor([[1, 2, 9, 9], [9, 3, 9, 9]])
     nats = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 2, 3, 4]])
     found = likelihood.estimates(problem, x0, x0 < 0, nats)
     assert found["nats per example"] == pytest.approx((5.5, 4.5))
-    assert found["nats per token without padding"] == pytest.approx((3.6 / 5, 2 * 1.56 / 5))
-    assert found["bits per character"][0] == pytest.approx(11 / 8 / np.log(2))
+    assert found["nats per token without padding"] == pytest.approx((6.6 / 6, 2 * 2.7 / 6))
+    assert found["bits per character"][0] == pytest.approx(11 / len("naïvecat") / np.log(2))
 
 
 def test_the_command(monkeypatch, tmp_path, capsys):
