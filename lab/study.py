@@ -7,8 +7,9 @@
 
 An arm is a name and flags of train.py. Each run is one folder, OUT/ARM_SEED, which an interruption
 leaves with its checkpoint: the same command goes on. Finished runs are judged by several samplers,
-(tokens a step, tau), on the held-out examples. Differences are of pairs with the same seed: mean
-and 95 % interval (Student's t). Eight pairs make a claim, fewer do not.
+(tokens a step, tau), on the held-out examples; records without weights, as results/pairs.zip, give
+the same table. Differences are of pairs with the same seed: mean and 95 % interval (Student's t).
+Eight pairs make a claim, fewer do not.
 """
 
 import json
