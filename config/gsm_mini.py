@@ -1,6 +1,6 @@
 # Word problems with programs, in the form of TinyGSM: the text task on a laptop.
 #
-#     python data/wordproblems/prepare.py              # 2 minutes, once
+#     python data/wordproblems/prepare.py              # 20 seconds, once
 #     python train.py config/gsm_mini.py               # PUMA+, our additions
 #     python train.py config/gsm_mini.py --method=mdm  # random masks, the same budget
 #

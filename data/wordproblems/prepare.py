@@ -1,6 +1,6 @@
 """Generate word problems whose answers are programs, and tokenise them for train.py.
 
-    python data/wordproblems/prepare.py                          # 200,000 problems, 2 minutes
+    python data/wordproblems/prepare.py                          # 200,000 problems, 20 seconds
     python data/wordproblems/prepare.py --held_out=transfer --out=data/wordproblems/transfer
     python train.py config/gsm_mini.py
 

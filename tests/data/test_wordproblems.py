@@ -1,0 +1,110 @@
+import hashlib
+import itertools
+import re
+
+import pytest
+from conftest import ROOT
+
+from data import vocabularies
+from data.wordproblems import generate, prepare, templates
+from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
+from text import Text
+
+FORM = re.compile(
+    r'def simple_math_problem\(\) -> int:\n    """\n(?:    \S.*[.?]\n)+    """\n'
+    r"(?P<body>(    [a-z_]+ = .+\n){3,7})    return result"
+)
+CONSTANTS = {  # what a program knows that the question does not spell in digits
+    "%": {100}, "half": {2}, "third": {3}, "quarter": {4}, "fifth": {5}, "twice": {2},
+    "and back": {2}, "fence": {2}, "legs": {2, 4}, "square": {4}, "dozen": {12}, "a month": {12},
+    "hours": {60}, "three": {3}, "average": {3}, "Together": {1}, "together": {2}, "friends": {1},
+}  # fmt: skip
+GOLDEN = "20377670e8712323d6eb927588bf37dd509ff9d3ca7e5aef47092110e96580d6"
+TRANSFER = "bdea4fa69e8cdfee21feb75d26a9b804e3a1bac7832791cd07a7b30a75548c0b"  # of 1,000
+
+
+@pytest.fixture(scope="module")
+def splits():
+    sizes = {"train": 1500, "validation": 150, "test": 150, "transfer": 300}
+    return {split: make_problems(count, split, seed=3) for split, count in sizes.items()}
+
+
+def run(code):
+    """The function's return value and its variables, after the assignments are done."""
+    namespace, variables = {}, {}
+    exec(code, namespace)
+    exec(f"if True:\n{FORM.fullmatch(code)['body']}", {}, variables)
+    return namespace["simple_math_problem"](), variables
+
+
+def test_programs_return_the_stated_answers(splits):
+    for problem in itertools.chain.from_iterable(splits.values()):
+        value, variables = run(problem.code)
+        assert type(value) in (int, float) and value == problem.answer, problem
+        assert 0 < value < 1e6 and value * 4 == int(value * 4), problem  # clean cents
+        assert min(variables.values()) >= 0, problem
+        if not re.search(r"\$|How many hours", problem.question):  # nothing but things to count
+            assert all(v == int(v) for v in variables.values()), problem
+
+
+def test_numbers_go_from_the_question_to_the_program(monkeypatch):
+    def samples():
+        draws = Draws(0)
+        for template in [*SEEN.values(), *HELD_OUT.values()] * 40:
+            problem = make(template, draws)
+            texts = FORM.fullmatch(problem.code)["body"], problem.question
+            yield problem, *({*map(float, numbers(text))} for text in texts)
+
+    for problem, used, given in samples():
+        known = [values for words, values in CONSTANTS.items() if words in problem.question]
+        assert used <= given.union(*known), problem
+    monkeypatch.setattr(Draws, "aside", lambda self, *sentences: "")
+    assert all(given <= used for _, used, given in samples())
+
+
+def test_splits_share_no_template_with_its_numbers(splits):
+    def key(problem):
+        return problem.template, tuple(sorted(numbers(FORM.fullmatch(problem.code)["body"])))
+
+    keys = {split: set(map(key, problems)) for split, problems in splits.items()}
+    for a, b in itertools.combinations(SPLITS, 2):
+        assert not keys[a] & keys[b]
+    other = set(map(key, make_problems(2000, "train", seed=4)))
+    assert not other & (keys["validation"] | keys["test"])
+    for split, problems in splits.items():
+        assert {p.template for p in problems} <= set(HELD_OUT if split == "transfer" else SEEN)
+
+
+def test_the_same_arguments_give_the_same_problems(monkeypatch):
+    for split, golden in ("train", GOLDEN), ("transfer", TRANSFER):
+        text = "".join(map(str, map(tuple, make_problems(1000, split))))
+        assert hashlib.sha256(text.encode()).hexdigest() == golden
+    for split in SPLITS:
+        assert make_problems(30, split, seed=5)[:10] == make_problems(10, split, seed=5)
+        assert make_problems(10, split, seed=5) != make_problems(10, split, seed=6)
+    monkeypatch.setattr(generate, "SEEN", {"tip": SEEN["tip"]})
+    monkeypatch.setattr(generate, "PATIENCE", 300)
+    with pytest.raises(ValueError, match=r"100000 test problems: found \d+ different ones"):
+        make_problems(100_000, "test")
+
+
+def test_a_wrong_template_is_named(tmp_path):
+    file = tmp_path / "templates.txt"
+    for old, new in ("a {where}", "a {x}"), ("laps *", "lap *"), ("..800", "..("):
+        file.write_text(templates.FILE.read_text().replace(old, new))
+        with pytest.raises(ValueError, match=r"^templates.txt, template laps: .+$"):
+            templates.read(file)
+
+
+def test_the_folder_has_the_problems_as_rows(tmp_path, monkeypatch):
+    for name, value in dict(out=str(tmp_path / "a"), train=1200, test=9).items():
+        monkeypatch.setattr(prepare, name, value)
+    prepare.main()
+    task = Text(tmp_path / "a")
+    tokenizer = vocabularies.open_kept(ROOT / "data/wordproblems/vocabulary.tiktoken")
+    for rows, split in (task.train, "train"), (task.test, "test"):
+        problems = make_problems(len(rows), split)
+        for problem, x0, prompt in zip(problems, *rows[: len(rows)], strict=True):
+            assert tokenizer.decode(x0[prompt]) == problem.question + "\n"
+            assert tokenizer.decode(x0[(x0 != task.end) & ~prompt]) == problem.code
+    assert (len(task.train), len(task.test)) == (1200, 9)

@@ -1,0 +1,110 @@
+"""lab/gsm8k.py: what stands for a number, verdicts by kind, rows of two sources, the weights."""
+
+import json
+import shutil
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from conftest import ROOT, lines
+
+import sample
+from lab.gsm8k import kind_of, load, number
+from lab.sandbox import Outcome
+
+WEIGHTS = ROOT / "results/weights/gsm_mini"
+
+
+@pytest.fixture(scope="module")
+def task():
+    return load(WEIGHTS, 48)
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (7, 7), (-2.5, Fraction(-5, 2)), ("1,234.50", Fraction(2469, 2)), ("$1,000,000", 10**6),
+        ("50%", 50), ("50 %", 50), ("3/4", Fraction(3, 4)), ("-3/4", Fraction(-3, 4)), (" 12 ", 12),
+        ("1.5e3", 1500), (".5", Fraction(1, 2)), ("5.", 5), (4 + 0j, 4), ("- $ 3", -3), ("$-5", -5),
+        (True, None), (None, None), (float("nan"), None), (float("inf"), None), (1j, None),
+        (complex("nan"), None), ([7], None), (b"7", None), ("", None), (".", None), ("seven", None),
+        ("1,23", None), ("1/0", None), ("7 apples", None), ("1e9999", None), ("9" * 1000, None),
+        ("1_000", None), ("²", None), ("1 2", None), ("$" + " " * 30_000 + "x", None),
+        (" \t-\n$  3 ", -3), ("1" + "\t" * 30_000 + "%", 1), ("- " * 15_000, None),
+    ],
+)  # fmt: skip
+def test_what_stands_for_a_number(value, expected):
+    assert number(value) == expected
+
+
+def test_equal_within_a_thousandth_and_without_overflow():
+    def equal(*values):
+        return kind_of(*(Outcome("ok", value, "") for value in values), "") == "correct"
+
+    assert equal(0.3, 0.1 + 0.2) and equal(33.3333, "33.333") and equal("72", 72.0)
+    assert not equal(1, 1.0011) and equal(1, 1.001 - 1e-9)
+    assert not equal(10**400, 5) and not equal(10**400, 1e308) and equal(10**400, 10**400)
+    assert not equal(None, None) and not equal(float("nan"), float("nan"))
+
+
+VERDICTS = {  # what the program's last line is; the right number is 5
+    "return 5": "correct", "return '5.0'": "correct", "return 6": "wrong_number",
+    "from fractions import Fraction; return Fraction(15, 3)": "correct",
+    "from decimal import Decimal; return Decimal('5.00')": "correct",
+    "return None": "wrong_number", "return [5]": "exception", "return 5 / 0": "exception",
+    "return (": "syntax_error", "import os; os._exit(0)": "killed",
+}  # fmt: skip
+
+
+def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path):
+    answer = "Half of 10 is 10/2 = 5.\n#### 5"
+    rows = [json.dumps({"question": f"Question {line}?", "answer": answer}) for line in VERDICTS]
+    too_long = json.dumps({"question": "Who is " * 99, "answer": answer})
+    shutil.copytree(WEIGHTS, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "test.jsonl").write_text("\n".join([*rows, rows[0], too_long]) + "\n")
+    gsm = load(tmp_path, 9)
+    x0, prompt = gsm.test[np.arange(len(gsm.test))]
+    assert gsm.tokenizer.decode(x0[0][x0[0] != gsm.end]) == "Question return 5?\n#### 5"
+    assert (~prompt[-1]).sum() == 1 and (~prompt).any(1).all()
+    programs = [f"def simple_math_problem():\n    {line}" for line in VERDICTS] + ["x = 5", ""]
+    tokens = np.where(prompt, x0, 17)  # what follows the end does not count
+    for row, given, program in zip(tokens, prompt, programs, strict=True):
+        ids = [*gsm.tokenizer.encode(program), gsm.end][: (~given).sum()]
+        row[given.sum() :][: len(ids)] = ids
+    expected = [*VERDICTS.values(), "no_function", "no_function"]
+    assert gsm.kinds(tokens, x0, prompt) == expected
+    x0, prompt = task.test[:8]
+    assert task.judge(x0, x0, prompt).all() and not task.judge(x0[::-1], x0, prompt).any()
+
+
+@torch.no_grad()
+def test_the_weights_are_what_they_were(task):
+    """-log p of what is hidden in each row, by the code that trained them: logits bit for bit."""
+    model, _ = sample.load(WEIGHTS, "cpu")
+    x0, prompt = map(torch.as_tensor, task.test[:4])
+    some = torch.arange(176) % 3 > 0
+    all_of_it = [4.3615, 20.1604, 12.4639, 85.0719]
+    for mask, expected in (some | ~some, all_of_it), (some, [0.0856, 0.1568, 0.099, 6.619]):
+        hidden = ~prompt & mask
+        log_p = model.logits(model(x0.masked_fill(hidden, task.mask_token))).log_softmax(-1)
+        nll = -log_p.gather(-1, x0[..., None].long())[..., 0].masked_fill(~hidden, 0)
+        torch.testing.assert_close(nll.sum(1), torch.tensor(expected), atol=2e-3, rtol=1e-4)
+
+
+def test_a_typed_question():
+    task = load(WEIGHTS, 1)
+    x0, prompt = task.parse("Who?")
+    assert task.judge is None and task.tokenizer.decode(x0[prompt]) == "Who?\n"
+    assert task.render(x0[0], prompt[0]).startswith("Who?\n####\n# no_function: 'no function named")
+    with pytest.raises(SystemExit, match="no room in rows of 176"):
+        task.parse("Who is " * 99)
+
+
+def test_a_run_of_train(train, tmp_path):
+    shutil.copytree(WEIGHTS, tmp_path / "data")
+    for name in "tokens", "starts", "prompts":
+        shutil.copy(WEIGHTS / f"val.{name}.npy", tmp_path / f"data/train.{name}.npy")
+    flags = "--task=lab.gsm8k", "--max_iters=2", "--eval_interval=2", "--eval_reveal=90"
+    train(tmp_path / "data", tmp_path / "run", *flags)
+    assert lines(tmp_path / "run")[-1]["solved"] == 0
