@@ -6,6 +6,7 @@
 Start it beside a run, or after it; it ends with the last evaluation, or with Ctrl-C.
 """
 
+import atexit
 import json
 import sys
 import time
@@ -22,7 +23,9 @@ to = "tensorboard"  # tensorboard, wandb
 def tensorboard(config):
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(out_dir, flush_secs=2).add_scalar
+    writer = SummaryWriter(out_dir, flush_secs=2)
+    atexit.register(writer.close)
+    return writer.add_scalar
 
 
 def wandb(config):
