@@ -36,6 +36,8 @@ def textbook(text):
 
 
 def test_ids_are_those_of_the_textbook_and_text_survives():
+    words = "I", "'ve", " ", "1", "2", " apples", ",\n\n", " ", " so", "?"
+    assert regex.findall(tokenizer.PATTERN, "".join(words)) == [*words]
     rng = random.Random(0)
     ranges = [(32, 127), (0, 0x300), (0x300, 0x370), (0x1F300, 0x1F700), (0xAC00, 0xD7A4)]
     noise = ["".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(40)) for _ in range(50)]
