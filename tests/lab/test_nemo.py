@@ -44,10 +44,10 @@ class Recipe(DiffusionLMSFTRecipe):
         self.dllm_strategy = PumaStrategy()
         self.dllm_loss_fn = self.dllm_strategy.create_loss_fn({"puma": {"k_schedule": [(0, 4)]}})
         self.dllm_strategy.setup_extra(self)
+        self.chains = self.dllm_strategy.chains
 
     def run(self, start, stop):
         """Losses of steps of two passes each, and the same by a loop over rows."""
-        self.chains = self.dllm_strategy.chains
         for self.step_scheduler.step in range(start, stop):
             pair = [batch for batch, _ in zip(self.dataloader, range(2), strict=False)]
             _, rows = self.dllm_strategy.pre_step(self, pair)
