@@ -2,6 +2,7 @@
 
 import copy
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -45,6 +46,7 @@ class Recipe(DiffusionLMSFTRecipe):
         self.dllm_loss_fn = self.dllm_strategy.create_loss_fn({"puma": {"k_schedule": [(0, 4)]}})
         self.dllm_strategy.setup_extra(self)
         self.chains = self.dllm_strategy.chains
+        self.advance = self.chains.advance = Mock(wraps=self.chains.advance)
 
     def run(self, start, stop):
         """Losses of steps of two passes each, and the same by a loop over rows."""
@@ -58,6 +60,8 @@ class Recipe(DiffusionLMSFTRecipe):
                 how = {"loss_buffer": [], "num_diffusion_tokens": rows, "num_batches": 2}
                 self.dllm_strategy.forward_backward(self, idx, batch, **how)
                 yield how["loss_buffer"][0].item(), sum(each) / 16
+                confidence = logits.softmax(-1).amax(-1) * hidden
+                torch.testing.assert_close(self.advance.call_args.args, (confidence, confidence))
 
 
 def test_losses_are_means_over_rows_and_a_resumed_run_repeats_them():
