@@ -23,7 +23,7 @@ from configurator import configure, pick
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on Sudoku
 out = "play.html"
-NAMES = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks", "lab.carry": "with a carry"}
+NAMES = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks", "lab.carry": "carried state"}
 
 
 def about(folder):
