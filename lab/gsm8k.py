@@ -72,7 +72,8 @@ class WordProblems(Text):
         if self.mask_token in tokens:
             return super().render(tokens, prompt)
         (outcome,) = sandbox.run([self.text(tokens[~prompt])], FUNCTION)
-        return f"{self.text(tokens)}\n# {outcome.kind}: {outcome.detail or outcome.value!r}"
+        result = f"# {outcome.kind}: {outcome.detail or outcome.value!r}"
+        return super().render(tokens, prompt) + "\n" + result
 
     def parse(self, text):
         """A question that a user types -> x0 (1, L), prompt (1, L); its answer is not known."""
