@@ -87,7 +87,6 @@ def test_only_adapters_are_trained_averaged_and_saved(base, puzzles, tmp_path, m
     train(monkeypatch, puzzles, tmp_path / "b", base, "--max_iters=5")
     train(monkeypatch, puzzles, tmp_path / "b", base, "--max_iters=12", "--resume")
     assert same(whole, state(tmp_path / "b"))
-
     saved, _ = sample.load(tmp_path / "b", "cpu")
     x0, prompt = (torch.as_tensor(part) for part in done["problem"].test[:4])
     x, _ = sample.generate(saved, x0.long(), ~prompt, top_k)

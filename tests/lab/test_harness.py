@@ -61,7 +61,7 @@ def test_answers_are_those_of_the_sampler_cut(folder):
     model, _ = sample.load(folder / "run", "cpu")
     x0, prompt = problem.parse("17 + 4?")
     x, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 3)
-    whole = problem.render(x[0].numpy(), prompt[0]).removeprefix("17 + 4?\n")
+    whole = bytes(x[0][8:].tolist()).decode(errors="replace")  # an id is a byte
     assert len({*whole}) > 3
     puma = Puma(str(folder / "run"), reveal=3, batch_size=2, device="cpu")
     ask = "17 + 4?\n"
