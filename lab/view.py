@@ -81,7 +81,7 @@ def chain(model, x0, hidden, policy, K, tau):
     """
     effective = hidden.sum(1)
     stage = torch.zeros_like(effective)
-    stages = puma.stages_of(x0.shape[1], K)
+    stages = puma.stage_count(x0.shape[1], K)
     states = [x0.masked_fill(hidden, model.mask_token)]
     h = None
     while hidden.any():

@@ -319,7 +319,7 @@ class Buffer:
 
     def __post_init__(self):
         self.prompts = self.prompts or {(): ONE}
-        self.stages = puma.stages_of(self.data.L, self.K)
+        self.stages = puma.stage_count(self.data.L, self.K)
         self.choose = choice(self.data, self.policy)
         posteriors = self.data.posterior.items()
         self.fast = {z: [i for i, p in at.items() if max(p) > self.tau] for z, at in posteriors}

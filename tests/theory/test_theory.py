@@ -7,6 +7,9 @@ import runpy
 import sys
 from argparse import Namespace
 from fractions import Fraction
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "theory"))  # its scripts import each other so
 
 import exact
 import numpy as np
