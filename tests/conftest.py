@@ -1,11 +1,15 @@
 """What the tests share: 4x4 puzzles, a small run of train.py in processes of its own."""
 
+import contextlib
 import json
+import multiprocessing
 import os
 import runpy
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -49,10 +53,63 @@ def command(data, out, *flags, world=1):
     return [sys.executable, *(torchrun if world > 1 else []), "train.py", *where, *SMALL, *flags]
 
 
-def run(*args, **more):
-    """Exit status and output of a run of train.py."""
-    done = subprocess.run(command(*args, **more), cwd=ROOT, env=ENV, capture_output=True, text=True)
+def torchrun(*args):
+    """Exit status and output of a run of train.py as a user starts it, on two processes."""
+    done = subprocess.run(
+        command(*args, world=2), cwd=ROOT, env=ENV, capture_output=True, text=True
+    )
     return done.returncode, done.stdout + done.stderr
+
+
+# Processes of their own that start at once: forks of one that has loaded torch
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torch._dynamo", "numpy", "tqdm"])
+
+
+def run(*args, world=1):
+    """Exit status and output of a run of train.py on that many processes."""
+    with tempfile.NamedTemporaryFile() as log:
+        processes = start(log.name, args, world)
+        for process in processes:
+            process.join()
+        return max(abs(process.exitcode) for process in processes), log.read().decode()
+
+
+def stop_at(iteration, how, *args, world=1):
+    """Start a run, send its processes a signal once it has logged the iteration."""
+    processes = start(os.devnull, args, world)
+    since = time.time()
+    while not any(line["iter"] >= iteration for line in lines(args[1])):
+        assert all(process.is_alive() for process in processes) and time.time() < since + 200
+        time.sleep(0.02)
+    for process in 2 * processes:  # twice, as torchrun and a supervisor may both do
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, how)
+    for process in processes:
+        process.join()
+
+
+def start(log, args, world):
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    each = [shared | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(world)]
+    argv = command(*args)[1:]
+    processes = [FORKS.Process(target=forked, args=(argv, log, env)) for env in each]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def forked(argv, log, env):
+    for output in 1, 2:
+        os.dup2(os.open(log, os.O_WRONLY | os.O_APPEND), output)
+    torch.set_num_threads(1)
+    os.environ.update(env)
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    sys.argv = argv
+    runpy.run_path("train.py", run_name="__main__")
 
 
 @pytest.fixture
@@ -75,20 +132,6 @@ def lines(out):
     path = out / "metrics.jsonl"
     text = path.read_text().split("\n")[:-1] if path.exists() else []
     return [json.loads(line) | {"seconds": 0} for line in text if '"iter"' in line]
-
-
-def stop_at(iteration, how, *args, **more):
-    """Start a run, send its process group a signal once it has logged the iteration."""
-    process = subprocess.Popen(command(*args, **more), cwd=ROOT, env=ENV, start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    since = time.time()
-    while not any(line["iter"] >= iteration for line in lines(args[1])):
-        assert process.poll() is None and time.time() < since + 200
-        time.sleep(0.02)
-    os.killpg(process.pid, how)
-    os.killpg(process.pid, how)  # as torchrun and a supervisor may both do
-    process.wait()
-    time.sleep(0.1 if how == signal.SIGKILL else 0)  # the processes of torchrun
 
 
 def state(out):
