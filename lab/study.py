@@ -81,7 +81,7 @@ def train(arm, seed):
     where = folder(arm, seed)
     where.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "train.py", *flags_of(arm, seed), f"--out_dir={where}", "--resume"]
-    if not finished(arm, seed):
+    if not (judged_by_all(records(where)) or finished(arm, seed)):
         print(f"{arm}, seed {seed}: {where}", flush=True)
         with open(f"{where}.log", "w") as log:
             done = subprocess.run(command, stdout=log, stderr=log,
@@ -107,10 +107,8 @@ def finished(arm, seed):
 def judged(arm, seed):
     """The share solved with each sampler, kept in eval.json; None if the run is not finished."""
     where = folder(arm, seed)
-    path = where / "eval.json"
-    done = finished(arm, seed)
-    kept = json.loads(path.read_text()) if path.exists() else {}  # records need no checkpoint
-    if not done and not all(str(sampler) in kept for sampler in samplers):
+    kept = records(where)
+    if not finished(arm, seed) and not judged_by_all(kept):
         return None
     for sampler in samplers:
         if str(sampler) not in kept:
@@ -118,6 +116,16 @@ def judged(arm, seed):
             with sample.opened(where, "eval.json", "w") as file:
                 json.dump(kept, file)
     return [kept[str(sampler)] for sampler in samplers]
+
+
+def records(where):
+    """What is kept of a run's samplers; without its checkpoint, it stands for the run."""
+    path = where / "eval.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def judged_by_all(kept):
+    return all(str(sampler) in kept for sampler in samplers)
 
 
 def share_solved(where, tokens, tau):
