@@ -8,8 +8,7 @@ the stage of the buffer).
                                                       next n None: the chain ends
 
 The same moves define two chains. The teacher-forced chain reveals the tokens of its x0. Idealised
-inference has no x0 (moves get None) and draws each token of S from the posterior. A policy that
-obeys the rules of the paper ignores x0.
+inference has no x0 (moves get None) and draws each token of S from the posterior.
 """
 
 import argparse

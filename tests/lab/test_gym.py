@@ -1,0 +1,112 @@
+"""data/gym/prepare.py and lab/gym.py. Oracles: the library's own rows, what a palindrome is."""
+
+import itertools
+import json
+import runpy
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("reasoning_gym")
+import reasoning_gym
+
+from data.gym import prepare
+from lab import gym
+
+
+def prepared(folder, name, *flags):
+    """Run the script in this process, as a user does."""
+    flags = ["--rows=400", "--workers=1", "--val=0.1", f"--out={folder}", *flags]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["prepare.py", *name.split(), *flags])
+        runpy.run_path(prepare.__file__, run_name="__main__")
+    return gym.load(folder, 10)
+
+
+@pytest.fixture(scope="module")
+def puzzles(tmp_path_factory):
+    return prepared(tmp_path_factory.mktemp("gym") / "puzzles", "mini_sudoku", "--min_empty=12")
+
+
+def texts(task, rows):
+    """(question, answer) of rows, from their tokens."""
+    for x0, prompt in zip(*rows[: len(rows)], strict=True):
+        yield task.text(x0[prompt]), task.text(x0[~prompt])
+
+
+def test_rows_are_the_librarys_without_their_wording(puzzles):
+    said = reasoning_gym.create_dataset("mini_sudoku", min_empty=12, seed=1, size=400)
+    begin, end = puzzles.about["begin"], puzzles.about["end"]
+    rows = {(begin + q.strip() + end, a) for q, a in texts(puzzles, puzzles.train)}
+    held_out = {(begin + q.strip() + end, a) for q, a in texts(puzzles, puzzles.test)}
+    assert rows | held_out == {(entry["question"], entry["answer"]) for entry in said}
+    assert not {q for q, _ in rows} & {q for q, _ in held_out} and 10 < len(held_out) < 80
+    assert begin.endswith("puzzle:\n") and end.startswith("\nFormat your")
+
+
+def test_the_verifier_judges(tmp_path):
+    """Each palindrome of the letters is right, listed or not; no other arrangement is."""
+    task = prepared(tmp_path / "words", "palindrome_generation", "--max_length=6")
+    x0, prompt = task.test[:1]
+    letters = task.text(x0[0][prompt[0]]).strip().split(", ")
+    words = sorted({"".join(each) for each in itertools.permutations(letters)})
+    right = [word == word[::-1] for word in words]
+    tokens = np.repeat(x0, len(words), 0)
+    for row, word in zip(tokens, words, strict=True):
+        row[~prompt[0]] = task.end
+        row[prompt.sum() : prompt.sum() + len(word)] = [*word.encode()]
+    judged = task.judge(tokens, *(np.repeat(part, len(words), 0) for part in (x0, prompt)))
+    assert judged.tolist() == right and 1 < sum(right) < len(words)
+
+
+def test_an_interrupted_run_goes_on(tmp_path, puzzles):
+    said = (puzzles.folder / "rows.jsonl").read_text()
+    (tmp_path / "again.jsonl").write_text(said[:30_000])
+    again = prepared(tmp_path / "again", "mini_sudoku", "--min_empty=12")
+    for path in puzzles.folder.iterdir():
+        assert (again.folder / path.name).read_bytes() == path.read_bytes(), path.name
+    (tmp_path / "other.jsonl").write_text(said)  # of another seed: begins anew
+    other = prepared(tmp_path / "other", "mini_sudoku", "--min_empty=12", "--seed=2")
+    assert (other.folder / "rows.jsonl").read_text() != said
+
+
+def test_rows_that_are_too_long_are_dropped_and_counted(tmp_path):
+    task = prepared(tmp_path / "words", "spell_backward", "--length=16")
+    said = reasoning_gym.create_dataset("spell_backward", seed=1, size=400)
+    begin, end = task.about["begin"], task.about["end"]
+    bare = [entry["question"].removeprefix(begin).removesuffix(end) for entry in said]
+    long = sum(len(q) + 1 + len(entry["answer"]) >= 16 for q, entry in zip(bare, said, strict=True))
+    header = json.loads((tmp_path / "words" / "header.json").read_text())
+    dropped = header["dropped"].get("too_long", 0) + header["dropped"].get("prompt_too_long", 0)
+    assert dropped == long > 0
+
+
+@pytest.mark.parametrize(
+    "name, word",
+    [
+        ("--rows=9", "expected a generator's name"),
+        ("mini_sudoko", "did you mean mini_sudoku"),
+        ("mini_sudoku --min_emty=1", "no setting 'min_emty'"),
+        ("mini_sudoku --min_empty=99", "must be between"),
+        ("rubiks_cube", "the verifier accepts none"),
+    ],
+)
+def test_a_mistake_is_one_line(name, word, tmp_path):
+    with pytest.raises(SystemExit, match=word) as end:
+        prepared(tmp_path / "x", name)
+    assert "\n" not in str(end.value)
+
+
+def test_without_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    with pytest.raises(SystemExit, match="pip install reasoning"):
+        prepared(tmp_path / "x", "mini_sudoku")
+
+
+def test_common_wording():
+    assert prepare.wording(["Add 12 and 3. Go!", "Add 17 and 3. Go!"]) == {
+        "begin": "Add ",  # not the 1 of both
+        "end": " and 3. Go!",
+    }
