@@ -3,8 +3,9 @@
 #     pip install peft 'transformers>=5'                             # beside requirements.txt
 #     python data/dream_coder/prepare.py                             # once: downloads and tokenises
 #     torchrun --nproc_per_node=8 train.py config/dream_coder.py
-#     python lab/harness.py --model puma --model_args out_dir=out/dream_coder --tasks humaneval,mbpp
 #
+# HumanEval and MBPP+, zero-shot: the commands are in lab/harness.py; every 2,000 updates, as in the
+# paper, with weights kept by python lab/curves.py --run --every=2000.
 # Random masks, the baseline: --options="{'contexts': 'mdm'}". On fewer GPUs, with grad_accum such
 # that 8 rows at a time fit: 32 on one. Without a network: --options="{'base': 'FOLDER'}".
 # Chosen here, as the paper is silent: alpha, AdamW's betas, the cosine. K is 15 in its text, 6 in

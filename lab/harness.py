@@ -1,11 +1,12 @@
 """A run of train.py on text as a model of lm-evaluation-harness (pip install lm_eval).
 
     python lab/harness.py --model puma --model_args out_dir=out/tinygsm,tau=0.9 --tasks gsm8k
-    HF_ALLOW_CODE_EVAL=1 python lab/harness.py --model puma --tasks humaneval,mbpp \
+    HF_ALLOW_CODE_EVAL=1 python lab/harness.py --model puma --tasks humaneval \
         --model_args out_dir=out/dream_coder,policy=entropy,temperature=0.2,length=1536 \
         --confirm_run_unsafe_code
+    ... --tasks mbpp_plus --num_fewshot 0 --model_args ...,temperature=0.1,...
 
-All flags are the harness's; it runs the programs of HumanEval and MBPP without a sandbox. The
+All flags are the harness's, as --batch_size=16; it runs the programs without a sandbox. The
 model_args are Puma's: a sampler as in sample.py, in place of a task's; length, of a row, 0 = as in
 training. A context is cut to half a row, from the left; the answer, which fills in the rest, at
 `until` and max_gen_toks. For tasks that generate; bounds of likelihoods are in lab/likelihood.py.
@@ -36,7 +37,7 @@ from data.tokenizer import BEGIN
 @register_model("puma")
 class Puma(LM):
     def __init__(self, out_dir, policy="top_k", reveal=1, tau=1.0, temperature=0.0, length=0,
-                 batch_size=16, max_batch_size=None, device=None):  # fmt: skip
+                 batch_size=1, max_batch_size=None, device=None):  # fmt: skip
         super().__init__()
         self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
         self.batch_size = int(batch_size)
