@@ -73,7 +73,9 @@ def train(command, folder):
     """Run train.py to its end; each checkpoint that it writes is kept, by a second name."""
     print(f"{folder}: {' '.join(command)}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "train.py", *command, f"--out_dir={folder}", "--resume"]
+    devices = torch.cuda.device_count()  # several: a process each
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={devices}"] if devices > 1 else []
+    command = [sys.executable, *launcher, "train.py", *command, f"--out_dir={folder}", "--resume"]
     with open(f"{folder}.log", "w") as log:
         process = subprocess.Popen([*command, f"--save_interval={every}"], stdout=log, stderr=log)
         try:
