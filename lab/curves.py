@@ -12,6 +12,7 @@ was interrupted goes on.
 """
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -45,11 +46,13 @@ figure = ""  # a file of matplotlib
 def main():
     pick("what", what, MEASURES)
     pick("policy", policy, policies.POLICIES)
+    if seeds < 1:
+        raise SystemExit(f"{seeds=}: expected one at least")
     curves = {}
     for arm in arms:
         folders = [Path(out, f"{arm}_{seed}") for seed in range(1, seeds + 1)]
         for seed, folder in enumerate(folders, 1) if run else ():
-            train([*flags, *arms[arm].split(), f"--seed={seed}"], folder)
+            train([*flags, *shlex.split(arms[arm]), f"--seed={seed}"], folder)
         if not all(kept(folder) for folder in folders):
             raise SystemExit(f"{folders[-1]} has no kept weights; add --run")
         measured = [curve(folder) for folder in folders]
@@ -110,8 +113,13 @@ def kept(folder):
 
 # -- measures --------------------------------------------------------------------------------------
 def curve(folder):
-    """{update: value} of a run; no two have the same draws, all have the same examples."""
+    """{update: value} of a run; all have the same draws and the same examples."""
     runs = {u: evaluate.open_run(folder / "at" / str(u), examples, "cpu") for u in kept(folder)}
+    for _, config, problem, _ in runs.values():
+        if what != "solved":
+            likelihood.refuse_own_sampler(config["method"])
+        elif problem.judge is None:
+            raise SystemExit(f"task {config['task']} has no judge: --what=nelbo, --what=distance")
     values = {u: MEASURES[what](*each) for u, each in runs.items()}
     if what == "distance":
         last = values[max(values)]
@@ -170,4 +178,7 @@ def draw(curves):
 if __name__ == "__main__":
     configure(globals())
     os.chdir(Path(__file__).resolve().parents[1])
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped: the same command goes on") from None

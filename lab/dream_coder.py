@@ -120,8 +120,9 @@ def fingerprint(net):
 
 def make_model(
     vocab_size, mask_token, base="Dream-org/Dream-Coder-v0-Base-7B", rank=128, alpha=128,
-    contexts="puma", **unused,
+    contexts="puma", length=0, dim=0, layers=0, heads=0, mlp=0, theta=0, tied=False,
 ):  # fmt: skip
+    """length .. tied are ignored: the model has the shape of its base."""
     model = Dream(base, rank, alpha, mask_token)
     its_mask = getattr(model.net.config, "mask_token_id", None)  # Qwen2 has none
     if vocab_size > model.vocab_size or its_mask not in (None, mask_token):

@@ -39,8 +39,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 def main(config):
     torch.manual_seed(seed)
     model, run, problem, count = open_run(out_dir, examples, device)
-    if sample.hook(run["method"], "generate", None):
-        raise SystemExit(f"{run['method']} has a sampler of its own, which this does not follow")
+    refuse_own_sampler(run["method"])
     order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
     if chain and order == "random":
         raise SystemExit("--chain: policy random has no order, and so no likelihood")
@@ -56,6 +55,11 @@ def main(config):
             print(f"{name}: {value:.5g} +- {error:.2g} {unit}")
     with sample.opened(out_dir, "nelbo.json", "w") as file:
         json.dump(result, file, indent=1)
+
+
+def refuse_own_sampler(method):
+    if sample.hook(method, "generate", None):
+        raise SystemExit(f"{method} has a sampler of its own, which this does not follow")
 
 
 def nelbo(model, x0, prompt, masks):

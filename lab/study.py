@@ -15,6 +15,7 @@ Eight pairs make a claim, fewer do not.
 import json
 import math
 import os
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -73,7 +74,7 @@ def folder(arm, seed):
 
 
 def flags_of(arm, seed):
-    return [*flags, *arms[arm].split(), f"--seed={seed}"]
+    return [*flags, *shlex.split(arms[arm]), f"--seed={seed}"]
 
 
 def train(arm, seed):

@@ -37,6 +37,8 @@ def wandb(config):
 
 def main():
     start = {"tensorboard": tensorboard, "wandb": wandb}
+    if not Path(out_dir, "metrics.jsonl").is_file():
+        raise SystemExit(f"{out_dir} has no metrics.jsonl: name a run of train.py by --out_dir")
     with open(f"{out_dir}/metrics.jsonl") as file:
         config = json.loads(file.readline())["config"]
         send = start[pick("to", to, start)](config)
@@ -51,4 +53,9 @@ def main():
 
 if __name__ == "__main__":
     configure(globals())
-    main()
+    try:
+        main()
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"no package {error.name}: pip install {error.name}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("stopped") from None

@@ -1,0 +1,231 @@
+"""Thirty tasks that nobody here chose (reasoning-gym), at one token a step and at many.
+
+    pip install reasoning-gym
+    python lab/thirty.py                            # what of it is done, and its tables
+    python lab/thirty.py --run                      # first what is missing: 25 hours of a core
+    python lab/thirty.py --figure=thirty.png        # also accuracy against forward passes
+
+PUMA+ and random masks after as many updates, random masks after twice as many, and PUMA on ten of
+the tasks, drawn by lot. `solved`: the verifier gives an answer the full score; `right`: the share of
+the answers' tokens, their ends included. An interruption leaves its runs with their checkpoints: the
+same command goes on. A finished run leaves eval.json, and its checkpoint is deleted.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from tqdm import tqdm
+
+import policies
+import sample
+from configurator import configure
+from lab.evaluate import fill, open_run
+from lab.study import interval, spread
+
+seeds = 4
+out = "out/thirty"
+run = False  # train what is missing; else only the tables
+only = []  # of these tasks; [] = of all thirty
+jobs = 2  # at a time, on a core each
+judge = ""  # a run's folder: measure it
+figure = ""
+
+TASKS = {  # name: flags of its generator, where rows at the default do not fit
+    "ab": "",
+}
+BY_LOT = random.Random(0).sample(sorted(TASKS), min(10, len(TASKS)))
+UPDATES = 1200
+ARMS = {
+    "puma_plus": "--method=puma_plus",
+    "mdm": "--method=mdm",
+    "mdm_twice": f"--method=mdm --max_iters={2 * UPDATES}",
+    "puma": "--method=puma",
+}
+SAMPLERS = {  # tokens a step, tau
+    "1": (1, 1.0), "2": (2, 1.0), "4": (4, 1.0), "8": (8, 1.0), "0.9": (1, 0.9), "all": (128, 1.0)
+}  # fmt: skip
+
+
+def main():
+    tasks = only or [*TASKS]
+    pairs = [
+        (task, arm, seed)
+        for seed in range(1, seeds + 1)
+        for arm in ARMS
+        for task in tasks
+        if arm != "puma" or task in BY_LOT
+    ]
+    if run:
+        for task in tasks:
+            prepare(task)
+        with ThreadPoolExecutor(jobs) as pool:
+            list(tqdm(pool.map(train, *zip(*pairs, strict=True)), total=len(pairs), unit="run"))
+    found = {pair: json.loads(path.read_text()) for pair in pairs if (path := kept(*pair)).exists()}
+    if not found:
+        raise SystemExit(f"{out}: no run is finished; add --run")
+    table(tasks, found)
+    if figure:
+        draw(tasks, found)
+
+
+# -- runs ------------------------------------------------------------------------------------------
+def kept(task, arm, seed):
+    return Path(out, task, f"{arm}_{seed}", "eval.json")
+
+
+def call(command, log):
+    """Run a command of this folder on one core; what it prints goes to a file."""
+    with open(log, "w") as file:
+        done = subprocess.run([sys.executable, *command], stdout=file, stderr=file,
+                              env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} has stopped; {log} says why")
+
+
+def prepare(task):
+    folder = Path("data/gym", task)
+    if not folder.exists():
+        print(f"data of {task}", flush=True)
+        flags = TASKS[task].split()
+        subprocess.run([sys.executable, "data/gym/prepare.py", task, *flags], check=True)
+
+
+def train(task, arm, seed):
+    """Train a run, measure it, delete its weights; unless that has been done."""
+    where = kept(task, arm, seed).parent
+    if (where / "eval.json").exists():
+        return
+    where.parent.mkdir(parents=True, exist_ok=True)
+    flags = [f"--data=data/gym/{task}", *ARMS[arm].split(), f"--seed={seed}", f"--out_dir={where}"]
+    call(["train.py", "config/gym.py", *flags, "--resume"], f"{where}.log")
+    call(["lab/thirty.py", f"--judge={where}"], f"{where}.log")
+    (where / "ckpt.pt").unlink()
+
+
+def measure(where):
+    """Of each sampler [solved, right, forward passes an answer], means over the held-out rows."""
+    model, config, problem, count = open_run(where, None, "cpu")
+    policy = policies.POLICIES[config["policy"]]
+    result = {}
+    for name, how in SAMPLERS.items():
+        rows = []
+        for at in range(0, count, 64):
+            x0, prompt = problem.test[at : min(at + 64, count)]
+            tokens, steps = fill(model, sample.generate, x0, prompt, policy, *how)
+            answer = ~prompt & ((x0 != problem.end).cumsum(1) >= 0)
+            answer &= (x0 == problem.end).cumsum(1) <= 1  # up to the first end
+            right = ((tokens == x0) & answer).sum(1) / answer.sum(1)
+            rows.append(np.stack([problem.judge(tokens, x0, prompt), right, steps]))
+        result[name] = np.concatenate(rows, 1).mean(1).tolist()
+    with sample.opened(where, "eval.json", "w") as file:
+        json.dump(result, file)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+def values(found, task, arm, sampler, what=0):
+    """{seed: value} of the finished runs; what: 0 solved, 1 right, 2 forward passes."""
+    return {s: kept[sampler][what] for (t, a, s), kept in found.items() if (t, a) == (task, arm)}
+
+
+def gaps(found, task, arm, sampler, what=0, base="mdm"):
+    """Differences to the base, of pairs of the same seed."""
+    ours, theirs = (values(found, task, each, sampler, what) for each in (arm, base))
+    return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+
+
+def mean(numbers):
+    return sum(numbers) / len(numbers) if numbers else float("nan")
+
+
+def learned(found, task):
+    """Whether some arm solves 5 % with some sampler."""
+    kinds = [values(found, task, arm, sampler) for arm in ARMS for sampler in SAMPLERS]
+    return max(mean([*each.values()]) for each in kinds if each) >= 0.05
+
+
+def table(tasks, found):
+    tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1")]
+    known = [task for task in tasks if learned(found, task)]
+    known.sort(key=lambda task: -mean(gaps(found, task, "puma_plus", "1")))
+    print("% solved, PUMA+ and random masks, and the difference [95 % interval over seeds]")
+    print(f"{'':26}" + "".join(f"{sampler + ' a step':32}" for sampler in ("1", "4", "0.9")))
+    for task in known:
+        cells = []
+        for sampler in "1", "4", "0.9":
+            ours, theirs = (
+                100 * mean([*values(found, task, arm, sampler).values()])
+                for arm in ("puma_plus", "mdm")
+            )
+            gap = interval(gaps(found, task, "puma_plus", sampler))
+            cells.append(f"{ours:5.1f} {theirs:5.1f} {gap:20}")
+        print(f"{task:26}" + "".join(cells))
+    print("not learned, tokens right (PUMA+, random masks, difference):")
+    for task in set(tasks) - set(known):
+        shares = (
+            mean([*values(found, task, arm, "1", 1).values()]) for arm in ("puma_plus", "mdm")
+        )
+        right = " ".join(f"{100 * share:.1f}" for share in shares)
+        print(f"  {task:24}{right} {interval(gaps(found, task, 'puma_plus', '1', 1))}")
+    for arm in ARMS:
+        for sampler in SAMPLERS if arm != "mdm" else ():
+            summary(arm, sampler, known, found)
+
+
+def summary(arm, sampler, tasks, found):
+    """Of an arm against random masks over all tasks: won, lost and even, and the mean difference."""
+    each = [gaps(found, task, arm, sampler) for task in tasks]
+    means = [mean(gap) for gap in each if gap]
+    bounds = [spread(gap) for gap in each if len(gap) > 1]
+    won = sum(middle - half > 0 for middle, half in bounds)
+    lost = sum(middle + half < 0 for middle, half in bounds)
+    count = f"won {won}, lost {lost}, even {len(bounds) - won - lost}"
+    print(f"{arm:10} {sampler:4} a step: {count}; mean over tasks {interval(means)}")
+
+
+def draw(tasks, found):
+    """Mean over the learned tasks: accuracy against forward passes an answer."""
+    from matplotlib.figure import Figure
+
+    tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1") and learned(found, task)]
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
+    names = {
+        "puma_plus": "PUMA+",
+        "mdm": "random masks",
+        "mdm_twice": "random masks, twice the updates",
+    }
+    for arm, label in names.items():
+        points = []
+        for sampler in "all", "8", "4", "2", "1":
+            both = [
+                [*values(found, task, arm, sampler, what).values()]
+                for task in tasks
+                for what in (2, 0)
+            ]
+            if all(both):
+                points.append((mean([*map(mean, both[::2])]), 100 * mean([*map(mean, both[1::2])])))
+        if points:
+            axes.plot(*zip(*points, strict=True), marker="o", label=label)
+    axes.set(xlabel="forward passes an answer", ylabel="held-out answers right, %", xscale="log")
+    axes.set_title(f"mean of {len(tasks)} tasks of reasoning-gym")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    page.savefig(figure, dpi=150)
+    print(f"wrote {figure}")
+
+
+if __name__ == "__main__":
+    configure(globals())
+    os.chdir(Path(__file__).resolve().parents[1])
+    try:
+        measure(judge) if judge else main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped: the same command goes on") from None
