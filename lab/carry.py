@@ -33,6 +33,8 @@ Batch = namedtuple("Batch", "x x0 hidden carry chains")
 class CarryingTransformer(root.Transformer):
     def __init__(self, window=2, base="puma_plus", loops=1, **args):
         super().__init__(**args)
+        if min(window, loops) < 1:
+            raise SystemExit(f"{window=}, {loops=}: expected 1 or more")
         self.window = window
         self.base = pick("base", base, ["puma", "puma_plus"])
         self.loops = loops

@@ -71,6 +71,8 @@ def main(config):
 
 def grid(run):
     """All samplers: {policy, reveal, tau, temperature} each."""
+    if min(*reveal, samples, batch_size, examples or 1) < 1:
+        raise SystemExit("reveal, samples, batch_size and examples are 1 or more")
     if samples > 1 and 0 in temperature:
         raise SystemExit(f"{samples=}: all are alike at temperature 0; add --temperature=[1.0]")
     names = policy or [run.get("policy", "top_k")]
@@ -80,7 +82,9 @@ def grid(run):
         "tau": [fit("tau", value, 1.0) for value in tau],
         "temperature": [fit("temperature", value, 0.0) for value in temperature],
     }
-    return [dict(zip(values, each, strict=True)) for each in itertools.product(*values.values())]
+    used = sample.hook(run["method"], "SAMPLER", values)  # the others change nothing
+    each = [value if name in used else value[:1] for name, value in values.items()]
+    return [dict(zip(values, sampler, strict=True)) for sampler in itertools.product(*each)]
 
 
 def attempts(model, problem, generate, sampler, count):

@@ -37,6 +37,8 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def main(config):
+    if min(masks, batch_size) < 1:
+        raise SystemExit("masks and batch_size are 1 or more")
     torch.manual_seed(seed)
     model, run, problem, count = open_run(out_dir, examples, device)
     refuse_own_sampler(run["method"])
@@ -52,7 +54,7 @@ def main(config):
         nats = torch.cat([measure(model, x0[part].long(), prompt[part], how) for part in parts])
         result[name] = estimates(problem, x0.cpu(), prompt.cpu(), nats.cpu())
         for unit, (value, error) in result[name].items():
-            print(f"{name}: {value:.5g} +- {error:.2g} {unit}")
+            print(f"{name}: {value:.5g}" + f" +- {error:.2g}" * (count > 1) + f" {unit}")
     with sample.opened(out_dir, "nelbo.json", "w") as file:
         json.dump(result, file, indent=1)
 

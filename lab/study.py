@@ -45,6 +45,8 @@ figure = ""  # a file for the learning curves
 
 def main():
     pick("against", against, arms)
+    if min(seeds, jobs) < 1:
+        raise SystemExit("seeds and jobs are 1 or more")
     if not all(type(each) is tuple and len(each) == 2 for each in samplers):
         raise SystemExit(f"samplers: expected pairs (tokens a step, tau), got {samplers}")
     pairs = [(arm, seed) for seed in range(1, seeds + 1) for arm in arms]

@@ -6,9 +6,9 @@
     python lab/thirty.py --figure=thirty.png        # also accuracy against forward passes
 
 PUMA+ and random masks after as many updates, random masks after twice as many, and PUMA on ten of
-the tasks, drawn by lot. `solved`: the verifier gives an answer the full score; `right`: the share of
-the answers' tokens, their ends included. An interruption leaves its runs with their checkpoints: the
-same command goes on. A finished run leaves eval.json, and its checkpoint is deleted.
+the tasks, drawn by lot. `solved`: the verifier gives an answer the full score; `right`: the share
+of the answers' tokens, their ends included. An interruption leaves its runs with their checkpoints:
+the same command goes on. A finished run leaves eval.json, and its checkpoint is deleted.
 """
 
 import json
@@ -180,7 +180,7 @@ def table(tasks, found):
 
 
 def summary(arm, sampler, tasks, found):
-    """Of an arm against random masks over all tasks: won, lost and even, and the mean difference."""
+    """Of an arm against random masks over all tasks: won, lost, even, and the mean difference."""
     each = [gaps(found, task, arm, sampler) for task in tasks]
     means = [mean(gap) for gap in each if gap]
     bounds = [spread(gap) for gap in each if len(gap) > 1]

@@ -85,6 +85,12 @@ def test_options_and_weights_that_do_not_fit_are_a_line(puzzles, tmp_path, train
     assert "\n" not in str(end.value)
 
 
+def test_a_causal_model_has_one_sampler_for_each_temperature():
+    with patch.multiple(evaluate, reveal=[1, 2], tau=[1.0, 0.9], temperature=[0.0, 1.0]):
+        assert len(evaluate.grid({"method": "lab.ar"})) == 2
+        assert len(evaluate.grid({"method": "puma"})) == 8
+
+
 # -- curves ----------------------------------------------------------------------------------------
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
