@@ -1,0 +1,256 @@
+"""A model of transformers that you already have, trained with PUMA (pip install transformers).
+
+    python lab/hf.py --model=FOLDER --data=FILE.jsonl --out=out/mine
+    python lab/hf.py --model=FOLDER --data=FILE.jsonl --out=out/mine --lora=16    # needs peft, too
+
+It fine-tunes on random masks, goes on from these weights for a last phase, with PUMA+ and with
+random masks, and says what share of the held-out answers each gets right at 1, 2, 4, 8 tokens a
+step. Row i of a masked model (LLaDA, ModernBERT, BERT) scores token i. A model that predicts the
+next token (Qwen2, Qwen3, Llama) is made to see both sides, and its row i - 1 goes on scoring token
+i, as in Dream. In a program of yours, PumaTrainer is a transformers.Trainer:
+
+    args = TrainingArguments("out", max_steps=500, per_device_train_batch_size=32)
+    PumaTrainer(net, args, rows, mask_token=4, shift=False, method="puma_plus").train()
+
+rows[indices] -> x0 (n, L), prompt (n, L) bool. A row is `prompt | answer, end, end, ...`. The
+prompt is given: never masked, no part of a chain or the loss. The ends that fill a row are
+predicted like other tokens, so that a model learns where its answers stop, and they are seen: there
+is no attention mask. Ends cost steps, so rows should be little longer than the longest answer.
+"""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+import torch
+import transformers
+from torch.utils.data import DataLoader, TensorDataset
+
+import policies
+import puma
+import sample
+from configurator import configure
+
+model = ""  # a folder, or a name on the hub
+data = ""  # FILE.jsonl
+prompt = "question"  # field of the prompts
+answer = "answer"  # field of the answers
+length = 256  # tokens of a row; longer ones are dropped
+held_out = 200  # rows, the last of the file
+out = "out/hf"
+updates = 1000  # of fine-tuning; 0 = the model is fine-tuned already
+last = 500  # of the last phase
+batch_size = 32  # rows of an update, on each device
+grad_accum = 1  # forward passes an update
+lr = 1e-4
+K = 8  # tokens of a stage
+tau = 0.9
+lora = 0  # rank; 0 = all weights are trained
+seed = 1
+
+
+class Scored(torch.nn.Module):
+    """A model of transformers as policies.py and sample.py want one, whose row i scores token i.
+
+    h = scored(x) (B, L, dim), what its output head takes; logits (n, vocab_size) of rows of h, for
+    hidden positions alone. shift: the head's row i - 1 scores token i; token 0 has its own row.
+    """
+
+    def __init__(self, net, mask_token, shift):
+        super().__init__()
+        self.net = net
+        self.mask_token = mask_token
+        self.shift = shift
+
+    def forward(self, x):
+        head = self.head
+        head.forward = lambda h: h  # all logits would not fit into memory
+        try:
+            h = self.net(input_ids=x).logits
+        finally:
+            del head.forward
+        h = torch.cat((h[:, :1], h[:, :-1]), 1) if self.shift else h
+        return h if head.bias is None else torch.cat((h, torch.ones_like(h[..., :1])), -1)
+
+    @property
+    def head(self):
+        return getattr(self.net, "module", self.net).get_output_embeddings()
+
+    @property
+    def lm_head(self):
+        """weight (vocab_size, dim), with the bias as one more column."""
+        weight, bias = self.head.weight, self.head.bias
+        return SimpleNamespace(
+            weight=weight if bias is None else torch.cat((weight, bias[:, None]), 1)
+        )
+
+    @property
+    def vocab_size(self):
+        return len(self.head.weight)
+
+    def logits(self, h):
+        logits = torch.nn.functional.linear(h, self.lm_head.weight)
+        is_mask = torch.arange(logits.shape[-1], device=h.device) == self.mask_token
+        return logits.masked_fill(is_mask, -torch.inf).float()
+
+
+class PumaTrainer(transformers.Trainer):
+    """transformers.Trainer on random masks ("mdm") or on chains ("puma", "puma_plus").
+
+    Chains begin with the first update, or at chains_from. A checkpoint has the chains of each
+    process, so a resumed run goes on as if it had never stopped.
+    """
+
+    def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
+                 policy="top_k", buffer=None, chains_from=0):  # fmt: skip
+        super().__init__(net, args)
+        self.loss_is_scaled_for_ga = False  # a mean over the rows of a forward pass
+        self.rows = rows
+        self.mask_token = mask_token
+        self.shift = shift
+        self.policy = policies.POLICIES[policy]
+        self.config = dict(method=method, k_schedule=[(0, K)], tau=tau, buffer=buffer)
+        self.config |= {"grad_accum": args.gradient_accumulation_steps, "chains_from": chains_from}
+        self.config["batch_size"] = args.train_batch_size * args.gradient_accumulation_steps
+
+    def get_train_dataloader(self):
+        """Begin the streams. What Trainer itself reads are numbers: rows come from the streams."""
+        args = self.args
+        self.draw(0, 1)
+        queue = puma.Queue(self.rows, args.train_batch_size, args.device, args.seed,
+                           args.process_index, args.world_size)  # fmt: skip
+        masks, chains, self.begin = puma.make_streams(self, queue, self.config)
+        self.streams = {"queue": queue, "masks": masks} | ({"chains": chains} if chains else {})
+        return DataLoader(TensorDataset(torch.zeros(args.max_steps * self.config["grad_accum"])))
+
+    def draw(self, *numbers):
+        """All randomness of a forward pass is a function of its place in the run."""
+        numbers = self.args.seed, self.args.process_index, *numbers
+        torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]))
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        update = self.state.global_step
+        self.passes = getattr(self, "passes", 0) + 1 if update == getattr(self, "at", -1) else 0
+        self.at = update
+        self.draw(update, 2 + self.passes)
+        stream = self.streams["chains" if update >= self.begin else "masks"]
+        batch = stream.batch(update)
+        scored = Scored(model, self.mask_token, self.shift)
+        loss, *seen = policies.objective(scored, self.policy, *batch)
+        stream.advance(*seen)
+        return loss
+
+    # -- chains in checkpoints
+    def _save_rng_state(self, output_dir):
+        super()._save_rng_state(output_dir)
+        states = {name: stream.state_dict() for name, stream in self.streams.items()}
+        torch.save(states, Path(output_dir, f"chains_{self.args.process_index}.pt"))
+
+    def _load_rng_state(self, checkpoint):
+        super()._load_rng_state(checkpoint)
+        if checkpoint:
+            path = Path(checkpoint, f"chains_{self.args.process_index}.pt")
+            if not path.exists():
+                raise SystemExit(f"{path} is missing: the run had another number of processes")
+            for name, state in torch.load(path, weights_only=True).items():
+                self.streams[name].load_state_dict(state)
+
+
+def load(name):
+    """A model that sees both sides, and whether its row i - 1 scores token i."""
+    config = transformers.AutoConfig.from_pretrained(name)
+    if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING and "Masked" not in str(
+        config.architectures
+    ):
+        config.is_causal = False
+        return transformers.AutoModelForCausalLM.from_pretrained(name, config=config), True
+    return transformers.AutoModelForMaskedLM.from_pretrained(name, config=config), False
+
+
+# -- the command -----------------------------------------------------------------------------------
+def read(tokenizer, end):
+    """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
+    with open(data) as file:
+        pairs = [(row[prompt], row[answer]) for row in map(json.loads, file)]
+    encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
+    coded = [(encode(question.strip() + "\n"), encode(text.strip())) for question, text in pairs]
+    kept = [(q, a) for q, a in coded if len(q) + len(a) < length]
+    if len(kept) <= held_out:
+        raise SystemExit(f"{len(kept)} of {len(pairs)} rows have under {length} tokens: too few")
+    print(f"{len(kept) - held_out:,} rows, {held_out} held out, {len(pairs) - len(kept)} too long")
+    x0 = torch.full((len(kept), length), end)
+    for row, (q, a) in zip(x0, kept, strict=True):
+        row[: len(q) + len(a)] = torch.tensor(q + a)
+    given = torch.arange(length) < torch.tensor([len(q) for q, _ in kept])[:, None]
+    rows = TensorDataset(x0, given)
+    return TensorDataset(*rows[:-held_out]), rows[-held_out:]
+
+
+def train(net, rows, name, method, steps, how):
+    """A phase, from the weights of net on; an interrupted one goes on from its checkpoint."""
+    folder = Path(out, name)
+    args = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=batch_size // grad_accum,
+        gradient_accumulation_steps=grad_accum, learning_rate=lr, lr_scheduler_type="cosine",
+        warmup_steps=min(100, steps // 10), logging_steps=20, save_steps=200, save_total_limit=1,
+        seed=seed, bf16=torch.cuda.is_available(), report_to="none", max_grad_norm=1.0,
+    )  # fmt: skip
+    trainer = PumaTrainer(net, args, rows, method=method, K=K, tau=tau, **how)
+    found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
+    trainer.train(resume_from_checkpoint=found)
+
+
+@torch.no_grad()
+def share_right(net, rows, end, tokens, tau, how):
+    """The share of held-out answers that are right to the token, up to their end."""
+    net.eval()
+    scored = Scored(net, **how)
+    right = 0
+    for x0, given in zip(*(part.split(batch_size) for part in rows), strict=True):
+        x0, given = x0.to(net.device), given.to(net.device)
+        x, _ = sample.generate(scored, x0, ~given, policies.top_k, tokens, tau)
+        answer = ~given & ((x0 == end).cumsum(1) <= 1)
+        right += ((x == x0) | ~answer).all(1).sum().item()
+    return right / len(rows[0])
+
+
+def main():
+    net, shift = load(model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    if tokenizer.mask_token is None:
+        tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
+        net.resize_token_embeddings(max(len(tokenizer), net.config.vocab_size))
+    end = tokenizer.eos_token_id if tokenizer.sep_token is None else tokenizer.sep_token_id
+    how = {"mask_token": tokenizer.mask_token_id, "shift": shift}
+    if lora:
+        import peft
+
+        wanted = peft.LoraConfig(r=lora, lora_alpha=lora, target_modules="all-linear")
+        net = peft.get_peft_model(net, wanted)
+    rows, test = read(tokenizer, end)
+    if updates:
+        train(net, rows, "fine_tuned", "mdm", updates, how)
+    start = {name: p.detach().clone() for name, p in net.named_parameters()}
+    samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]
+    head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in samplers)
+    print(f"{'% right':14}{head}")
+    for arm in "fine_tuned", "puma_plus", "mdm":
+        with torch.no_grad():
+            for name, p in net.named_parameters():
+                p.copy_(start[name])
+        if arm != "fine_tuned":
+            train(net, rows, arm, arm, last, how)
+            net.save_pretrained(Path(out, arm))
+        shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
+        print(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
+
+
+if __name__ == "__main__":
+    configure(globals())
+    if not (model and data):
+        raise SystemExit("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
+    main()

@@ -1,0 +1,104 @@
+"""lab/hf.py on tiny random models of five families, against a loop written by hand."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import TensorDataset
+
+pytest.importorskip("accelerate")
+import transformers
+
+import policies
+import puma
+from lab import hf
+
+V, L, MASK = 90, 12, 89
+SIZE = dict(vocab_size=V, hidden_size=16, intermediate_size=32, num_hidden_layers=2)
+SIZE |= dict(num_attention_heads=2, max_position_embeddings=32, pad_token_id=0)
+GROUPS = dict(num_key_value_heads=2, is_causal=False)
+FAMILIES = {
+    "bert": lambda: transformers.BertForMaskedLM(
+        transformers.BertConfig(**SIZE, hidden_dropout_prob=0.1)
+    ),
+    "modernbert": lambda: transformers.ModernBertForMaskedLM(
+        transformers.ModernBertConfig(**SIZE, attn_implementation="eager")
+    ),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZE, **GROUPS)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**SIZE, **GROUPS, head_dim=8)
+    ),
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZE, **GROUPS)),
+}
+torch.manual_seed(0)
+ROWS = TensorDataset(
+    torch.randint(1, MASK, (60, L)), torch.arange(L) < torch.randint(1, 5, (60, 1))
+)
+
+
+def make(family):
+    """A random model that is surer of some tokens than of others."""
+    torch.manual_seed(1)
+    net = FAMILIES[family]()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.mul_(4 if p.dim() > 1 else 1)
+    return net
+
+
+def trainer(net, folder, steps=3, accum=1, method="puma", **how):
+    args = transformers.TrainingArguments(
+        str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-2,
+        gradient_accumulation_steps=accum, save_steps=3, logging_steps=1, use_cpu=True,
+        report_to="none", disable_tqdm=True, seed=5, max_grad_norm=1.0, lr_scheduler_type="constant",
+    )  # fmt: skip
+    shift = net.config.model_type in ("qwen2", "qwen3", "llama")
+    return hf.PumaTrainer(net, args, ROWS, MASK, shift, method, K=3, tau=0.3, **how)
+
+
+def by_hand(net, steps, accum):
+    """Losses of PUMA, from full logits and a model in training mode."""
+
+    def draw(*numbers):
+        seed = np.random.SeedSequence((5, 0, *numbers)).generate_state(1, np.uint64)[0]
+        torch.manual_seed(int(seed))
+
+    shift = net.config.model_type in ("qwen2", "qwen3", "llama")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.0)
+    draw(0, 1)
+    queue = puma.Queue(ROWS, 4, "cpu", 5)
+    chains = puma.ProgressiveUnmasking(queue, MASK, [(0, 3)], 0.3, accum, False)
+    net.train()
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        total = 0
+        for part in range(accum):
+            draw(step, 2 + part)
+            x, x0, hidden = chains.batch(step)
+            logits = net(input_ids=x).logits.clone()
+            logits = torch.cat((logits[:, :1], logits[:, :-1]), 1) if shift else logits
+            logits[..., MASK] = -torch.inf
+            nll = F.cross_entropy(logits.flatten(0, 1), x0.flatten(), reduction="none").view(4, L)
+            loss = ((nll * hidden).sum(1) / hidden.sum(1)).mean() / accum
+            loss.backward()
+            total += loss.item()
+            best = logits.detach().softmax(-1).amax(-1).masked_fill(~hidden, 0)
+            chains.advance(best, best)
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        losses.append(total)
+    return losses
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("accum", [1, 2])
+def test_three_updates_are_a_loop_by_hand(family, accum, tmp_path):
+    net = make(family)
+    expected = by_hand(copy.deepcopy(net), 3, accum)
+    run = trainer(net, tmp_path, accum=accum)
+    run.train()
+    found = [line["loss"] for line in run.state.log_history if "loss" in line]
+    assert found == pytest.approx(expected, rel=2e-4)
