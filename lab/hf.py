@@ -107,6 +107,7 @@ class PumaTrainer(transformers.Trainer):
 
     def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
                  policy="top_k", buffer=None, chains_from=0):  # fmt: skip
+        args.ddp_find_unused_parameters = False  # the head is used outside of net's forward
         super().__init__(net, args)
         self.loss_is_scaled_for_ga = False  # a mean over the rows of a forward pass
         self.rows = rows

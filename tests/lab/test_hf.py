@@ -1,17 +1,22 @@
 """lab/hf.py on tiny random models of five families, against a loop written by hand."""
 
 import copy
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import ENV, ROOT, same
 from torch.utils.data import TensorDataset
 
 pytest.importorskip("accelerate")
 import transformers
 
-import policies
 import puma
 from lab import hf
 
@@ -52,45 +57,51 @@ def trainer(net, folder, steps=3, accum=1, method="puma", **how):
     args = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-2,
         gradient_accumulation_steps=accum, save_steps=3, logging_steps=1, use_cpu=True,
-        report_to="none", disable_tqdm=True, seed=5, max_grad_norm=1.0, lr_scheduler_type="constant",
+        report_to="none", disable_tqdm=True, seed=5, lr_scheduler_type="constant",
     )  # fmt: skip
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
     return hf.PumaTrainer(net, args, ROWS, MASK, shift, method, K=3, tau=0.3, **how)
 
 
-def by_hand(net, steps, accum):
-    """Losses of PUMA, from full logits and a model in training mode."""
+def by_hand(net, steps, accum, world=1):
+    """Losses of PUMA, from full logits and a model in training mode; processes one by one."""
 
     def draw(*numbers):
-        seed = np.random.SeedSequence((5, 0, *numbers)).generate_state(1, np.uint64)[0]
+        seed = np.random.SeedSequence((5, *numbers)).generate_state(1, np.uint64)[0]
         torch.manual_seed(int(seed))
 
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.0)
-    draw(0, 1)
-    queue = puma.Queue(ROWS, 4, "cpu", 5)
-    chains = puma.ProgressiveUnmasking(queue, MASK, [(0, 3)], 0.3, accum, False)
+    streams = []
+    for rank in range(world):
+        draw(rank, 0, 1)
+        queue = puma.Queue(ROWS, 4, "cpu", 5, rank, world)
+        streams.append(puma.ProgressiveUnmasking(queue, MASK, [(0, 3)], 0.3, accum, False))
     net.train()
     losses = []
     for step in range(steps):
         optimizer.zero_grad()
         total = 0
-        for part in range(accum):
-            draw(step, 2 + part)
-            x, x0, hidden = chains.batch(step)
+        for rank, part in itertools.product(range(world), range(accum)):
+            draw(rank, step, 2 + part)
+            x, x0, hidden = streams[rank].batch(step)
             logits = net(input_ids=x).logits.clone()
             logits = torch.cat((logits[:, :1], logits[:, :-1]), 1) if shift else logits
             logits[..., MASK] = -torch.inf
             nll = F.cross_entropy(logits.flatten(0, 1), x0.flatten(), reduction="none").view(4, L)
-            loss = ((nll * hidden).sum(1) / hidden.sum(1)).mean() / accum
+            loss = ((nll * hidden).sum(1) / hidden.sum(1)).mean() / (accum * world)
             loss.backward()
             total += loss.item()
             best = logits.detach().softmax(-1).amax(-1).masked_fill(~hidden, 0)
-            chains.advance(best, best)
+            streams[rank].advance(best, best)
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
         losses.append(total)
     return losses
+
+
+def losses(run):
+    return [line["loss"] for line in run.state.log_history if "loss" in line]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -100,5 +111,63 @@ def test_three_updates_are_a_loop_by_hand(family, accum, tmp_path):
     expected = by_hand(copy.deepcopy(net), 3, accum)
     run = trainer(net, tmp_path, accum=accum)
     run.train()
-    found = [line["loss"] for line in run.state.log_history if "loss" in line]
-    assert found == pytest.approx(expected, rel=2e-4)
+    assert losses(run) == pytest.approx(expected, rel=2e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_resumed_run_ends_as_one_that_never_stopped(family, tmp_path):
+    whole = trainer(make(family), tmp_path / "whole", 7, method="puma_plus", buffer=2)
+    whole.train()
+    trainer(make(family), tmp_path / "part", 3, method="puma_plus", buffer=2).train()
+    rest = trainer(make(family), tmp_path / "part", 7, method="puma_plus", buffer=2)
+    rest.train(resume_from_checkpoint=True)
+    assert losses(whole)[3:] == losses(rest)[-4:]
+    assert same(whole.model.state_dict(), rest.model.state_dict())
+    chains = (
+        torch.load(tmp_path / name / "checkpoint-7" / "chains_0.pt") for name in ("whole", "part")
+    )
+    assert same(*chains)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "qwen2"])
+def test_two_processes(family, tmp_path):
+    (tmp_path / "run.py").write_text(RUN.format(folder=Path(__file__).parent, family=family))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*command, tmp_path / "run.py"], cwd=ROOT, env=ENV, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "losses.json").read_text())
+    assert found == pytest.approx(by_hand(make(family), 3, 2, world=2), rel=1e-3)
+
+
+RUN = """
+import json, sys
+sys.path[:0] = ["{folder}", "{folder}/..", "{folder}/../.."]
+import test_hf as t
+from pathlib import Path
+here = Path(__file__).parent
+run = t.trainer(t.make("{family}"), here / "out", accum=2)
+run.train()
+if run.args.process_index == 0:
+    (here / "losses.json").write_text(json.dumps(t.losses(run)))
+"""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_states_and_logits_are_those_of_the_library(family):
+    net = make(family).eval()
+    shift = net.config.model_type in ("qwen2", "qwen3", "llama")
+    scored = hf.Scored(net, MASK, shift)
+    x = torch.randint(MASK, (2, L))
+    other = x.clone()
+    other[:, -1] = (x[:, -1] + 1) % MASK
+    with torch.no_grad():
+        expected = net(input_ids=x).logits
+        logits = scored.logits(scored(x))
+        moved = (scored.logits(scored(other))[:, 1] - logits[:, 1]).abs().nan_to_num()
+    assert moved.max() > 1e-4  # it sees both sides
+    assert (logits[..., MASK] == -torch.inf).all()
+    a, b = (logits[:, 1:], expected[:, :-1]) if shift else (logits, expected)
+    torch.testing.assert_close(a[..., :MASK], b[..., :MASK], rtol=1e-4, atol=1e-5)
