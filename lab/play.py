@@ -23,13 +23,14 @@ from configurator import configure, pick
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on Sudoku
 out = "play.html"
-NAMES = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks", "lab.carry": "carried state"}
 
 
 def about(folder):
     """What the page needs of a model: its weights, and what it makes of the puzzles with them."""
     model, run = sample.load(folder, "cpu")
-    name = NAMES[pick("method", run["method"], NAMES)]
+    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
+    names |= {"lab.carry": "carried state"}
+    name = names[pick("method", run["method"], names)]
     problem = sample.module(run["task"]).load(run["data"], 100)
     if not hasattr(problem, "box"):
         raise SystemExit(f"{folder}: the page shows grids, expected a run on Sudoku")

@@ -33,23 +33,29 @@ def main(flags):
     folders = [ROOT / f"out/race_{method}_{seed.removeprefix('--seed=')}" for method in METHODS]
     runs = [start(flags, *pair) for pair in zip(METHODS, folders, strict=True)]
     print("share of held-out puzzles solved; the first line takes half a minute", flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in signal.SIGTERM, signal.SIGHUP:  # as Ctrl-C
+        signal.signal(number, signal.default_int_handler)
     shown = 0
     alive = True
     try:
         while alive:
             time.sleep(0.5)
             alive = any(run.poll() is None for run in runs)
+            failed = [folder for run, folder in zip(runs, folders, strict=True) if run.poll()]
+            if failed:
+                log = Path(f"{failed[0]}.log").read_text().split()
+                raise SystemExit(f"a run has stopped; {failed[0]}.log ends: {' '.join(log)[-200:]}")
             curves = [curve(folder) for folder in folders]
             for update in sorted(set(curves[0]) & set(curves[1]))[shown:]:
                 print(line(update, [each[update] for each in curves]), flush=True)
                 shown += 1
-            failed = [folder for run, folder in zip(runs, folders, strict=True) if run.poll()]
-            if failed:
-                raise SystemExit(f"a run has stopped; {failed[0]}.log says why")
     except KeyboardInterrupt:
         raise SystemExit("stopped, with checkpoints: the same command goes on") from None
     finally:
+        for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+            signal.signal(number, signal.SIG_IGN)  # the runs are being stopped
+        if alive:
+            print("stopping both", flush=True)
         for run in runs:
             run.terminate()
         for run in runs:
