@@ -1,4 +1,4 @@
-"""A model of transformers that you already have, trained with PUMA (pip install transformers).
+"""PUMA for a model of transformers that you already have (pip install transformers accelerate).
 
     python lab/hf.py --model=FOLDER --data=FILE.jsonl --out=out/mine
     python lab/hf.py --model=FOLDER --data=FILE.jsonl --out=out/mine --lora=16    # needs peft, too
