@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from conftest import ENV, ROOT, same
 from torch.utils.data import TensorDataset
 
 pytest.importorskip("accelerate")
+import tokenizers
 import transformers
 
 import puma
@@ -104,8 +106,7 @@ def losses(run):
     return [line["loss"] for line in run.state.log_history if "loss" in line]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("accum", [1, 2])
+@pytest.mark.parametrize(("family", "accum"), [*((name, 1) for name in FAMILIES), ("qwen2", 2)])
 def test_three_updates_are_a_loop_by_hand(family, accum, tmp_path):
     net = make(family)
     expected = by_hand(copy.deepcopy(net), 3, accum)
@@ -114,7 +115,10 @@ def test_three_updates_are_a_loop_by_hand(family, accum, tmp_path):
     assert losses(run) == pytest.approx(expected, rel=2e-4)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "qwen3", "llama")]
+
+
+@pytest.mark.parametrize("family", ["modernbert", "qwen2", *SLOW])
 def test_a_resumed_run_ends_as_one_that_never_stopped(family, tmp_path):
     whole = trainer(make(family), tmp_path / "whole", 7, method="puma_plus", buffer=2)
     whole.train()
@@ -171,3 +175,29 @@ def test_states_and_logits_are_those_of_the_library(family):
     assert (logits[..., MASK] == -torch.inf).all()
     a, b = (logits[:, 1:], expected[:, :-1]) if shift else (logits, expected)
     torch.testing.assert_close(a[..., :MASK], b[..., :MASK], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["bert", "qwen2"])
+def test_the_command(family, tmp_path, capsys):
+    """From a folder and a file to a table; copying two letters is learned."""
+    letters = [chr(97 + i) for i in range(26)]
+    words = {word: i for i, word in enumerate(["<end>", "<mask>", "\n", *letters])}
+    plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<end>"))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    special = {"eos_token": "<end>"} | ({"mask_token": "<mask>"} if family == "bert" else {})
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special)
+    tokenizer.save_pretrained(tmp_path / "model")
+    FAMILIES[family]().save_pretrained(tmp_path / "model")
+    pairs = itertools.product(letters, letters)
+    rows = [json.dumps({"question": a + b, "answer": b + a}) + "\n" for a, b in pairs]
+    random.Random(0).shuffle(rows)
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    flags = f"--model={tmp_path}/model --data={tmp_path}/rows.jsonl --out={tmp_path}/out --length=7"
+    flags += " --held_out=50 --updates=1000 --last=20 --lr=0.01 --batch_size=16 --K=2"
+    command = [sys.executable, "lab/hf.py", *flags.split()]
+    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)
+    names = "fine_tuned", "puma_plus", "mdm"
+    table = [line.split() for line in done.stdout.splitlines() if line.startswith(names)]
+    assert [row[0] for row in table] == [*names], done.stderr
+    assert all(float(share) > 80 for row in table for share in row[1:2]), done.stdout
