@@ -1,6 +1,6 @@
 """One HTML file in which models fill in Sudoku: held-out puzzles, or one that a visitor types.
 
-    python lab/play.py --out_dir="['out/race_puma_plus_1','out/race_mdm_1']" --out=play.html
+    python lab/play.py --out_dir="['out/study/puma_plus_1','out/study/mdm_1']" --out=play.html
 
 lab/play.html is the page without its data: model.py and lab/carry.py in JavaScript, no server, no
 network. Models of one size of grid stand side by side. Their weights are rounded to 8 bits: 1.4 MB

@@ -12,10 +12,12 @@ the same table. Differences are of pairs with the same seed: mean and 95 % inter
 Eight pairs make a claim, fewer do not.
 """
 
+import contextlib
 import json
 import math
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +32,6 @@ import policies
 import sample
 from configurator import configure, fit, pick, read
 from lab.evaluate import fill, open_run
-from lab.race import ROOT, curve
 
 flags = ["config/sudoku_tiny.py"]  # of train.py, for all arms
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm", "puma": "--method=puma"}
@@ -51,10 +52,19 @@ def main():
         raise SystemExit(f"samplers: expected pairs (tokens a step, tau), got {samplers}")
     pairs = [(arm, seed) for seed in range(1, seeds + 1) for arm in arms]
     if run:
-        with ThreadPoolExecutor(jobs) as pool:
-            list(pool.map(train, *zip(*pairs, strict=True)))
+        pool = ThreadPoolExecutor(jobs)
+        with stopped_together():
+            try:
+                list(pool.map(train, *zip(*pairs, strict=True)))
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
     if figure:
         draw()
+    table(pairs)
+
+
+def table(pairs):
+    """The shares solved of all arms, and their differences to `against`."""
     with tqdm(pairs, unit="run", leave=False) as bar:
         found = {pair: judged(*pair) for pair in bar}
     if not any(found.values()):
@@ -79,18 +89,49 @@ def flags_of(arm, seed):
     return [*flags, *shlex.split(arms[arm]), f"--seed={seed}"]
 
 
-def train(arm, seed):
-    """Run train.py to its end, unless that has been done; what it prints goes to a file."""
+def start(arm, seed):
+    """A run of train.py on one core, what it prints in a file; None if it is finished."""
     where = folder(arm, seed)
+    if judged_by_all(records(where)) or finished(arm, seed):
+        return None
     where.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "train.py", *flags_of(arm, seed), f"--out_dir={where}", "--resume"]
-    if not (judged_by_all(records(where)) or finished(arm, seed)):
-        print(f"{arm}, seed {seed}: {where}", flush=True)
-        with open(f"{where}.log", "w") as log:
-            done = subprocess.run(command, stdout=log, stderr=log,
-                                  env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
-        if done.returncode:
-            print(f"{arm}, seed {seed} has stopped; {where}.log says why", flush=True)
+    with open(f"{where}.log", "w") as log:
+        run = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True,
+                               env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    start.runs.append(run)
+    return run
+
+
+start.runs = []  # all processes that this one has started
+
+
+def train(arm, seed):
+    if run := start(arm, seed):
+        print(f"{arm}, seed {seed}: {folder(arm, seed)}", flush=True)
+        if run.wait():
+            print(f"{arm}, seed {seed} has stopped; {folder(arm, seed)}.log says why", flush=True)
+
+
+@contextlib.contextmanager
+def stopped_together():
+    """Ctrl-C, SIGTERM or a closed terminal stops all runs, with checkpoints."""
+    signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    before = [signal.signal(number, signal.default_int_handler) for number in signals]
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+        raise SystemExit("stopped, with checkpoints: the same command goes on") from None
+    finally:
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+        for run in start.runs:
+            run.terminate()
+        for run in start.runs:
+            run.wait()
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)
 
 
 def finished(arm, seed):
@@ -145,6 +186,17 @@ def share_solved(where, tokens, tau):
     return solved / count
 
 
+def label(arm):
+    return {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}.get(arm, arm)
+
+
+def curve(folder):
+    """{update: share solved} of a run so far."""
+    path = folder / "metrics.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return {row["iter"]: row["solved"] for row in map(json.loads, lines) if "solved" in row}
+
+
 def interval(values):
     """Mean and 95 % interval, in percent."""
     if not values:
@@ -172,7 +224,6 @@ def draw():
 
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
-    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
     for arm in arms:
         curves = [curve(folder(arm, seed)) for seed in range(1, seeds + 1)]
         curves = [points for points in curves if points]
@@ -181,7 +232,7 @@ def draw():
         updates = sorted(set.intersection(*map(set, curves)))  # as far as the shortest
         found = [spread([100 * points[update] for points in curves]) for update in updates]
         mean, half = np.reshape(found, (-1, 2)).T
-        axes.plot(updates, mean, label=f"{names.get(arm, arm)}, {len(curves)} seeds")
+        axes.plot(updates, mean, label=f"{label(arm)}, {len(curves)} seeds")
         axes.fill_between(updates, mean - half, mean + half, alpha=0.15)
     if not axes.lines:
         raise SystemExit(f"{out}: no run has a curve yet; add --run")
@@ -196,7 +247,7 @@ def draw():
 
 if __name__ == "__main__":
     configure(globals())
-    os.chdir(ROOT)
+    os.chdir(Path(__file__).resolve().parents[1])
     try:
         main()
     except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 """One HTML file that shows, step by step, how runs fill in held-out examples.
 
-    python lab/view.py --out_dir="['out/race_puma_plus_1','out/race_mdm_1']" --out=view.html
+    python lab/view.py --out_dir="['out/study/puma_plus_1','out/study/mdm_1']" --out=view.html
 
 For each run, side by side, on the same examples:
 

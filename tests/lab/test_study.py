@@ -11,7 +11,7 @@ from conftest import ROOT
 import policies
 import sample
 import sudoku
-from lab import study
+from lab import race, study
 
 SHARES = {"mine": (0.70, 0.75, 0.83), "mdm": (0.50, 0.60, 0.70)}
 
@@ -52,7 +52,7 @@ def test_mistakes_are_one_line(capsys):
     ]:  # fmt: skip
         with patch.object(study, name, value), pytest.raises(SystemExit, match=message):
             study.main()
-    with patch.object(study, "run", True), patch("subprocess.run") as trained:
+    with patch.object(study, "run", True), patch("subprocess.Popen") as trained:
         study.main()
     assert trained.call_count == 2  # seed 4 of each arm; the records of seed 2 stand for it
     assert "mine, seed 4 has stopped; " in capsys.readouterr().out
@@ -68,3 +68,24 @@ def test_share_solved(tmp_path, monkeypatch):
     x, _ = sample.generate(sample.load(tmp_path, "cpu")[0], x, x < 0, policies.margin, 9, 0.8)
     solved = sudoku.solves(x.numpy() + 1, puzzles, (2, 3))
     assert 0 < study.share_solved(tmp_path, 9, 0.8) == solved.mean() < 1
+
+
+@patch.multiple(study, start=Mock(return_value=None, runs=[]), table=Mock())
+def test_a_race_is_a_study_of_two_arms(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(study, "curve", lambda folder: {5: 0.25, 10: 0.5})
+    folders = set()
+    for against, names in [
+        ("--policy=margin", ["as_it_is", "changed"]),
+        ("--method=mdm", ["puma_plus", "mdm"]),
+    ]:
+        race.main(["config/sudoku_tiny.py", "--tau=0.8", f"--against={against}", "--seeds=2"])
+        assert [*study.arms] == names and study.flags == ["config/sudoku_tiny.py", "--tau=0.8"]
+        assert study.flags_of(names[1], 2)[-2:] == [against, "--seed=2"]
+        assert study.table.call_args.args[0] == [(name, seed) for seed in (1, 2) for name in names]
+        folders.add(study.out)
+    out = capsys.readouterr().out
+    assert "random masks ############             50.0%   seed 2" in out
+    assert len(folders) == 2 and out.count("2 of eight seeds: this decides nothing") == 2
+    with pytest.raises(SystemExit, match="expected a number from 1"):
+        race.main(["config/sudoku_tiny.py", "--seeds=x"])
