@@ -85,7 +85,7 @@ def test_a_race_is_a_study_of_two_arms(monkeypatch, tmp_path, capsys):
         assert study.table.call_args.args[0] == [(name, seed) for seed in (1, 2) for name in names]
         folders.add(study.out)
     out = capsys.readouterr().out
-    assert "random masks ############             50.0%   seed 2" in out
+    assert "random masks ############              50.0%   seed 2" in out
     assert len(folders) == 2 and out.count("2 of eight seeds: this decides nothing") == 2
     with pytest.raises(SystemExit, match="expected a number from 1"):
         race.main(["config/sudoku_tiny.py", "--seeds=x"])
