@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
 import policies
@@ -65,8 +66,10 @@ def main():
 
 def table(pairs):
     """The shares solved of all arms, and their differences to `against`."""
-    with tqdm(pairs, unit="run", leave=False) as bar:
-        found = {pair: judged(*pair) for pair in bar}
+    torch.set_num_threads(1)  # of each of the jobs
+    with ThreadPoolExecutor(jobs) as pool:
+        each = pool.map(judged, *zip(*pairs, strict=True))
+        found = dict(zip(pairs, tqdm(each, total=len(pairs), unit="run", leave=False), strict=True))
     if not any(found.values()):
         raise SystemExit(f"{out}: no run is finished; add --run")
     for index, (tokens, tau) in enumerate(samplers):
