@@ -21,9 +21,9 @@ from lab import sandbox
 from text import Text
 
 FUNCTION = "simple_math_problem"  # as TinyGSM names it
-NUMBER = re.compile(  # numbers as strings: $1,234.50, 50 %, -3/4, 1.5e3
-    r"(?:\$ ?)?([-+]?) ?(?:\$ ?)?(\d{1,3}(?:,\d{3}){1,30}|\d{0,100})(\.\d{0,100})?(e[-+]?\d{1,3})?"
-    r"(?: ?/ ?(\d{1,100}))? ?%?",
+NUMBER = re.compile(  # numbers as strings: $1,234.50, 12 000, 5 $, 50 %, -3/4, 1.5e3
+    r"(?:\$ ?)?([-+]?) ?(?:\$ ?)?(\d{1,3}(?:[, ]\d{3}){1,30}|\d{0,100})(\.\d{0,100})?"
+    r"(e[-+]?\d{1,3})?(?: ?/ ?(\d{1,100}))? ?[%$]?",
     re.IGNORECASE,
 )
 
@@ -108,9 +108,11 @@ def number(value):
 
 def spelled(text):
     text = " ".join(text.split())  # a program chose it: runs of blanks would take cubic time
+    for minus in "\u2212\u2013\ufe63\uff0d":  # as typesetters write it
+        text = text.replace(minus, "-")
     match = NUMBER.fullmatch(text) if len(text) <= 400 else None
     sign, whole, decimals, exponent, denominator = match.groups("") if match else [""] * 5
-    digits = whole.replace(",", "") + decimals
+    digits = re.sub("[, ]", "", whole) + decimals
     if digits in ("", ".") or (denominator and not int(denominator)):
         return None
     return Fraction(sign + digits + exponent) / int(denominator or 1)

@@ -30,6 +30,7 @@ def task():
         (True, None), (None, None), (float("nan"), None), (float("inf"), None), (1j, None),
         (complex("nan"), None), ([7], None), (b"7", None), ("", None), (".", None), ("seven", None),
         ("1,23", None), ("1/0", None), ("7 apples", None), ("1e9999", None), ("9" * 1000, None),
+        ("\u22125", -5), ("5$", 5), ("5 $", 5), ("12\u00a0000", 12000),
         ("1_000", None), ("²", None), ("1 2", None), ("$" + " " * 30_000 + "x", None),
         (" \t-\n$  3 ", -3), ("1" + "\t" * 30_000 + "%", 1), ("- " * 15_000, None),
     ],
