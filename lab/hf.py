@@ -53,7 +53,7 @@ lora = 0  # rank; 0 = all weights are trained
 seed = 1
 
 
-class Scored(torch.nn.Module):
+class Scored:
     """A model of transformers as policies.py and sample.py want one, whose row i scores token i.
 
     h = scored(x) (B, L, dim), what its output head takes; logits (n, vocab_size) of rows of h, for
@@ -61,12 +61,11 @@ class Scored(torch.nn.Module):
     """
 
     def __init__(self, net, mask_token, shift):
-        super().__init__()
         self.net = net
         self.mask_token = mask_token
         self.shift = shift
 
-    def forward(self, x):
+    def __call__(self, x):
         head = self.head
         head.forward = lambda h: h  # all logits would not fit into memory
         try:
@@ -83,10 +82,9 @@ class Scored(torch.nn.Module):
     @property
     def lm_head(self):
         """weight (vocab_size, dim), with the bias as one more column."""
-        weight, bias = self.head.weight, self.head.bias
-        return SimpleNamespace(
-            weight=weight if bias is None else torch.cat((weight, bias[:, None]), 1)
-        )
+        both = self.head.weight, self.head.bias
+        joined = both[0] if both[1] is None else torch.cat((both[0], both[1][:, None]), 1)
+        return SimpleNamespace(weight=joined)
 
     @property
     def vocab_size(self):
@@ -121,23 +119,21 @@ class PumaTrainer(transformers.Trainer):
     def get_train_dataloader(self):
         """Begin the streams. What Trainer itself reads are numbers: rows come from the streams."""
         args = self.args
-        self.draw(0, 1)
+        self.draw(0)
         queue = puma.Queue(self.rows, args.train_batch_size, args.device, args.seed,
                            args.process_index, args.world_size)  # fmt: skip
         masks, chains, self.begin = puma.make_streams(self, queue, self.config)
         self.streams = {"queue": queue, "masks": masks} | ({"chains": chains} if chains else {})
-        return DataLoader(TensorDataset(torch.zeros(args.max_steps * self.config["grad_accum"])))
+        return DataLoader(TensorDataset(torch.arange(args.max_steps * self.config["grad_accum"])))
 
-    def draw(self, *numbers):
-        """All randomness of a forward pass is a function of its place in the run."""
-        numbers = self.args.seed, self.args.process_index, *numbers
-        torch.manual_seed(int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]))
+    def draw(self, number):
+        """All randomness of a forward pass is a function of its number in the run, from 1."""
+        mixed = np.random.SeedSequence((self.args.seed, self.args.process_index, number))
+        torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         update = self.state.global_step
-        self.passes = getattr(self, "passes", 0) + 1 if update == getattr(self, "at", -1) else 0
-        self.at = update
-        self.draw(update, 2 + self.passes)
+        self.draw(1 + int(inputs[0]))
         stream = self.streams["chains" if update >= self.begin else "masks"]
         batch = stream.batch(update)
         scored = Scored(model, self.mask_token, self.shift)

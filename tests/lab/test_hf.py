@@ -76,7 +76,7 @@ def by_hand(net, steps, accum, world=1):
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.0)
     streams = []
     for rank in range(world):
-        draw(rank, 0, 1)
+        draw(rank, 0)
         queue = puma.Queue(ROWS, 4, "cpu", 5, rank, world)
         streams.append(puma.ProgressiveUnmasking(queue, MASK, [(0, 3)], 0.3, accum, False))
     net.train()
@@ -85,7 +85,7 @@ def by_hand(net, steps, accum, world=1):
         optimizer.zero_grad()
         total = 0
         for rank, part in itertools.product(range(world), range(accum)):
-            draw(rank, step, 2 + part)
+            draw(rank, 1 + step * accum + part)
             x, x0, hidden = streams[rank].batch(step)
             logits = net(input_ids=x).logits.clone()
             logits = torch.cat((logits[:, :1], logits[:, :-1]), 1) if shift else logits
