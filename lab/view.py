@@ -23,7 +23,7 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from lab.play import NAMES, write
+from lab.play import name_of, write
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
 out = "view.html"
@@ -50,7 +50,7 @@ def main():
 def about(folder, x0, hidden, choose):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
     model, run = sample.load(folder, "cpu")
-    pick("method", run["method"], NAMES)
+    name = name_of(run["method"])
     updates = sample.load_checkpoint(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")
@@ -59,7 +59,7 @@ def about(folder, x0, hidden, choose):
     sample.hook(run["method"], "generate", sample.generate)(model, x0, hidden, *how)
     ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
     return {
-        "name": NAMES[run["method"]], "folder": str(folder), "updates": updates,
+        "name": name, "folder": str(folder), "updates": updates,
         "sure": run["tau"] if run["tau"] < 1 else 0.9,
         "ways": [
             f"{by}, K = {K}" + above("and", run["tau"]),
