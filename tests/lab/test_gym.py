@@ -7,12 +7,15 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("reasoning_gym")
 import reasoning_gym
 
+import sample
 from data.gym import prepare
-from lab import gym
+from lab import gym, thirty
+from policies import top_k
 
 
 def prepared(folder, name, *flags):
@@ -110,3 +113,40 @@ def test_common_wording():
         "begin": "Add ",  # not the 1 of both
         "end": " and 3. Go!",
     }
+
+
+# -- the study of thirty tasks ---------------------------------------------------------------------
+def test_a_run_is_measured_and_counted(puzzles, tmp_path, train, capsys):
+    flags = ["--task=lab.gym", "--max_iters=3", "--eval_interval=3", "--test_examples=10"]
+    train(puzzles.folder, tmp_path / "run", *flags)
+    thirty.measure(tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "eval.json").read_text())
+    model, _ = sample.load(tmp_path / "run", "cpu")
+    x0, prompt = puzzles.test[:10]
+    tokens, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 4)
+    right = []
+    for row, truth, given in zip(tokens.numpy(), x0, prompt, strict=True):
+        answer = [i for i in np.flatnonzero(~given) if puzzles.end not in truth[:i]]
+        right.append(np.mean([row[i] == truth[i] for i in answer]))
+    solved, share, steps = found["4"]
+    assert share == pytest.approx(np.mean(right)) and solved == 0
+    assert steps == pytest.approx(np.ceil((~prompt).sum(1) / 4).mean())
+
+
+def test_won_lost_and_even(capsys):
+    """Seeds 1 and 2: one task is won by 10 points in both, one lost, one has no clear winner."""
+    ours = {"a": (0.6, 0.62), "b": (0.1, 0.12), "c": (0.5, 0.1), "d": (0.0, 0.01)}
+    theirs = {"a": (0.5, 0.52), "b": (0.3, 0.32), "c": (0.3, 0.3), "d": (0.0, 0.0)}
+    kept = lambda share: {key: [share, 0.5, 9] for key in thirty.SAMPLERS}  # noqa: E731
+    found = {
+        (task, arm, seed): kept(shares[task][seed - 1])
+        for arm, shares in (("puma_plus", ours), ("mdm", theirs))
+        for task in ours
+        for seed in (1, 2)
+    }
+    thirty.table([*ours], found)
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in out[2:5]] == ["a", "c", "b"]
+    assert out[2].split()[1:4] == ["61.0", "51.0", "10.0"]
+    assert out[6].split() == ["d", "50.0", "50.0", "0.0", "[0.0,", "0.0]"]
+    assert "won 1, lost 1, even 1; mean over tasks -3.3 [-41.3, 34.6]" in out[7]
