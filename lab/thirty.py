@@ -81,7 +81,7 @@ ARMS = {
     "puma": "--method=puma",
 }
 SAMPLERS = {  # tokens a step, tau
-    "1": (1, 1.0), "2": (2, 1.0), "4": (4, 1.0), "8": (8, 1.0), "0.9": (1, 0.9), "all": (128, 1.0)
+    "1": (1, 1.0), "2": (2, 1.0), "4": (4, 1.0), "8": (8, 1.0), "> 0.9": (1, 0.9), "all": (128, 1.0)
 }  # fmt: skip
 
 
@@ -153,8 +153,7 @@ def measure(where):
         for at in range(0, count, 64):
             x0, prompt = problem.test[at : min(at + 64, count)]
             tokens, steps = fill(model, sample.generate, x0, prompt, policy, *how)
-            answer = ~prompt & ((x0 != problem.end).cumsum(1) >= 0)
-            answer &= (x0 == problem.end).cumsum(1) <= 1  # up to the first end
+            answer = ~prompt & ((x0 == problem.end).cumsum(1) <= 1)  # up to the first end
             right = ((tokens == x0) & answer).sum(1) / answer.sum(1)
             rows.append(np.stack([problem.judge(tokens, x0, prompt), right, steps]))
         result[name] = np.concatenate(rows, 1).mean(1).tolist()
@@ -189,10 +188,10 @@ def table(tasks, found):
     known = [task for task in tasks if learned(found, task)]
     known.sort(key=lambda task: -mean(gaps(found, task, "puma_plus", "1")))
     print("% solved, PUMA+ and random masks, and the difference [95 % interval over seeds]")
-    print(f"{'':26}" + "".join(f"{sampler + ' a step':32}" for sampler in ("1", "4", "0.9")))
+    print(f"{'':26}" + "".join(f"{sampler + ' a step':32}" for sampler in ("1", "4", "> 0.9")))
     for task in known:
         cells = []
-        for sampler in "1", "4", "0.9":
+        for sampler in "1", "4", "> 0.9":
             ours, theirs = (
                 100 * mean([*values(found, task, arm, sampler).values()])
                 for arm in ("puma_plus", "mdm")
@@ -201,7 +200,7 @@ def table(tasks, found):
             cells.append(f"{ours:5.1f} {theirs:5.1f} {gap:20}")
         print(f"{task:26}" + "".join(cells))
     print("not learned, tokens right (PUMA+, random masks, difference):")
-    for task in set(tasks) - set(known):
+    for task in sorted(set(tasks) - set(known)):
         shares = (
             mean([*values(found, task, arm, "1", 1).values()]) for arm in ("puma_plus", "mdm")
         )
@@ -220,7 +219,7 @@ def summary(arm, sampler, tasks, found):
     won = sum(middle - half > 0 for middle, half in bounds)
     lost = sum(middle + half < 0 for middle, half in bounds)
     count = f"won {won}, lost {lost}, even {len(bounds) - won - lost}"
-    print(f"{arm:10} {sampler:4} a step: {count}; mean over tasks {interval(means)}")
+    print(f"{arm:10} {sampler:5} a step: {count}; mean over tasks {interval(means)}")
 
 
 def draw(tasks, found):
