@@ -137,8 +137,9 @@ def train(task, arm, seed):
     where.parent.mkdir(parents=True, exist_ok=True)
     header = json.loads(Path("data/gym", task, "header.json").read_text())
     stages = f"--k_schedule=[(0,{max(2, round(header['length'] / 8))})]"  # eight
-    flags = [f"--data=data/gym/{task}", *ARMS[arm].split(), stages, f"--seed={seed}"]
-    call(["train.py", "config/gym.py", *flags, f"--out_dir={where}", "--resume"], f"{where}.log")
+    flags = [f"--data=data/gym/{task}", *ARMS[arm].split(), stages, "--eval_interval=0"]
+    flags += [f"--seed={seed}", f"--out_dir={where}", "--resume"]
+    call(["train.py", "config/gym.py", *flags], f"{where}.log")
     call(["lab/thirty.py", f"--judge={where}"], f"{where}.log")
     (where / "ckpt.pt").unlink()
 
