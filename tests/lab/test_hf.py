@@ -201,3 +201,16 @@ def test_the_command(family, tmp_path, capsys):
     table = [line.split() for line in done.stdout.splitlines() if line.startswith(names)]
     assert [row[0] for row in table] == [*names], done.stderr
     assert all(float(share) > 80 for row in table for share in row[1:2]), done.stdout
+
+
+@pytest.mark.parametrize("family", ["bert", "qwen2"])
+def test_lora_trains_the_adapters_alone(family, tmp_path):
+    peft = pytest.importorskip("peft")
+    net = peft.get_peft_model(make(family), peft.LoraConfig(r=4, target_modules="all-linear"))
+    before = copy.deepcopy(net.state_dict())
+    trainer(net, tmp_path, steps=2).train()
+    moved = {name for name, p in net.state_dict().items() if not torch.equal(p, before[name])}
+    assert moved and all("lora_" in name for name in moved)
+    given = ROWS.tensors[0][:8], ROWS.tensors[1][:8]
+    how = {"mask_token": MASK, "shift": family == "qwen2"}
+    assert 0 <= hf.share_right(net, given, 0, 2, 1.0, how) <= 1
