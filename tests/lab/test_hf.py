@@ -200,7 +200,7 @@ def test_the_command(family, tmp_path, capsys):
     names = "fine_tuned", "puma_plus", "mdm"
     table = [line.split() for line in done.stdout.splitlines() if line.startswith(names)]
     assert [row[0] for row in table] == [*names], done.stderr
-    assert all(float(share) > 80 for row in table for share in row[1:2]), done.stdout
+    assert all(float(row[1]) > 40 for row in table), done.stdout  # by guessing: 0.1
 
 
 @pytest.mark.parametrize("family", ["bert", "qwen2"])
