@@ -28,6 +28,7 @@ import puma
 import sample
 from configurator import configure, pick
 from lab import evaluate, likelihood
+from lab.study import label
 
 flags = ["config/sudoku_tiny.py"]  # of train.py, for all arms
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm"}
@@ -165,9 +166,8 @@ def draw(curves):
 
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
-    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
     for arm, points in curves.items():
-        axes.plot([*points], [*points.values()], label=names.get(arm, arm))
+        axes.plot([*points], [*points.values()], label=label(arm))
     axes.set(xlabel="updates", ylabel=words(), xlim=(0, None), ylim=(0, None))
     axes.set_title(f"{' '.join(flags)}, mean of {seeds} seeds", fontsize="medium")
     axes.grid(alpha=0.3)

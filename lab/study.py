@@ -53,12 +53,7 @@ def main():
         raise SystemExit(f"samplers: expected pairs (tokens a step, tau), got {samplers}")
     pairs = [(arm, seed) for seed in range(1, seeds + 1) for arm in arms]
     if run:
-        pool = ThreadPoolExecutor(jobs)
-        with stopped_together():
-            try:
-                list(pool.map(train, *zip(*pairs, strict=True)))
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        side_by_side(train, pairs, jobs)
     if figure:
         draw()
     table(pairs)
@@ -99,14 +94,19 @@ def start(arm, seed):
         return None
     where.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "train.py", *flags_of(arm, seed), f"--out_dir={where}", "--resume"]
-    with open(f"{where}.log", "w") as log:
-        run = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True,
+    return launch(command, f"{where}.log")
+
+
+def launch(command, log):
+    """A process on one core, what it prints in a file; stopped_together ends it."""
+    with open(log, "w") as file:
+        run = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
-    start.runs.append(run)
+    launch.runs.append(run)
     return run
 
 
-start.runs = []  # all processes that this one has started
+launch.runs = []  # all processes that this one has started
 
 
 def train(arm, seed):
@@ -114,6 +114,16 @@ def train(arm, seed):
         print(f"{arm}, seed {seed}: {folder(arm, seed)}", flush=True)
         if run.wait():
             print(f"{arm}, seed {seed} has stopped; {folder(arm, seed)}.log says why", flush=True)
+
+
+def side_by_side(task, pairs, jobs):
+    """task(*pair) of all pairs, `jobs` at a time; an interruption begins no other."""
+    pool = ThreadPoolExecutor(jobs)
+    with stopped_together():
+        try:
+            list(pool.map(task, *zip(*pairs, strict=True)))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextlib.contextmanager
@@ -129,9 +139,9 @@ def stopped_together():
     finally:
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
-        for run in start.runs:
+        for run in launch.runs:
             run.terminate()
-        for run in start.runs:
+        for run in launch.runs:
             run.wait()
         for number, handler in zip(signals, before, strict=True):
             signal.signal(number, handler)

@@ -16,19 +16,18 @@ import os
 import random
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from tqdm import tqdm
 
 import policies
 import sample
 from configurator import configure
+from lab import study
 from lab.evaluate import fill, open_run
-from lab.study import interval, spread
+from lab.study import interval, label, spread
 
 seeds = 4
 out = "out/thirty"
@@ -97,8 +96,7 @@ def main():
     if run:
         for task in tasks:
             prepare(task)
-        with ThreadPoolExecutor(jobs) as pool:
-            list(tqdm(pool.map(train, *zip(*pairs, strict=True)), total=len(pairs), unit="run"))
+        study.side_by_side(train, pairs, jobs)
     found = {pair: json.loads(path.read_text()) for pair in pairs if (path := kept(*pair)).exists()}
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
@@ -114,10 +112,7 @@ def kept(task, arm, seed):
 
 def call(command, log):
     """Run a command of this folder on one core; what it prints goes to a file."""
-    with open(log, "w") as file:
-        done = subprocess.run([sys.executable, *command], stdout=file, stderr=file,
-                              env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
-    if done.returncode:
+    if study.launch([sys.executable, *command], log).wait():
         raise SystemExit(f"{' '.join(command)} has stopped; {log} says why")
 
 
@@ -134,6 +129,7 @@ def train(task, arm, seed):
     where = kept(task, arm, seed).parent
     if (where / "eval.json").exists():
         return
+    print(f"{task}, {arm}, seed {seed}", flush=True)
     where.parent.mkdir(parents=True, exist_ok=True)
     header = json.loads(Path("data/gym", task, "header.json").read_text())
     stages = f"--k_schedule=[(0,{max(2, round(header['length'] / 8))})]"  # eight
@@ -230,12 +226,9 @@ def draw(tasks, found):
     tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1") and learned(found, task)]
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
-    names = {
-        "puma_plus": "PUMA+",
-        "mdm": "random masks",
-        "mdm_twice": "random masks, twice the updates",
-    }
-    for arm, label in names.items():
+    names = {arm: label(arm) for arm in ("puma_plus", "mdm")}
+    names |= {"mdm_twice": "random masks, twice the updates"}
+    for arm, name in names.items():
         points = []
         for sampler in "all", "8", "4", "2", "1":
             both = [
@@ -246,7 +239,7 @@ def draw(tasks, found):
             if all(both):
                 points.append((mean([*map(mean, both[::2])]), 100 * mean([*map(mean, both[1::2])])))
         if points:
-            axes.plot(*zip(*points, strict=True), marker="o", label=label)
+            axes.plot(*zip(*points, strict=True), marker="o", label=name)
     axes.set(xlabel="forward passes an answer", ylabel="held-out answers right, %", xscale="log")
     axes.set_title(f"mean of {len(tasks)} tasks of reasoning-gym")
     axes.grid(alpha=0.3)

@@ -24,7 +24,6 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-
 from configurator import configure, fit, pick, read
 from data import corpus
 from data.files import progress_bar

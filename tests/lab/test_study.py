@@ -70,7 +70,7 @@ def test_share_solved(tmp_path, monkeypatch):
     assert 0 < study.share_solved(tmp_path, 9, 0.8) == solved.mean() < 1
 
 
-@patch.multiple(study, start=Mock(return_value=None, runs=[]), table=Mock())
+@patch.multiple(study, start=Mock(return_value=None), table=Mock())
 def test_a_race_is_a_study_of_two_arms(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(study, "curve", lambda folder: {5: 0.25, 10: 0.5})
