@@ -156,6 +156,7 @@ run = t.trainer(t.make("{family}"), here / "out", accum=2)
 run.train()
 if run.args.process_index == 0:
     (here / "losses.json").write_text(json.dumps(t.losses(run)))
+t.torch.distributed.destroy_process_group()  # else its threads may abort the end of the process
 """
 
 
