@@ -20,8 +20,8 @@ def start(main):
     except ModuleNotFoundError as error:
         raise SystemExit(f"no package {error.name}: pip install {error.name}") from None
     except (ValueError, OSError, MemoryError) as error:
-        message = " ".join(str(error).split())
-        raise SystemExit(f"{type(error).__name__}: {message[:600]}") from None
+        message = " ".join(str(error).split()) or type(error).__name__
+        raise SystemExit(message[:600]) from None
 
 
 def cores():

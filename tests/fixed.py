@@ -11,4 +11,11 @@ class EverySecond(puma.RandomMasking):
 
 
 def make_streams(model, queue, config):
-    return EverySecond(queue, model.mask_token), None, torch.inf
+    """With a tau, chains too, and masks of a fixed sureness: 0.9, tau in the second process."""
+    masks = EverySecond(queue, model.mask_token)
+    if config["tau"] == 1:
+        return masks, None, torch.inf
+    masks.sure.fill_(config["tau"] if queue.rank else 0.9)
+    masks.advance = lambda score, confidence: None
+    chains = puma.ProgressiveUnmasking(queue, model.mask_token, config["k_schedule"], 1, 1, False)
+    return masks, chains, config["chains_from"]
