@@ -14,7 +14,6 @@ was interrupted goes on.
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -27,8 +26,7 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from lab import evaluate, likelihood
-from lab.study import label
+from lab import evaluate, likelihood, study
 
 flags = ["config/sudoku_tiny.py"]  # of train.py, for all arms
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm"}
@@ -80,15 +78,11 @@ def train(command, folder):
     devices = torch.cuda.device_count()  # several: a process each
     launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={devices}"] if devices > 1 else []
     command = [sys.executable, *launcher, "train.py", *command, f"--out_dir={folder}", "--resume"]
-    with open(f"{folder}.log", "w") as log:
-        process = subprocess.Popen([*command, f"--save_interval={every}"], stdout=log, stderr=log)
-        try:
-            while process.poll() is None:
-                time.sleep(0.1)
-                keep(folder)
-        finally:
-            process.terminate()
-            process.wait()
+    with study.stopped_together():
+        process = study.launch([*command, f"--save_interval={every}"], f"{folder}.log")
+        while process.poll() is None:
+            time.sleep(0.1)
+            keep(folder)
     keep(folder)
     if process.returncode:
         raise SystemExit(f"a run has stopped; {folder}.log says why")
@@ -167,7 +161,7 @@ def draw(curves):
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
     for arm, points in curves.items():
-        axes.plot([*points], [*points.values()], label=label(arm))
+        axes.plot([*points], [*points.values()], label=study.label(arm))
     axes.set(xlabel="updates", ylabel=words(), xlim=(0, None), ylim=(0, None))
     axes.set_title(f"{' '.join(flags)}, mean of {seeds} seeds", fontsize="medium")
     axes.grid(alpha=0.3)

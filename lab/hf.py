@@ -19,6 +19,7 @@ is no attention mask. Ends cost steps, so rows should be little longer than the 
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -51,6 +52,7 @@ K = 8  # tokens of a stage
 tau = 0.9
 lora = 0  # rank; 0 = all weights are trained
 seed = 1
+say = print if os.environ.get("RANK", "0") == "0" else (lambda *text, **how: None)
 
 
 class Scored:
@@ -160,12 +162,12 @@ class PumaTrainer(transformers.Trainer):
 def load(name):
     """A model that sees both sides, and whether its row i - 1 scores token i."""
     config = transformers.AutoConfig.from_pretrained(name)
-    if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING and "Masked" not in str(
-        config.architectures
-    ):
+    shift = "Masked" not in str(config.architectures)
+    if shift:
         config.is_causal = False
-        return transformers.AutoModelForCausalLM.from_pretrained(name, config=config), True
-    return transformers.AutoModelForMaskedLM.from_pretrained(name, config=config), False
+    kind = transformers.AutoModelForCausalLM if shift else transformers.AutoModelForMaskedLM
+    dtype = "auto" if lora else torch.float32  # in bfloat16 small updates would be lost
+    return kind.from_pretrained(name, config=config, dtype=dtype), shift
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ def read(tokenizer, end):
     kept = [(q, a) for q, a in coded if len(q) + len(a) < length]
     if len(kept) <= held_out:
         raise SystemExit(f"{len(kept)} of {len(pairs)} rows have under {length} tokens: too few")
-    print(f"{len(kept) - held_out:,} rows, {held_out} held out, {len(pairs) - len(kept)} too long")
+    say(f"{len(kept) - held_out:,} rows, {held_out} held out, {len(pairs) - len(kept)} too long")
     x0 = torch.full((len(kept), length), end)
     for row, (q, a) in zip(x0, kept, strict=True):
         row[: len(q) + len(a)] = torch.tensor(q + a)
@@ -199,6 +201,7 @@ def train(net, rows, name, method, steps, how):
     trainer = PumaTrainer(net, args, rows, method=method, K=K, tau=tau, **how)
     found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
     trainer.train(resume_from_checkpoint=found)
+    trainer.save_model()
 
 
 @torch.no_grad()
@@ -234,20 +237,24 @@ def main():
     start = {name: p.detach().clone() for name, p in net.named_parameters()}
     samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]
     head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in samplers)
-    print(f"{'% right':14}{head}")
+    say(f"{'% right':14}{head}")
     for arm in "fine_tuned", "puma_plus", "mdm":
         with torch.no_grad():
             for name, p in net.named_parameters():
                 p.copy_(start[name])
         if arm != "fine_tuned":
             train(net, rows, arm, arm, last, how)
-            net.save_pretrained(Path(out, arm))
         shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
-        print(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
+        say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     configure(globals())
     if not (model and data):
         raise SystemExit("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
-    main()
+    try:
+        main()
+    except OSError as error:  # no such model or file
+        raise SystemExit(" ".join(str(error).split())[:300]) from None

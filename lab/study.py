@@ -3,6 +3,7 @@
     python lab/study.py                                       # what of it is done, and its table
     python lab/study.py --run                                 # first the runs that are missing
     python lab/study.py --figure=curves.png                   # also learning curves
+    python lab/study.py --figure=steps.png --panels="{'6x6 Sudoku': 'out/study'}"    # by sampler
     python lab/study.py --run --seeds=3 --out=out/nine --flags="['config/sudoku_nine.py']"
 
 An arm is a name and flags of train.py. Each run is one folder, OUT/ARM_SEED, which an interruption
@@ -43,6 +44,7 @@ samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all abo
 run = False  # train what is missing; else only the table
 jobs = 2  # at a time, on a core each
 figure = ""  # a file for the learning curves
+panels = {}  # {title: folder of a study}: instead, what each sampler solves, in a panel each
 
 
 def main():
@@ -54,6 +56,9 @@ def main():
     pairs = [(arm, seed) for seed in range(1, seeds + 1) for arm in arms]
     if run:
         side_by_side(train, pairs, jobs)
+    if panels:
+        draw_samplers()
+        return
     if figure:
         draw()
     table(pairs)
@@ -254,6 +259,32 @@ def draw():
     axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
+    page.savefig(figure, dpi=150)
+    print(f"wrote {figure}")
+
+
+def draw_samplers():
+    """What each sampler solves: means of the seeds and 95 % intervals, a panel for each study."""
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=(3 * len(panels), 3), layout="constrained")
+    row = page.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, where) in zip(row, panels.items(), strict=True):
+        for arm in arms:
+            kept = [records(Path(where, f"{arm}_{seed}")) for seed in range(1, seeds + 1)]
+            kept = [each for each in kept if judged_by_all(each)]
+            if not kept:
+                raise SystemExit(f"{where}: no run of {arm} is judged by {samplers}")
+            found = [spread([100 * each[str(sampler)] for each in kept]) for sampler in samplers]
+            mean, half = np.transpose(found)
+            axes.errorbar(range(len(samplers)), mean, half, marker="o", capsize=2, label=label(arm))
+        names = [f"> {tau}" if tau < 1 else str(tokens) for tokens, tau in samplers]
+        axes.set_xticks(range(len(samplers)), names)
+        axes.set(title=title, xlabel="tokens a step", ylim=(0, 102))
+        axes.grid(alpha=0.3)
+    row[0].set_ylabel("held-out problems solved, %")
+    how = {"loc": "outside upper center", "ncols": len(arms), "frameon": False}
+    page.legend(*row[0].get_legend_handles_labels(), **how)
     page.savefig(figure, dpi=150)
     print(f"wrote {figure}")
 

@@ -179,8 +179,8 @@ def test_states_and_logits_are_those_of_the_library(family):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["bert", "qwen2"])
-def test_the_command(family, tmp_path, capsys):
+@pytest.mark.parametrize(("family", "world"), [("bert", 1), ("qwen2", 2)])
+def test_the_command(family, world, tmp_path):
     """From a folder and a file to a table; copying two letters is learned."""
     letters = [chr(97 + i) for i in range(26)]
     words = {word: i for i, word in enumerate(["<end>", "<mask>", "\n", *letters])}
@@ -195,8 +195,9 @@ def test_the_command(family, tmp_path, capsys):
     random.Random(0).shuffle(rows)
     (tmp_path / "rows.jsonl").write_text("".join(rows))
     flags = f"--model={tmp_path}/model --data={tmp_path}/rows.jsonl --out={tmp_path}/out --length=7"
-    flags += " --held_out=50 --updates=1000 --last=20 --lr=0.01 --batch_size=16 --K=2"
-    command = [sys.executable, "lab/hf.py", *flags.split()]
+    flags += f" --held_out=50 --updates=1000 --last=20 --lr=0.01 --batch_size={16 // world} --K=2"
+    processes = f"-m torch.distributed.run --standalone --nproc_per_node={world}"
+    command = [sys.executable, *processes.split() * (world > 1), "lab/hf.py", *flags.split()]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)
     names = "fine_tuned", "puma_plus", "mdm"
     table = [line.split() for line in done.stdout.splitlines() if line.startswith(names)]

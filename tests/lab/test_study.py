@@ -43,6 +43,21 @@ def test_table_and_curves_of_three_pairs(savefig, capsys):
     assert axes.collections[1].get_paths()[0].vertices[:, 1].max() == pytest.approx(84.84, abs=0.01)
 
 
+@patch("matplotlib.figure.Figure.savefig", autospec=True)
+def test_a_panel_has_what_each_sampler_solves(savefig, tmp_path):
+    with patch.object(study, "panels", {"one": str(tmp_path), "again": str(tmp_path)}):
+        study.main()
+        page = savefig.call_args.args[0]
+        assert [axes.get_title() for axes in page.axes] == ["one", "again"]
+        (bars,) = page.axes[0].containers[1].lines[2]  # of mdm
+        assert bars.get_segments()[0][:, 1] == pytest.approx([35.16, 84.84], abs=0.01)
+        with (
+            patch.object(study, "panels", {"none": "none"}),
+            pytest.raises(SystemExit, match="no run"),
+        ):
+            study.main()
+
+
 @patch.object(study, "draw", Mock())
 def test_mistakes_are_one_line(capsys):
     for name, value, message in [
