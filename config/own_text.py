@@ -9,7 +9,7 @@ data = "data/jsonl/tokens"
 test_examples = 64
 
 method = "puma_plus"
-k_schedule = [(0, 8)]  # 32 stages of 256 tokens, 4 of 30: for longer rows, a larger K
+k_schedule = [(0, 8)]  # 4 to 12 stages for rows of 32 to 96 tokens; for longer ones a larger K
 tau = 0.9
 chains_from = 500  # random masks until then: they teach copying, which chains take for granted
 
