@@ -52,7 +52,8 @@ K = 8  # tokens of a stage
 tau = 0.9
 lora = 0  # rank; 0 = all weights are trained
 seed = 1
-say = print if os.environ.get("RANK", "0") == "0" else (lambda *text, **how: None)
+first = os.environ.get("RANK", "0") == "0"  # of several processes, the one that speaks
+say = print if first else (lambda *text, **how: None)
 
 
 class Scored:
@@ -189,9 +190,13 @@ def read(tokenizer, end):
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 
 
+def folder_of(name):
+    return Path(out, f"{name}_{seed}")
+
+
 def train(net, rows, name, method, steps, how):
     """A phase, from the weights of net on; an interrupted one goes on from its checkpoint."""
-    folder = Path(out, name)
+    folder = folder_of(name)
     args = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=batch_size // grad_accum,
         gradient_accumulation_steps=grad_accum, learning_rate=lr, lr_scheduler_type="cosine",
@@ -216,6 +221,14 @@ def share_right(net, rows, end, tokens, tau, how):
         answer = ~given & ((x0 == end).cumsum(1) <= 1)
         right += ((x == x0) | ~answer).all(1).sum().item()
     return right / len(rows[0])
+
+
+def keep(folder, shares):
+    """Records of a run as lab/study.py has them: its table is of several seeds."""
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)
+        with sample.opened(folder, "eval.json", "w") as file:
+            json.dump(shares, file)
 
 
 def main():
@@ -246,6 +259,7 @@ def main():
             train(net, rows, arm, arm, last, how)
         shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
         say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
+        keep(folder_of(arm), dict(zip(map(str, samplers), shares, strict=True)))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
