@@ -93,13 +93,19 @@ def keep(folder):
     path = folder / "ckpt.pt"
     link = folder / "at" / "new.pt"
     if path.exists() and not any(each.samefile(path) for each in folder.glob("at/*/ckpt.pt")):
-        link.parent.mkdir(exist_ok=True)
+        own_folder(link.parent)
         link.unlink(missing_ok=True)
         os.link(path, link)
         update = torch.load(link, weights_only=True, mmap=True)["iteration"]
         into = link.parent / str(update)
-        into.mkdir(exist_ok=True)
+        own_folder(into)
         shutil.move(link, into / "ckpt.pt")
+
+
+def own_folder(path):
+    path.mkdir(exist_ok=True)
+    if path.is_symlink():  # as sample.opened
+        raise SystemExit(f"{path} is a symbolic link")
 
 
 def kept(folder):

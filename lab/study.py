@@ -104,7 +104,7 @@ def start(arm, seed):
 
 def launch(command, log):
     """A process on one core, what it prints in a file; stopped_together ends it."""
-    with open(log, "w") as file:
+    with sample.opened("", log, "w") as file:
         run = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
     launch.runs.append(run)

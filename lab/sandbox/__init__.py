@@ -117,8 +117,8 @@ missing_modules = Counter()
 
 def count_missing_modules(outcomes):
     """Count the programs that ended for want of a module; it is said once, at exit."""
-    for outcome in outcomes:
-        if found := re.match(r"ModuleNotFoundError: No module named '(\w{1,40})", outcome.detail):
+    for each in outcomes:
+        if found := re.match(r"ModuleNotFoundError: No module named '([\w.]{1,40})", each.detail):
             missing_modules[found[1]] += 1
 
 

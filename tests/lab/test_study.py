@@ -104,3 +104,11 @@ def test_a_race_is_a_study_of_two_arms(monkeypatch, tmp_path, capsys):
     assert len(folders) == 2 and out.count("2 of eight seeds: this decides nothing") == 2
     with pytest.raises(SystemExit, match="expected a number from 1"):
         race.main(["config/sudoku_tiny.py", "--seeds=x"])
+
+
+def test_what_a_run_prints_goes_through_no_link(tmp_path):
+    (mine := tmp_path / "mine").write_text("precious")
+    (tmp_path / "mine_4.log").symlink_to(mine)
+    with pytest.raises(OSError, match="symbolic links"):
+        study.train("mine", 4)
+    assert mine.read_text() == "precious"
