@@ -44,7 +44,17 @@ def main():
     x0 = x0.long()
     runs = [about(folder, x0, ~prompt, choose) for folder in out_dir]
     data = {"runs": runs, "truth": x0.tolist(), "box": getattr(problem, "box", None)}
-    write(data | {"words": words(problem)}, Path(__file__).with_suffix(".html"), out)
+    known = words(problem)
+    data["words"] = {token: known[token] for token in shown(data) if token in known}
+    write(data, Path(__file__).with_suffix(".html"), out)
+
+
+def shown(data):
+    """The tokens that the page can show: truth, answers and guesses."""
+    rows = [*data["truth"]]
+    for panel in (panel for run in data["runs"] for way in run["panels"] for panel in way):
+        rows += [panel["tokens"], *(step[0] for step in panel["steps"])]
+    return set().union(*rows)
 
 
 def about(folder, x0, hidden, choose):

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -87,6 +88,21 @@ def test_it_says_and_does_what_the_model_does(run, tmp_path):
         for x, board in zip(states[:-1, None], boards[:-1], strict=True):
             h = forward(x, h)
             assert torch.allclose(torch.tensor(board["said"]), model.lm_head(h).view(-1), atol=1e-3)
+
+
+def test_a_page_knows_the_tokens_that_it_shows(tmp_path):
+    own = dict(
+        out_dir=[str(ROOT / "results/weights/gsm_mini")],
+        out=str(tmp_path / "page.html"),
+        examples=1,
+    )
+    written = []
+    with patch.multiple(view, **own, write=lambda data, *files: written.append(data)):
+        view.main()
+    (data,) = written
+    way = data["runs"][0]["panels"][1][0]  # the sampler
+    needed = {*data["truth"][0], *way["tokens"]}
+    assert needed <= data["words"].keys() and len(data["words"]) < 300  # of 1,502
 
 
 @pytest.mark.parametrize("page", [ROOT / "lab/play.html", ROOT / "lab/view.html"])
