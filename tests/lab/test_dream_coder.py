@@ -112,7 +112,7 @@ def test_another_base_is_refused(base, puzzles, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_processes_train_as_one(base, puzzles, tmp_path):
-    own = [*flags(base, "tests.lab.fixed_dream"), "--max_iters=6"]
+    own = [*flags(base, "tests.lab.fixed_dream"), "--tau=1.0", "--max_iters=6"]
     for world in 1, 2:
         code, output = run(puzzles, tmp_path / f"{world}", *own, world=world)
         assert code == 0, output
