@@ -26,10 +26,15 @@ FILL = """(model, how) => {
     ({grid: [...grid], at: [...at], said: t && [...logits(model, t.h)]}));
 }"""
 MASKED = "[...document.querySelectorAll('.board')].map(b => b.querySelectorAll('.hidden').length)"
-ORDER = "[...document.querySelector('.grid').children].map(cell => cell.dataset.at)"
+EDGE = "document.querySelector('{}').getBoundingClientRect().{}"
+ALONE = "document.querySelector('h2 span').textContent"
+ORDER = """[...document.querySelector('.grid').children].map(cell => {
+  const {content, fontSize} = getComputedStyle(cell, '::after');
+  return parseFloat(fontSize) < 10 ? fontSize : content;
+})"""  # as shown, if large enough to read
 
 
-def toy(folder, method="mdm", data=MINI, n=6, **options):
+def toy(folder, method="mdm", data=MINI, n=6, task="sudoku", **options):
     """A run with random weights, sure of nothing, so that rounding decides no order."""
     sizes = dict(vocab_size=n + 1, mask_token=n, length=n * n)
     args = sizes | dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0) | options
@@ -37,7 +42,7 @@ def toy(folder, method="mdm", data=MINI, n=6, **options):
     model = sample.hook(method, "make_model", sample.Transformer)(**args)
     for p in model.parameters():
         p.data += torch.randn_like(p) * 0.3
-    config = dict(task="sudoku", data=str(data), method=method, k_schedule=[(0, 4)], tau=0.5)
+    config = dict(task=task, data=str(data), method=method, k_schedule=[(0, 4)], tau=0.5)
     saved = {"args": args, "config": config, "averaged": model.state_dict(), "iteration": 5}
     sample.save_checkpoint(saved, folder)
     return folder
@@ -91,18 +96,17 @@ def test_it_says_and_does_what_the_model_does(run, tmp_path):
 
 
 def test_a_page_knows_the_tokens_that_it_shows(tmp_path):
-    own = dict(
-        out_dir=[str(ROOT / "results/weights/gsm_mini")],
-        out=str(tmp_path / "page.html"),
-        examples=1,
-    )
+    numbered = toy(tmp_path, data="2", n=13, task="lab.products", length=12)  # no text, no grid
     written = []
-    with patch.multiple(view, **own, write=lambda data, *files: written.append(data)):
-        view.main()
-    (data,) = written
-    way = data["runs"][0]["panels"][1][0]  # the sampler
-    needed = {*data["truth"][0], *way["tokens"]}
-    assert needed <= data["words"].keys() and len(data["words"]) < 300  # of 1,502
+    for folder in ROOT / "results/weights/gsm_mini", numbered:
+        own = dict(out_dir=[str(folder)], out=str(tmp_path / "page.html"), examples=1)
+        with patch.multiple(view, **own, write=lambda data, *files: written.append(data)):
+            view.main()
+        way = written[-1]["runs"][0]["panels"][1][0]  # the sampler
+        assert {*written[-1]["truth"][0], *way["tokens"]} <= written[-1]["words"].keys()
+    text, numbers = (data["words"] for data in written)
+    assert len(text) < 300  # of 1,502
+    assert all(int(word) == token for token, word in numbers.items())
 
 
 @pytest.mark.parametrize("page", [ROOT / "lab/play.html", ROOT / "lab/view.html"])
@@ -171,7 +175,7 @@ def opened(chromium, name, folders, cells):
     command = [sys.executable, f"lab/{name}.py", f"--out_dir={[*map(str, folders)]}"]
     subprocess.run([*command, f"--out={file}"], cwd=ROOT, env=ENV, check=True)
     for width in 1400, 400:
-        chromium.open(file, width)
+        chromium.open(file, width, 667)
         chromium.wait(f"document.querySelectorAll('.cell').length === {cells}")
         assert chromium.evaluate("document.documentElement.scrollWidth") == width
 
@@ -179,8 +183,9 @@ def opened(chromium, name, folders, cells):
 @pytest.mark.slow
 def test_a_puzzle_is_typed_in(chromium, puzzles, tmp_path):
     opened(chromium, "play", [MINI, MINI, toy(tmp_path, "mdm", puzzles, 4)], 72)
-    last = "document.querySelector('main').getBoundingClientRect().bottom"
-    assert chromium.evaluate(f"{last} < {last.replace('main', 'form')}")
+    assert chromium.evaluate(f"{EDGE.format('main', 'bottom')} < {EDGE.format('form', 'top')}")
+    buttons = EDGE.format("#actions", "top")  # they stay in sight, and cover nothing of a grid
+    assert chromium.evaluate(f"{EDGE.format('.grid', 'bottom')} <= {buttons}")
     chromium.evaluate("document.getElementById('clear').click()")
     for symbol in SIX:
         chromium.press(symbol, symbol)
@@ -192,12 +197,14 @@ def test_a_puzzle_is_typed_in(chromium, puzzles, tmp_path):
         chromium.press(key, key.strip("ArowUpDelt"))
     assert said[1] == "1 step; 23 cells empty" and said[4] == "1 step; 24 cells empty"
     assert said[3].startswith("Breaks a rule: row 5 has more than one 2")
-    for box in "2x2", "2x3":  # what was typed outlives a look at another size
+    for box, alone in ("2x2", "the only weights for 4x4 here"), ("2x3", ""):  # and back
         chromium.evaluate(f"size.value = '{box}', size.onchange()")
+        assert chromium.evaluate(ALONE) == alone
+    # What was typed outlives a look at another size
     assert chromium.evaluate(verdict) == "Solved in 13 steps"
     order = chromium.evaluate(ORDER)
-    assert [at is None for at in order] == [c != "." for c in SIX[:29] + "." + SIX[30:]]
-    assert {*order} == {None, *map(str, range(1, 14))}  # 26 cells, 2 a step
+    assert [at == "none" for at in order] == [c != "." for c in SIX[:29] + "." + SIX[30:]]
+    assert {*order} == {"none", *(f'"{step}"' for step in range(1, 14))}  # 26 cells, 2 a step
 
 
 @pytest.mark.slow
