@@ -201,7 +201,8 @@ def train(net, rows, name, method, steps, how):
         str(folder), max_steps=steps, per_device_train_batch_size=batch_size // grad_accum,
         gradient_accumulation_steps=grad_accum, learning_rate=lr, lr_scheduler_type="cosine",
         warmup_steps=min(100, steps // 10), logging_steps=20, save_steps=200, save_total_limit=1,
-        seed=seed, bf16=torch.cuda.is_available(), report_to="none", max_grad_norm=1.0,
+        seed=seed, bf16=torch.cuda.is_available(), use_cpu=not torch.cuda.is_available(),
+        report_to="none", max_grad_norm=1.0,
     )  # fmt: skip
     trainer = PumaTrainer(net, args, rows, method=method, K=K, tau=tau, **how)
     found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None

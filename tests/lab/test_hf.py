@@ -204,6 +204,8 @@ def test_the_command(family, world, tmp_path):
     assert [row[0] for row in table] == [*names], done.stderr
     assert float(table[0][1]) > 40, done.stdout  # by guessing 0.1; then 20 updates at a new rate
     assert all(float(row[1]) > 5 for row in table[1:]), done.stdout
+    chains = (tmp_path / "out" / "puma_plus_1").glob("checkpoint-*/chains_*.pt")
+    assert len([*chains]) == world  # the processes know of each other
     kept = json.loads((tmp_path / "out" / "puma_plus_1" / "eval.json").read_text())
     assert [round(100 * share, 1) for share in kept.values()] == [*map(float, table[1][1:])]
 
