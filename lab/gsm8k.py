@@ -8,7 +8,6 @@ are the rows of val, whose own programs say what is right; or, if the folder has
 
 import copy
 import itertools
-import json
 import math
 import re
 from fractions import Fraction
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data import corpus, vocabularies
+from data import corpus, sources, vocabularies
 from lab import sandbox
 from text import Text
 
@@ -35,8 +34,7 @@ class WordProblems(Text):
         super().__init__(folder)
         self.tokenizer = vocabularies.open_kept(next(folder.glob("tokenizer.*")))
         if (folder / "test.jsonl").is_file():
-            with open(folder / "test.jsonl") as file:
-                self.test = self.rows([*map(json.loads, file)])
+            self.test = self.rows([*sources.json_objects(folder / "test.jsonl")])
 
     def rows(self, problems):
         """Dictionaries with question and answer as text.Rows; without room, one is not solved."""

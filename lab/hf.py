@@ -35,6 +35,7 @@ import policies
 import puma
 import sample
 from configurator import configure
+from data import sources
 
 model = ""  # a folder, or a name on the hub
 data = ""  # FILE.jsonl
@@ -174,13 +175,14 @@ def load(name):
 # -- the command -----------------------------------------------------------------------------------
 def read(tokenizer, end):
     """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
-    with open(data) as file:
-        pairs = [(row[prompt], row[answer]) for row in map(json.loads, file)]
+    sources.require((prompt, answer), sources.fields_of(Path(data)), data)
+    pairs = [(row.get(prompt), row.get(answer)) for row in sources.json_objects(data)]
+    pairs = [pair for pair in pairs if all(map(sources.is_text, pair))]
     encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
     coded = [(encode(question.strip() + "\n"), encode(text.strip())) for question, text in pairs]
     kept = [(q, a) for q, a in coded if len(q) + len(a) < length]
     if len(kept) <= held_out:
-        raise SystemExit(f"{len(kept)} of {len(pairs)} rows have under {length} tokens: too few")
+        raise ValueError(f"{len(kept)} of {len(pairs)} rows have under {length} tokens: too few")
     say(f"{len(kept) - held_out:,} rows, {held_out} held out, {len(pairs) - len(kept)} too long")
     x0 = torch.full((len(kept), length), end)
     for row, (q, a) in zip(x0, kept, strict=True):
@@ -232,7 +234,8 @@ def keep(folder, shares):
             json.dump(shares, file)
 
 
-def main():
+def start():
+    """The model, its end and mask tokens, the rows to train on and those held out."""
     net, shift = load(model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     if tokenizer.mask_token is None:
@@ -245,17 +248,20 @@ def main():
 
         wanted = peft.LoraConfig(r=lora, lora_alpha=lora, target_modules="all-linear")
         net = peft.get_peft_model(net, wanted)
-    rows, test = read(tokenizer, end)
+    return net, end, how, *read(tokenizer, end)
+
+
+def main(net, end, how, rows, test):
     if updates:
         train(net, rows, "fine_tuned", "mdm", updates, how)
-    start = {name: p.detach().clone() for name, p in net.named_parameters()}
+    tuned = {name: p.detach().clone() for name, p in net.named_parameters()}
     samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]
     head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in samplers)
     say(f"{'% right':14}{head}")
     for arm in "fine_tuned", "puma_plus", "mdm":
         with torch.no_grad():
             for name, p in net.named_parameters():
-                p.copy_(start[name])
+                p.copy_(tuned[name])
         if arm != "fine_tuned":
             train(net, rows, arm, arm, last, how)
         shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
@@ -270,6 +276,7 @@ if __name__ == "__main__":
     if not (model and data):
         raise SystemExit("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
     try:
-        main()
-    except OSError as error:  # no such model or file
+        parts = start()
+    except (OSError, ValueError) as error:  # no such model, file or field
         raise SystemExit(" ".join(str(error).split())[:300]) from None
+    main(*parts)

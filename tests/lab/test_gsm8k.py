@@ -63,7 +63,7 @@ def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path):
     rows = [json.dumps({"question": f"Question {line}?", "answer": answer}) for line in VERDICTS]
     too_long = json.dumps({"question": "Who is " * 99, "answer": answer})
     shutil.copytree(WEIGHTS, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "test.jsonl").write_text("\n".join([*rows, rows[0], too_long]) + "\n")
+    (tmp_path / "test.jsonl").write_text("\n".join([*rows, rows[0], too_long]) + "\n \n\n")
     gsm = load(tmp_path, 9)
     x0, prompt = gsm.test[np.arange(len(gsm.test))]
     assert gsm.tokenizer.decode(x0[0][x0[0] != gsm.end]) == "Question return 5?\n#### 5"

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,3 +222,19 @@ def test_lora_trains_the_adapters_alone(family, tmp_path):
     given = ROWS.tensors[0][:8], ROWS.tensors[1][:8]
     how = {"mask_token": MASK, "shift": family == "qwen2"}
     assert 0 <= hf.share_right(net, given, 0, 2, 1.0, how) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"question": "a", "text": "b"}\n', "no field 'answer', but question, text"),
+        ("[1, 2]", "expected one JSON object a line"),
+        ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows have under 256 tokens: too few"),
+    ],
+)
+def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch):
+    (tmp_path / "rows.jsonl").write_text(text)
+    monkeypatch.setattr(hf, "data", str(tmp_path / "rows.jsonl"))
+    tokenizer = lambda text, add_special_tokens: SimpleNamespace(input_ids=[1])  # noqa: E731
+    with pytest.raises(ValueError, match=message):
+        hf.read(tokenizer, 0)
