@@ -40,6 +40,7 @@ reveal = 2  # tokens per step
 tau = 1.0
 examples = 100  # held out
 figure = ""  # a file of matplotlib
+title = ""  # of the figure: its finding; "" = the flags
 
 
 def main():
@@ -66,7 +67,7 @@ def main():
 
 def words():
     sampler = f"{policy}, {reveal} a step" if tau == 1 else f"{policy}, above {tau}, else {reveal}"
-    return {"solved": f"share solved ({sampler})", "nelbo": "NELBO, nats per token",
+    return {"solved": f"held-out problems solved ({sampler})", "nelbo": "NELBO, nats per token",
             "distance": f"distance of the order ({policy}) to the last one"}[what]  # fmt: skip
 
 
@@ -167,9 +168,9 @@ def draw(curves):
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
     for arm, points in curves.items():
-        axes.plot([*points], [*points.values()], label=study.label(arm))
+        axes.plot([*points], [*points.values()], label=f"{study.label(arm)}, mean of {seeds} seeds")
     axes.set(xlabel="updates", ylabel=words(), xlim=(0, None), ylim=(0, None))
-    axes.set_title(f"{' '.join(flags)}, mean of {seeds} seeds", fontsize="medium")
+    axes.set_title(title or " ".join(flags), fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     page.savefig(figure, dpi=150)

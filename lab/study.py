@@ -2,7 +2,7 @@
 
     python lab/study.py                                       # what of it is done, and its table
     python lab/study.py --run                                 # first the runs that are missing
-    python lab/study.py --figure=curves.png                   # also learning curves
+    python lab/study.py --figure=curves.png                   # instead, learning curves
     python lab/study.py --figure=steps.png --panels="{'6x6 Sudoku': 'out/study'}"    # by sampler
     python lab/study.py --run --seeds=3 --out=out/nine --flags="['config/sudoku_nine.py']"
 
@@ -43,8 +43,9 @@ out = "out/study"
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau
 run = False  # train what is missing; else only the table
 jobs = 2  # at a time, on a core each
-figure = ""  # a file for the learning curves
-panels = {}  # {title: folder of a study}: instead, what each sampler solves, in a panel each
+figure = ""  # instead of the table, a file for learning curves
+panels = {}  # {name: folder of a study}: instead, what each sampler solves, in a panel each
+title = ""  # of the figure: its finding; "" = the flags
 
 
 def main():
@@ -58,10 +59,10 @@ def main():
         side_by_side(train, pairs, jobs)
     if panels:
         draw_samplers()
-        return
-    if figure:
+    elif figure:
         draw()
-    table(pairs)
+    else:
+        table(pairs)
 
 
 def table(pairs):
@@ -250,13 +251,12 @@ def draw():
         updates = sorted(set.intersection(*map(set, curves)))  # as far as the shortest
         found = [spread([100 * points[update] for points in curves]) for update in updates]
         mean, half = np.reshape(found, (-1, 2)).T
-        axes.plot(updates, mean, label=f"{label(arm)}, {len(curves)} seeds")
+        axes.plot(updates, mean, label=f"{label(arm)}, mean of {len(curves)} seeds, 95 % interval")
         axes.fill_between(updates, mean - half, mean + half, alpha=0.15)
     if not axes.lines:
         raise SystemExit(f"{out}: no run has a curve yet; add --run")
     axes.set(xlabel="updates", ylabel="held-out problems solved, %", ylim=(0, 100), xlim=(0, None))
-    title = f"{' '.join(flags)}: mean of the seeds, 95 % interval"
-    axes.set_title(title, fontsize="medium", wrap=True)
+    axes.set_title(title or " ".join(flags), fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     page.savefig(figure, dpi=150)
@@ -269,7 +269,7 @@ def draw_samplers():
 
     page = Figure(figsize=(3 * len(panels), 3), layout="constrained")
     row = page.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, where) in zip(row, panels.items(), strict=True):
+    for axes, (name, where) in zip(row, panels.items(), strict=True):
         for arm in arms:
             kept = [records(Path(where, f"{arm}_{seed}")) for seed in range(1, seeds + 1)]
             kept = [each for each in kept if judged_by_all(each)]
@@ -280,10 +280,11 @@ def draw_samplers():
             axes.errorbar(range(len(samplers)), mean, half, marker="o", capsize=2, label=label(arm))
         names = [f"> {tau}" if tau < 1 else str(tokens) for tokens, tau in samplers]
         axes.set_xticks(range(len(samplers)), names)
-        axes.set(title=title, xlabel="tokens a step", ylim=(0, 102))
+        axes.set(title=name, xlabel="tokens a step", ylim=(0, 102))
         axes.grid(alpha=0.3)
     row[0].set_ylabel("held-out problems solved, %")
-    how = {"loc": "outside upper center", "ncols": len(arms), "frameon": False}
+    page.suptitle(title)
+    how = {"loc": "outside lower center", "ncols": len(arms), "frameon": False}
     page.legend(*row[0].get_legend_handles_labels(), **how)
     page.savefig(figure, dpi=150)
     print(f"wrote {figure}")

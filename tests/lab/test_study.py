@@ -28,13 +28,15 @@ def runs(tmp_path):
             curve = [{"iter": i, "solved": share * i / 6} for i in (3, 6, 9)[: 5 - seed]]
             (where / "metrics.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in curve))
     own = dict(out=str(tmp_path), arms={"mine": "--tau=1", "mdm": "--method=mdm"}, seeds=4)
-    with patch.multiple(study, **own, flags=["--max_iters=9"], samplers=[(2, 1.0)], figure="a.png"):
+    with patch.multiple(study, **own, flags=["--max_iters=9"], samplers=[(2, 1.0)]):
         yield
 
 
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
 def test_table_and_curves_of_three_pairs(savefig, capsys):
     study.main()
+    with patch.object(study, "figure", "a.png"):
+        study.main()
     out = capsys.readouterr().out
     assert "mine       76.0 [59.7, 92.3] (70.0 75.0 83.0); 16.0 [7.0, 25.0], 3 pairs" in out
     assert "mdm        60.0 [35.2, 84.8] (50.0 60.0 70.0)\n" in out  # 60 +- 4.303 * 10 / sqrt(3)
