@@ -128,8 +128,8 @@ def finish(writer, read, first):
     if 0 in kept.values():
         raise ValueError(
             f"{read:,} rows read, {kept} kept, dropped: {described(writer.dropped, first)}; "
-            "expected some in each split: name fields of text, change --length or --val, or give "
-            "more text; rows with the same prompt go to the same split"
+            "expected some in each split: name fields of text, a larger --length or another --val, "
+            "or give more text; rows with the same prompt go to the same split"
         )
     for name, split in writer.finish()["splits"].items():
         print(f"{name}: {split['examples']:,} examples, {split['tokens']:,} tokens")

@@ -54,7 +54,9 @@ def main():
     for end in "begin", "end":
         print(f"questions {end} with, removed: {about[end]!r}")
     pairs = [usable([trimmed(row["question"], about), row["answer"]]) for row in made]
-    print(f"{len({pair[0] for pair in pairs}):,} of {len(pairs):,} questions differ")
+    different = len({pair[0] for pair in pairs})
+    few = ": so few that intervals of what is solved are too narrow" * (different < len(pairs) / 2)
+    print(f"{different:,} of {len(pairs):,} questions differ{few}")
     encoded, reasons = corpus.encode(encoding, pairs, length or 128)
     fitting = length or int(encoded.lengths.max(initial=1)) + 1
     writer = corpus.Writer(folder, encoding, fitting, about)
@@ -64,6 +66,7 @@ def main():
 
 # -- the generator ---------------------------------------------------------------------------------
 PIECE = 100  # rows of a worker's task
+OWN = "rows", "seed", "length", "val", "tokenizer", "out", "workers", "help"  # options of ours
 
 
 def generator_of(argv):
@@ -75,11 +78,12 @@ def generator_of(argv):
     from reasoning_gym.factory import DATASETS
 
     name = pick("generator", argv.pop(1), sorted(set(DATASETS) - {"composite"}))
-    defaults = vars(DATASETS[name][1]())
+    defaults = {k: v for k, v in vars(DATASETS[name][1]()).items() if k not in ("seed", "size")}
     options = {}
     for arg in argv[1:]:
         key, value = read(arg)[0] if arg.startswith("--") else ("", "")
-        if key in defaults and key not in ("seed", "size"):
+        if key and key not in OWN:
+            pick(f"option of {name}", key, [*defaults, *OWN])
             options[key] = fit(key, value, defaults[key])
             argv.remove(arg)
     return name, options
