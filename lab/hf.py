@@ -176,8 +176,8 @@ def load(name):
 def read(tokenizer, end):
     """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
-    pairs = [(row.get(prompt), row.get(answer)) for row in sources.json_objects(data)]
-    pairs = [pair for pair in pairs if all(map(sources.is_text, pair))]
+    rows = sources.json_rows([data], (prompt, answer), None)
+    pairs = [(row[prompt], row[answer]) for row in rows if None not in row.values()]
     encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
     coded = [(encode(question.strip() + "\n"), encode(text.strip())) for question, text in pairs]
     kept = [(q, a) for q, a in coded if len(q) + len(a) < length]

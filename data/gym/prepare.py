@@ -24,7 +24,7 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configurator import configure, fit, pick, read
+from configurator import configure, fit, pick, plain, read
 from data import corpus
 from data.files import progress_bar
 from data.prepare_rows import read_tokenizer, usable, write_rows
@@ -66,7 +66,6 @@ def main():
 
 # -- the generator ---------------------------------------------------------------------------------
 PIECE = 100  # rows of a worker's task
-OWN = "rows", "seed", "length", "val", "tokenizer", "out", "workers", "help"  # options of ours
 
 
 def generator_of(argv):
@@ -79,11 +78,12 @@ def generator_of(argv):
 
     name = pick("generator", argv.pop(1), sorted(set(DATASETS) - {"composite"}))
     defaults = {k: v for k, v in vars(DATASETS[name][1]()).items() if k not in ("seed", "size")}
+    own = [key for key in plain(globals()) if key.islower()] + ["help"]
     options = {}
     for arg in argv[1:]:
         key, value = read(arg)[0] if arg.startswith("--") else ("", "")
-        if key and key not in OWN:
-            pick(f"option of {name}", key, [*defaults, *OWN])
+        if key and key not in own:
+            pick(f"option of {name}", key, [*defaults, *own])
             options[key] = fit(key, value, defaults[key])
             argv.remove(arg)
     return name, options
