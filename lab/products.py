@@ -1,7 +1,7 @@
 """Running products of permutations, as a task: train.py config/products.py --data=MOVES.
 
-A row is `moves` letters, each for one of eight permutations of five things that generate S5, and
-then the product after each letter, as the order of the things:
+A row is `moves` letters, each for one of eight permutations of five places that generate S5, and
+then the product after each letter, as the place of each of five things that began in order:
 
     h d a | 1 4 0 3 2  2 3 1 0 4  ...           L = 6 * moves tokens; the letters are given
 
@@ -38,11 +38,11 @@ class Rows:
         word = (
             self.numbers[indices][:, None] // len(LETTERS) ** np.arange(self.moves) % len(LETTERS)
         )
-        order = np.tile(np.arange(THINGS), (len(word), 1))  # (n, 5)
+        places = np.tile(np.arange(THINGS), (len(word), 1))  # (n, 5)
         parts = [THINGS + word]
         for letters in word.T:
-            order = np.take_along_axis(order, MOVES[letters], 1)
-            parts.append(order)
+            places = np.take_along_axis(MOVES[letters], places, 1)
+            parts.append(places)
         x0 = np.concatenate(parts, 1)
         return x0, np.broadcast_to(np.arange(x0.shape[1]) < self.moves, x0.shape).copy()
 

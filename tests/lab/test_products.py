@@ -14,10 +14,10 @@ def test_products_are_composed_by_hand():
     assert (prompt == (np.arange(18) < 3)).all() and len(task.train) + len(task.test) == 8**3
     moves = [tuple(row) for row in products.MOVES.tolist()]
     for row in x0:
-        order = tuple(range(5))
+        places = range(5)
         for i in range(3):
-            order = tuple(order[j] for j in moves[row[i] - 5])
-            assert tuple(row[3 + 5 * i : 8 + 5 * i]) == order
+            places = tuple(moves[row[i] - 5][place] for place in places)
+            assert tuple(row[3 + 5 * i : 8 + 5 * i]) == places
     words = {tuple(row[:3]) for row in x0} | {tuple(row[:3]) for row in task.test[:][0]}
     assert len(words) == 8**3  # all different: none is on both sides
 
