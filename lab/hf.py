@@ -18,6 +18,7 @@ predicted like other tokens, so that a model learns where its answers stop, and 
 is no attention mask. Ends cost steps, so rows should be little longer than the longest answer.
 """
 
+import collections
 import json
 import os
 import sys
@@ -35,7 +36,7 @@ import policies
 import puma
 import sample
 from configurator import configure
-from data import sources
+from data import corpus, sources
 
 model = ""  # a folder, or a name on the hub
 data = ""  # FILE.jsonl
@@ -52,6 +53,7 @@ lr = 1e-4
 K = 8  # tokens of a stage
 tau = 0.9
 lora = 0  # rank; 0 = all weights are trained
+bf16 = torch.cuda.is_available()  # for matrix products
 seed = 1
 first = os.environ.get("RANK", "0") == "0"  # of several processes, the one that speaks
 say = print if first else (lambda *text, **how: None)
@@ -149,7 +151,8 @@ class PumaTrainer(transformers.Trainer):
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
         states = {name: stream.state_dict() for name, stream in self.streams.items()}
-        torch.save(states, Path(output_dir, f"chains_{self.args.process_index}.pt"))
+        with sample.opened(output_dir, f"chains_{self.args.process_index}.pt", "wb") as file:
+            torch.save(states, file)
 
     def _load_rng_state(self, checkpoint):
         super()._load_rng_state(checkpoint)
@@ -176,14 +179,25 @@ def load(name):
 def read(tokenizer, end):
     """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
-    rows = sources.json_rows([data], (prompt, answer), None)
+    rows = [*sources.json_rows([data], (prompt, answer), None)]
     pairs = [(row[prompt], row[answer]) for row in rows if None not in row.values()]
-    encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
+    lost = collections.Counter()
+
+    def encode(text):
+        ids = tokenizer(text, add_special_tokens=False).input_ids
+        lost[corpus.what_is_lost(text, tokenizer.decode(ids))] += 1
+        return ids
+
     coded = [(encode(question.strip() + "\n"), encode(text.strip())) for question, text in pairs]
     kept = [(q, a) for q, a in coded if len(q) + len(a) < length]
+    for loss in sorted({*lost} - {0}):
+        say(f"of {lost[loss]:,} texts the tokenizer loses {[*corpus.LOSSES][loss]}")
+    if not all(a for _, a in coded):
+        raise ValueError(f"{model}: its tokenizer makes no tokens of some answers")
     if len(kept) <= held_out:
         raise ValueError(f"{len(kept)} of {len(pairs)} rows have under {length} tokens: too few")
-    say(f"{len(kept) - held_out:,} rows, {held_out} held out, {len(pairs) - len(kept)} too long")
+    left_out = f"{len(pairs) - len(kept)} too long, {len(rows) - len(pairs)} without text"
+    say(f"{len(kept) - held_out:,} rows, {held_out} held out, {left_out}")
     x0 = torch.full((len(kept), length), end)
     for row, (q, a) in zip(x0, kept, strict=True):
         row[: len(q) + len(a)] = torch.tensor(q + a)
@@ -203,7 +217,7 @@ def train(net, rows, name, method, steps, how):
         str(folder), max_steps=steps, per_device_train_batch_size=batch_size // grad_accum,
         gradient_accumulation_steps=grad_accum, learning_rate=lr, lr_scheduler_type="cosine",
         warmup_steps=min(100, steps // 10), logging_steps=20, save_steps=200, save_total_limit=1,
-        seed=seed, bf16=torch.cuda.is_available(), use_cpu=not torch.cuda.is_available(),
+        seed=seed, bf16=bf16, use_cpu=not torch.cuda.is_available(),
         report_to="none", max_grad_norm=1.0,
     )  # fmt: skip
     trainer = PumaTrainer(net, args, rows, method=method, K=K, tau=tau, **how)

@@ -193,6 +193,7 @@ def test_the_command(family, world, tmp_path):
     FAMILIES[family]().save_pretrained(tmp_path / "model")
     pairs = itertools.product(letters, letters)
     rows = [json.dumps({"question": a + b, "answer": b + a}) + "\n" for a, b in pairs]
+    rows[7] = json.dumps({"question": "ah", "answer": None}) + "\n"
     random.Random(0).shuffle(rows)
     (tmp_path / "rows.jsonl").write_text("".join(rows))
     flags = f"--model={tmp_path}/model --data={tmp_path}/rows.jsonl --out={tmp_path}/out --length=7"
@@ -203,6 +204,7 @@ def test_the_command(family, world, tmp_path):
     names = "fine_tuned", "puma_plus", "mdm"
     table = [line.split() for line in done.stdout.splitlines() if line.startswith(names)]
     assert [row[0] for row in table] == [*names], done.stderr
+    assert "625 rows, 50 held out, 0 too long, 1 without text" in done.stdout
     assert float(table[0][1]) > 40, done.stdout  # by guessing 0.1; then 20 updates at a new rate
     assert all(float(row[1]) > 5 for row in table[1:]), done.stdout
     chains = (tmp_path / "out" / "puma_plus_1").glob("checkpoint-*/chains_*.pt")
@@ -224,17 +226,30 @@ def test_lora_trains_the_adapters_alone(family, tmp_path):
     assert 0 <= hf.share_right(net, given, 0, 2, 1.0, how) <= 1
 
 
+class Forgetful:
+    """A tokenizer without the word "unknown"."""
+
+    def __call__(self, text, add_special_tokens):
+        return SimpleNamespace(input_ids=[*text.replace("unknown", "")])
+
+    def decode(self, ids):
+        return "".join(ids)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"question": "a", "text": "b"}\n', "no field 'answer', but question, text"),
         ("[1, 2]", "expected one JSON object a line"),
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows have under 256 tokens: too few"),
+        ('{"question": "a", "answer": "unknown"}\n', "makes no tokens of some answers"),
     ],
 )
-def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch):
+def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "rows.jsonl").write_text(text)
     monkeypatch.setattr(hf, "data", str(tmp_path / "rows.jsonl"))
-    tokenizer = lambda text, add_special_tokens: SimpleNamespace(input_ids=[1])  # noqa: E731
     with pytest.raises(ValueError, match=message):
-        hf.read(tokenizer, 0)
+        hf.read(Forgetful(), 0)
+    assert ("of 1 texts the tokenizer loses characters" in capsys.readouterr().out) == (
+        "unknown" in text
+    )
