@@ -269,16 +269,22 @@ def draw_samplers():
 
     page = Figure(figsize=(3 * len(panels), 3), layout="constrained")
     row = page.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    fixed = [index for index, (_, tau) in enumerate(samplers) if tau == 1]
     for axes, (name, where) in zip(row, panels.items(), strict=True):
-        for arm in arms:
+        for index, arm in enumerate(arms):
             kept = [records(Path(where, f"{arm}_{seed}")) for seed in range(1, seeds + 1)]
             kept = [each for each in kept if judged_by_all(each)]
             if not kept:
                 raise SystemExit(f"{where}: no run of {arm} is judged by {samplers}")
             found = [spread([100 * each[str(sampler)] for each in kept]) for sampler in samplers]
             mean, half = np.transpose(found)
-            axes.errorbar(range(len(samplers)), mean, half, marker="o", capsize=2, label=label(arm))
-        names = [f"> {tau}" if tau < 1 else str(tokens) for tokens, tau in samplers]
+            x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
+            ends = np.minimum(half, mean), np.minimum(half, 100 - mean)
+            points = axes.errorbar(
+                x, mean, ends, fmt="os^D"[index % 4], capsize=2, label=label(arm)
+            )
+            axes.plot(x[fixed], mean[fixed], color=points[0].get_color())
+        names = [f"all > {tau}" if tau < 1 else str(tokens) for tokens, tau in samplers]
         axes.set_xticks(range(len(samplers)), names)
         axes.set(title=name, xlabel="tokens a step", ylim=(0, 102))
         axes.grid(alpha=0.3)
