@@ -14,6 +14,7 @@ Eight pairs make a claim, fewer do not.
 """
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -195,6 +196,7 @@ def share_solved(where, tokens, tau):
     model, config, problem, count = open_run(where, None, "cpu")
     if problem.judge is None:
         raise SystemExit(f"task {config['task']} has no judge, so nothing can be solved")
+    say_what_is_known(config["task"], config["data"], count)
     generate = sample.hook(config["method"], "generate", sample.generate)
     policy = policies.POLICIES[config["policy"]]
     solved = 0
@@ -203,6 +205,20 @@ def share_solved(where, tokens, tau):
         filled, _ = fill(model, generate, x0, prompt, policy, tokens, tau)
         solved += problem.judge(filled, x0, prompt).sum().item()
     return solved / count
+
+
+@functools.cache
+def say_what_is_known(task, data, count):
+    """Once for each data: how many held-out rows are among the first 100,000 to train on."""
+
+    def rows(examples, size):
+        both = examples[np.arange(min(len(examples), size))]  # x0 and prompt, (n, L)
+        return {row.tobytes() for row in np.concatenate(both, 1).astype(np.int32)}
+
+    problem = sample.module(task).load(data, count)
+    with contextlib.suppress(SystemExit):  # of a task whose training data is not there
+        if known := rows(problem.test, count) & rows(problem.train, 100_000):
+            print(f"{data}: {len(known)} of {count} held-out rows are also trained on", flush=True)
 
 
 def label(arm):

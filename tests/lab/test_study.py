@@ -87,6 +87,19 @@ def test_share_solved(tmp_path, monkeypatch):
     assert 0 < study.share_solved(tmp_path, 9, 0.8) == solved.mean() < 1
 
 
+def test_held_out_rows_that_are_trained_on_are_counted(puzzles, tmp_path, capsys):
+    """The same puzzles, not others of the same grid."""
+    train = np.unique(np.load(puzzles / "train.npy"), axis=0)
+    for name, clues in ("clean", 1 - (train[:4, :1] > 0)), ("known", train[:4, :1] > 0):
+        (tmp_path / name).mkdir()
+        np.save(tmp_path / name / "train.npy", train)
+        test = np.concatenate([train[:4, 1:] * clues, train[:4, 1:]], 1)
+        np.save(tmp_path / name / "test.npy", test.astype(np.uint8))
+        study.say_what_is_known("sudoku", str(tmp_path / name), 4)
+    said = capsys.readouterr().out
+    assert said == f"{tmp_path}/known: 4 of 4 held-out rows are also trained on\n"
+
+
 @patch.multiple(study, start=Mock(return_value=None), table=Mock())
 def test_a_race_is_a_study_of_two_arms(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
