@@ -21,7 +21,7 @@ import tokenizers
 import transformers
 
 import puma
-from lab import hf
+from lab import hf, last_phase
 
 V, L, MASK = 90, 12, 89
 SIZE = dict(vocab_size=V, hidden_size=16, intermediate_size=32, num_hidden_layers=2)
@@ -253,3 +253,25 @@ def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
     assert ("of 1 texts the tokenizer loses characters" in capsys.readouterr().out) == (
         "unknown" in text
     )
+
+
+@pytest.mark.parametrize("family", ["qwen2", "modernbert"])
+def test_models_and_rows_of_the_last_phase(family, tmp_path, monkeypatch, capsys):
+    """What the library reads back is whole: tokens, ends, and a model of the tokens' number."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(last_phase, "out", str(tmp_path))
+    monkeypatch.setattr(last_phase, "ROWS", 30)
+    last_phase.write_rows("words")
+    last_phase.write_model("words", family)
+    monkeypatch.setattr(hf, "model", str(tmp_path / f"words_{family}" / "start"))
+    monkeypatch.setattr(hf, "data", str(tmp_path / "words.jsonl"))
+    net, end, how, _, test = hf.start()
+    assert "lose" not in capsys.readouterr().out
+    assert how == {"mask_token": end + 1, "shift": family == "qwen2"}
+    assert net.config.vocab_size == end + 2 and len(test[0]) == 200
+    assert 5e6 < sum(p.numel() for p in net.parameters()) < 7e6
+    coder = transformers.AutoTokenizer.from_pretrained(hf.model)
+    row = json.loads((tmp_path / "words.jsonl").read_text().splitlines()[-1])
+    x0, given = (part[-1] for part in test)
+    assert coder.decode(x0[given]) == row["question"].strip() + "\n"
+    assert coder.decode(x0[~given & (x0 != end)]) == row["answer"].strip()
