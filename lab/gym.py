@@ -35,8 +35,7 @@ class Gym(Text):
     @functools.cached_property
     def places(self):
         """{tokens that a row is given: the place of its question in the generator}"""
-        with open(self.folder / "rows.jsonl") as file:
-            made = [*map(json.loads, file)][1:]
+        made = prepare.said(self.folder / "rows.jsonl")
         questions = (prepare.trimmed(row["question"], self.about) for row in made)
         prompts = (self.tokenizer.encode(corpus.prompt_text(question)) for question in questions)
         return {tuple(prompt): place for place, prompt in enumerate(prompts)}

@@ -176,6 +176,9 @@ def load(name):
 
 
 # -- the command -----------------------------------------------------------------------------------
+SAMPLERS = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, tau
+
+
 def read(tokenizer, end):
     """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
@@ -269,8 +272,7 @@ def main(net, end, how, rows, test):
     if updates:
         train(net, rows, "fine_tuned", "mdm", updates, how)
     tuned = {name: p.detach().clone() for name, p in net.named_parameters()}
-    samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]
-    head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in samplers)
+    head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in SAMPLERS)
     say(f"{'% right':14}{head}")
     for arm in "fine_tuned", "puma_plus", "mdm":
         with torch.no_grad():
@@ -278,9 +280,9 @@ def main(net, end, how, rows, test):
                 p.copy_(tuned[name])
         if arm != "fine_tuned":
             train(net, rows, arm, arm, last, how)
-        shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
+        shares = [share_right(net, test, end, *sampler, how) for sampler in SAMPLERS]
         say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
-        keep(folder_of(arm), dict(zip(map(str, samplers), shares, strict=True)))
+        keep(folder_of(arm), dict(zip(map(str, SAMPLERS), shares, strict=True)))
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

@@ -25,7 +25,7 @@ from configurator import configure
 from data import tokenizer
 from data.gym import prepare
 from data.wordproblems.generate import make_problems
-from lab import study, thirty
+from lab import hf, study, thirty
 
 out = "out/last_phase"
 run = False  # train what is missing; else only the tables
@@ -77,8 +77,7 @@ def write_rows(task):
     else:
         thirty.prepare(task)
         about = json.loads(Path("data/gym", task, "header.json").read_text())["source"]
-        made = Path("data/gym", task, "rows.jsonl").read_text().splitlines()[1:]
-        made = [*map(json.loads, made)]
+        made = prepare.said(Path("data/gym", task, "rows.jsonl"))
         rows = {prepare.trimmed(row["question"], about): row["answer"] for row in made}
     lines = [json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows.items()]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +87,7 @@ def write_rows(task):
 def write_model(task, family):
     """A random model and its tokenizer, as files of transformers."""
     where = folder(task, family) / "start"
-    if where.exists():
+    if (where / "model.safetensors").exists():
         return
     ranks = Path("data/wordproblems/vocabulary.tiktoken")
     if task != "words":
@@ -110,8 +109,9 @@ def write_model(task, family):
         config = transformers.ModernBertConfig(**size, **kind)
         net = transformers.ModernBertForMaskedLM(config)
     print(f"{where}: {sum(p.numel() for p in net.parameters()):,} parameters", flush=True)
-    net.save_pretrained(where)
     coder.save_pretrained(where)
+    coder.save_pretrained(where.with_name("fine_tuned_1"))  # where lab/hf.py puts the weights alone
+    net.save_pretrained(where)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -127,11 +127,7 @@ def phases(task, family, seed):
     flags = [f"--model={where / begin}", f"--data={out}/{task}.jsonl", f"--out={where}"]
     flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", f"--seed={seed}"]
     flags += [f"--updates={before}", f"--last={last}", "--batch_size=16", "--lr=5e-4", "--bf16"]
-    if study.launch([sys.executable, "lab/hf.py", *flags], f"{where}/{seed}.log").wait():
-        raise SystemExit(f"{where}, seed {seed} has stopped; {where}/{seed}.log says why")
-    if seed == 1:
-        coder = transformers.AutoTokenizer.from_pretrained(where / "start")
-        coder.save_pretrained(where / "fine_tuned_1")
+    thirty.call(["lab/hf.py", *flags], f"{where}/{seed}.log")
     for arm in arms:
         for checkpoint in arm.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
@@ -146,7 +142,7 @@ def table(task, family):
     print(f"\n== {task}, {family}; before the last phase, {updates} updates: {shares}")
     study.out = folder(task, family)
     study.arms = {"puma_plus": "", "mdm": ""}
-    study.samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]
+    study.samplers = hf.SAMPLERS
     study.table([(arm, seed) for seed in range(1, SEEDS[family] + 1) for arm in study.arms])
 
 

@@ -123,6 +123,11 @@ def generate(about, path):
         for piece in bar:
             file.writelines(json.dumps(row) + "\n" for row in piece)
             file.flush()
+    return said(path)
+
+
+def said(path):
+    """[{question, answer}] of a file of `generate`, as rows.jsonl is."""
     with path.open() as file:
         return [*map(json.loads, file)][1:]
 
