@@ -135,7 +135,7 @@ def train(task, arm, seed):
     header = json.loads(Path("data/gym", task, "header.json").read_text())
     stages = f"--k_schedule=[(0,{max(2, round(header['length'] / 8))})]"  # eight
     flags = [f"--data=data/gym/{task}", *ARMS[arm].split(), stages, "--eval_interval=0"]
-    flags += [f"--seed={seed}", f"--out_dir={where}", "--resume"]
+    flags += [f"--seed={seed}", f"--out_dir={where}", "--resume", "--dtype=float32"]
     call(["train.py", "config/gym.py", *flags], f"{where}.log")
     call(["lab/thirty.py", f"--judge={where}"], f"{where}.log")
     (where / "ckpt.pt").unlink()
@@ -207,6 +207,18 @@ def table(tasks, found):
     for arm in ARMS:
         for sampler in SAMPLERS if arm != "mdm" else ():
             summary(arm, sampler, known, found)
+    print("forward passes to what random masks solve one a step (PUMA+, random masks):")
+    for task in known:
+        fewest = [passes(found, task, arm) for arm in ("puma_plus", "mdm")]
+        print(f"  {task:24}{fewest[0]:6.1f}{fewest[1]:6.1f}")
+
+
+def passes(found, task, arm):
+    """The fewest of an answer with which an arm solves what random masks solve one a step."""
+    wanted = mean([*values(found, task, "mdm", "1").values()])
+    points = [[mean([*values(found, task, arm, s, what).values()]) for what in (0, 2)]
+              for s in SAMPLERS]  # fmt: skip
+    return min((cost for solved, cost in points if solved >= wanted), default=float("inf"))
 
 
 def summary(arm, sampler, tasks, found):

@@ -150,3 +150,16 @@ def test_won_lost_and_even(capsys):
     assert out[2].split()[1:4] == ["61.0", "51.0", "10.0"]
     assert out[6].split() == ["d", "50.0", "50.0", "0.0", "[0.0,", "0.0]"]
     assert "won 1, lost 1, even 1; mean over tasks -3.3 [-41.3, 34.6]" in out[7]
+
+
+def test_forward_passes_to_what_random_masks_solve():
+    costs = 8, 4, 2, 1, 3, 1  # of thirty.SAMPLERS; random masks solve half, one a step
+    ours, theirs, worse = (0.5, 0.6, 0.5, 0.4, 0.4, 0), (0.5, 0.4, 0.4, 0, 0, 0), (0.4,) * 6
+    found = {
+        ("a", arm, 1): dict(
+            zip(thirty.SAMPLERS, zip(shares, shares, costs, strict=True), strict=True)
+        )
+        for arm, shares in {"puma_plus": ours, "mdm": theirs, "puma": worse}.items()
+    }
+    fewest = [thirty.passes(found, "a", arm) for arm in ("puma_plus", "mdm", "puma")]
+    assert fewest == [2, 8, float("inf")]
