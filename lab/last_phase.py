@@ -2,7 +2,7 @@
 
     pip install transformers accelerate reasoning-gym
     python lab/last_phase.py                       # what of it is done, and its tables
-    python lab/last_phase.py --run                 # first what is missing: ten hours of a core
+    python lab/last_phase.py --run                 # first what is missing: twenty hours of a core
 
 A model of 5 million parameters, in the shape of Qwen2 or of ModernBERT, is trained on random masks.
 From these weights lab/hf.py goes on twice for each seed, with PUMA+ and with random masks. An
@@ -126,7 +126,7 @@ def phases(task, family, seed):
     begin, before = ("start", updates) if seed == 1 else ("fine_tuned_1", 0)
     flags = [f"--model={where / begin}", f"--data={out}/{task}.jsonl", f"--out={where}"]
     flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", f"--seed={seed}"]
-    flags += [f"--updates={before}", f"--last={last}", "--batch_size=16", "--lr=5e-4", "--bf16"]
+    flags += [f"--updates={before}", f"--last={last}", "--batch_size=16", "--lr=5e-4"]
     thirty.call(["lab/hf.py", *flags], f"{where}/{seed}.log")
     for arm in arms:
         for checkpoint in arm.glob("checkpoint-*"):
