@@ -13,7 +13,6 @@ the same command goes on. A finished run leaves eval.json, and its checkpoint is
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +35,7 @@ only = []  # of these tasks; [] = of all thirty
 jobs = 2  # at a time, on a core each
 judge = ""  # a run's folder: measure it
 figure = ""  # a file of matplotlib
+title = ""  # of the figure: its finding
 if __name__ == "__main__":
     configure(globals())
 
@@ -50,7 +50,6 @@ TASKS = {  # {generator: its flags}; the rule is in results/thirty.md
     "fraction_simplification": "",
     "game_of_life": "--grid_size_x=5 --grid_size_y=5",
     "group_anagrams": "--max_anagram_groups=2 --max_words_per_group=2",
-    "intermediate_integration": "",
     "letter_jumble": "--max_words=5",
     "mini_sudoku": "",
     "number_filtering": "--max_numbers=4",
@@ -71,7 +70,18 @@ TASKS = {  # {generator: its flags}; the rule is in results/thirty.md
     "string_insertion": "",
     "word_sequence_reversal": "--max_words=6",
 }
-BY_LOT = random.Random(1).sample([*TASKS], 10)  # with PUMA, too
+BY_LOT = [  # with PUMA, too; drawn once
+    "complex_arithmetic",
+    "countdown",
+    "cryptarithm",
+    "game_of_life",
+    "number_format",
+    "number_sorting",
+    "path_star",
+    "simple_integration",
+    "sokoban",
+    "spiral_matrix",
+]
 UPDATES = 1200
 ARMS = {
     "puma_plus": "--method=puma_plus",
@@ -204,9 +214,11 @@ def table(tasks, found):
         )
         right = " ".join(f"{100 * share:.1f}" for share in shares)
         print(f"  {task:24}{right} {interval(gaps(found, task, 'puma_plus', '1', 1))}")
-    for arm in ARMS:
-        for sampler in SAMPLERS if arm != "mdm" else ():
-            summary(arm, sampler, known, found)
+    for what, name, of in (0, "solved", known), (1, "right", tasks):
+        print(f"{name}, difference to random masks:")
+        for arm in ARMS:
+            for sampler in SAMPLERS if arm != "mdm" else ():
+                summary(arm, sampler, what, of, found)
     print("forward passes to what random masks solve one a step (PUMA+, random masks):")
     for task in known:
         fewest = [passes(found, task, arm) for arm in ("puma_plus", "mdm")]
@@ -221,44 +233,56 @@ def passes(found, task, arm):
     return min((cost for solved, cost in points if solved >= wanted), default=float("inf"))
 
 
-def summary(arm, sampler, tasks, found):
-    """Of an arm against random masks over all tasks: won, lost, even, and the mean difference."""
-    each = [gaps(found, task, arm, sampler) for task in tasks]
-    means = [mean(gap) for gap in each if gap]
+def summary(arm, sampler, what, tasks, found):
+    """Of an arm against random masks over tasks: ahead, won, lost, and the mean difference."""
+    each = [gap for task in tasks if (gap := gaps(found, task, arm, sampler, what))]
+    if not each:
+        return
+    means = [mean(gap) for gap in each]
     bounds = [spread(gap) for gap in each if len(gap) > 1]
+    ahead = sum(middle > 0 for middle in means)
     won = sum(middle - half > 0 for middle, half in bounds)
     lost = sum(middle + half < 0 for middle, half in bounds)
-    count = f"won {won}, lost {lost}, even {len(bounds) - won - lost}"
-    print(f"{arm:10} {sampler:5} a step: {count}; mean over tasks {interval(means)}")
+    count = f"ahead in {ahead} of {len(each)}, won {won}, lost {lost}"
+    print(f"  {arm:10}{sampler:6}{count}; mean over tasks {interval(means)}")
 
 
 def draw(tasks, found):
-    """Mean over the learned tasks: accuracy against forward passes an answer."""
+    """Means over tasks against forward passes an answer; a star: all above 0.9 at once."""
     from matplotlib.figure import Figure
 
-    tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1") and learned(found, task)]
-    page = Figure(figsize=(6, 4), layout="constrained")
-    axes = page.subplots()
+    tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1")]
+    known = [task for task in tasks if learned(found, task)]
+    page = Figure(figsize=(9, 3.6), layout="constrained")
+    page.suptitle(title)
+    left, right = page.subplots(1, 2)
     names = {arm: label(arm) for arm in ("puma_plus", "mdm")}
     names |= {"mdm_twice": "random masks, twice the updates"}
-    for arm, name in names.items():
-        points = []
-        for sampler in "all", "8", "4", "2", "1":
-            both = [
-                [*values(found, task, arm, sampler, what).values()]
-                for task in tasks
-                for what in (2, 0)
-            ]
-            if all(both):
-                points.append((mean([*map(mean, both[::2])]), 100 * mean([*map(mean, both[1::2])])))
-        if points:
-            axes.plot(*zip(*points, strict=True), marker="o", label=name)
-    axes.set(xlabel="forward passes an answer", ylabel="held-out answers right, %", xscale="log")
-    axes.set_title(f"mean of {len(tasks)} tasks of reasoning-gym")
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    page.savefig(figure, dpi=150)
+    for axes, what, of in (left, 0, known), (right, 1, tasks):
+        for arm, name in names.items():
+            *line, star = (
+                point(found, of, arm, sampler, what)
+                for sampler in ("all", "8", "4", "2", "1", "> 0.9")
+            )
+            if not np.isnan(line).any():
+                drawn = axes.plot(*zip(*line, strict=True), marker="o", label=name)
+                axes.plot(*star, marker="*", markersize=12, color=drawn[0].get_color())
+        axes.set(xlabel="forward passes an answer", xscale="log")
+        axes.grid(alpha=0.3)
+    left.set_ylabel(f"held-out answers solved, %\n(the {len(known)} tasks learned)")
+    right.set_ylabel(f"answer tokens right, %\n(all {len(tasks)} tasks)")
+    left.legend(frameon=False)
+    page.savefig(figure, dpi=110)
     print(f"wrote {figure}")
+
+
+def point(found, tasks, arm, sampler, what):
+    """Forward passes an answer, and % solved (what 0) or right (1): means over tasks."""
+    passes, shares = (
+        mean([mean([*values(found, task, arm, sampler, kind).values()]) for task in tasks])
+        for kind in (2, what)
+    )
+    return passes, 100 * shares
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def test_a_run_is_measured_and_counted(puzzles, tmp_path, train, capsys):
 
 def test_won_lost_and_even(capsys):
     """Seeds 1 and 2: one task is won by 10 points in both, one lost, one has no clear winner."""
-    ours = {"a": (0.6, 0.62), "b": (0.1, 0.12), "c": (0.5, 0.1), "d": (0.0, 0.01)}
+    ours = {"a": (0.6, 0.62), "b": (0.1, 0.12), "c": (0.52, 0.1), "d": (0.0, 0.01)}
     theirs = {"a": (0.5, 0.52), "b": (0.3, 0.32), "c": (0.3, 0.3), "d": (0.0, 0.0)}
     kept = lambda share: {key: [share, 0.5, 9] for key in thirty.SAMPLERS}  # noqa: E731
     found = {
@@ -149,7 +149,8 @@ def test_won_lost_and_even(capsys):
     assert [line.split()[0] for line in out[2:5]] == ["a", "c", "b"]
     assert out[2].split()[1:4] == ["61.0", "51.0", "10.0"]
     assert out[6].split() == ["d", "50.0", "50.0", "0.0", "[0.0,", "0.0]"]
-    assert "won 1, lost 1, even 1; mean over tasks -3.3 [-41.3, 34.6]" in out[7]
+    assert "ahead in 2 of 3, won 1, lost 1; mean over tasks -3.0 [-41.2, 35.2]" in out[8]
+    assert "ahead in 0 of 4, won 0, lost 0; mean over tasks 0.0 [0.0, 0.0]" in out[15]
 
 
 def test_forward_passes_to_what_random_masks_solve():
