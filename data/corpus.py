@@ -130,12 +130,13 @@ def cut(tokens, length):
 def question_key(question):
     """64-bit hash of the question's words, whatever the case, punctuation and white space.
 
-    Of a question of symbols, as a drawn puzzle, all that is no white space counts.
+    Where words are at most half of it, as in a drawn puzzle, all that is no white space counts.
     """
     question = question[:QUESTION]  # to normalise it takes quadratic time at worst
-    text = "".join(question.split())
-    words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
-    content = " ".join(words) if sum(map(len, words)) > len(text) / 4 else text
+    text = unicodedata.normalize("NFKC", question).casefold()
+    words = re.findall(r"\w+", text)
+    symbols = "".join(text.split())
+    content = " ".join(words) if 2 * sum(map(len, words)) > len(symbols) else symbols
     digest = hashlib.blake2b(content.encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 

@@ -1,4 +1,4 @@
-"""Thirty tasks that nobody here chose (reasoning-gym), at one token a step and at many.
+"""Tasks of reasoning-gym, picked by a rule, at one token a step and at many.
 
     pip install reasoning-gym
     python lab/thirty.py                            # what of it is done, and its tables
@@ -31,7 +31,7 @@ from lab.study import interval, label, spread
 seeds = 4
 out = "out/thirty"
 run = False  # train what is missing; else only the tables
-only = []  # of these tasks; [] = of all thirty
+only = []  # of these tasks; [] = of all
 jobs = 2  # at a time, on a core each
 judge = ""  # a run's folder: measure it
 figure = ""  # a file of matplotlib
@@ -89,6 +89,7 @@ ARMS = {
     "mdm_twice": f"--method=mdm --max_iters={2 * UPDATES}",
     "puma": "--method=puma",
 }
+PAIR = "puma_plus", "mdm"
 SAMPLERS = {  # tokens a step, tau
     "1": (1, 1.0), "2": (2, 1.0), "4": (4, 1.0), "8": (8, 1.0), "> 0.9": (1, 0.9), "all": (128, 1.0)
 }  # fmt: skip
@@ -108,9 +109,14 @@ def main():
         for task in tasks:
             prepare(task)
         study.side_by_side(train, pairs, jobs)
-    found = {pair: json.loads(path.read_text()) for pair in pairs if (path := kept(*pair)).exists()}
-    if not found:
-        raise SystemExit(f"{out}: no run is finished; add --run")
+    found = {
+        (task, arm, seed): json.loads(kept(task, arm, seed).read_text())
+        for task, arm, seed in pairs
+        if all(kept(task, each, seed).exists() for each in {arm, *PAIR})
+    }
+    tasks = [task for task in tasks if values(found, task, "mdm", "1")]
+    if not tasks:
+        raise SystemExit(f"{out}: no pair of runs is finished; add --run")
     table(tasks, found)
     if figure:
         draw(tasks, found)
@@ -185,14 +191,16 @@ def mean(numbers):
     return sum(numbers) / len(numbers) if numbers else float("nan")
 
 
+def average(found, task, arm, sampler, what=0):
+    return mean([*values(found, task, arm, sampler, what).values()])
+
+
 def learned(found, task):
     """Whether some arm solves 5 % with some sampler."""
-    kinds = [values(found, task, arm, sampler) for arm in ARMS for sampler in SAMPLERS]
-    return max(mean([*each.values()]) for each in kinds if each) >= 0.05
+    return any(average(found, task, arm, each) >= 0.05 for arm in ARMS for each in SAMPLERS)
 
 
 def table(tasks, found):
-    tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1")]
     known = [task for task in tasks if learned(found, task)]
     known.sort(key=lambda task: -mean(gaps(found, task, "puma_plus", "1")))
     print("% solved, PUMA+ and random masks, and the difference [95 % interval over seeds]")
@@ -200,50 +208,43 @@ def table(tasks, found):
     for task in known:
         cells = []
         for sampler in "1", "4", "> 0.9":
-            ours, theirs = (
-                100 * mean([*values(found, task, arm, sampler).values()])
-                for arm in ("puma_plus", "mdm")
-            )
+            ours, theirs = (100 * average(found, task, arm, sampler) for arm in PAIR)
             gap = interval(gaps(found, task, "puma_plus", sampler))
             cells.append(f"{ours:5.1f} {theirs:5.1f} {gap:20}")
         print(f"{task:26}" + "".join(cells))
     print("not learned, tokens right (PUMA+, random masks, difference):")
     for task in sorted(set(tasks) - set(known)):
-        shares = (
-            mean([*values(found, task, arm, "1", 1).values()]) for arm in ("puma_plus", "mdm")
-        )
-        right = " ".join(f"{100 * share:.1f}" for share in shares)
-        print(f"  {task:24}{right} {interval(gaps(found, task, 'puma_plus', '1', 1))}")
+        right = " ".join(f"{100 * average(found, task, arm, '1', 1):.1f}" for arm in PAIR)
+        print(f"  {task:26}{right} {interval(gaps(found, task, 'puma_plus', '1', 1))}")
     for what, name, of in (0, "solved", known), (1, "right", tasks):
         print(f"{name}, difference to random masks:")
-        for arm in ARMS:
-            for sampler in SAMPLERS if arm != "mdm" else ():
+        for arm in "puma_plus", "mdm_twice", "puma":
+            for sampler in SAMPLERS:
                 summary(arm, sampler, what, of, found)
     print("forward passes to what random masks solve one a step (PUMA+, random masks):")
     for task in known:
-        fewest = [passes(found, task, arm) for arm in ("puma_plus", "mdm")]
+        fewest = [passes(found, task, arm) for arm in PAIR]
         print(f"  {task:24}{fewest[0]:6.1f}{fewest[1]:6.1f}")
 
 
 def passes(found, task, arm):
     """The fewest of an answer with which an arm solves what random masks solve one a step."""
-    wanted = mean([*values(found, task, "mdm", "1").values()])
-    points = [[mean([*values(found, task, arm, s, what).values()]) for what in (0, 2)]
-              for s in SAMPLERS]  # fmt: skip
-    return min((cost for solved, cost in points if solved >= wanted), default=float("inf"))
+    wanted = average(found, task, "mdm", "1")
+    enough = [each for each in SAMPLERS if average(found, task, arm, each) >= wanted > 0]
+    return min((average(found, task, arm, each, 2) for each in enough), default=float("inf"))
 
 
 def summary(arm, sampler, what, tasks, found):
     """Of an arm against random masks over tasks: ahead, won, lost, and the mean difference."""
-    each = [gap for task in tasks if (gap := gaps(found, task, arm, sampler, what))]
-    if not each:
+    of_tasks = [pairs for task in tasks if (pairs := gaps(found, task, arm, sampler, what))]
+    if not of_tasks:
         return
-    means = [mean(gap) for gap in each]
-    bounds = [spread(gap) for gap in each if len(gap) > 1]
+    means = [mean(pairs) for pairs in of_tasks]
+    bounds = [spread(pairs) for pairs in of_tasks if len(pairs) > 1]
     ahead = sum(middle > 0 for middle in means)
     won = sum(middle - half > 0 for middle, half in bounds)
     lost = sum(middle + half < 0 for middle, half in bounds)
-    count = f"ahead in {ahead} of {len(each)}, won {won}, lost {lost}"
+    count = f"ahead in {ahead} of {len(of_tasks)}, won {won}, lost {lost}"
     print(f"  {arm:10}{sampler:6}{count}; mean over tasks {interval(means)}")
 
 
@@ -251,12 +252,11 @@ def draw(tasks, found):
     """Means over tasks against forward passes an answer; a star: all above 0.9 at once."""
     from matplotlib.figure import Figure
 
-    tasks = [task for task in tasks if gaps(found, task, "puma_plus", "1")]
     known = [task for task in tasks if learned(found, task)]
     page = Figure(figsize=(9, 3.6), layout="constrained")
     page.suptitle(title)
     left, right = page.subplots(1, 2)
-    names = {arm: label(arm) for arm in ("puma_plus", "mdm")}
+    names = {arm: label(arm) for arm in PAIR}
     names |= {"mdm_twice": "random masks, twice the updates"}
     for axes, what, of in (left, 0, known), (right, 1, tasks):
         for arm, name in names.items():
@@ -278,11 +278,10 @@ def draw(tasks, found):
 
 def point(found, tasks, arm, sampler, what):
     """Forward passes an answer, and % solved (what 0) or right (1): means over tasks."""
-    passes, shares = (
-        mean([mean([*values(found, task, arm, sampler, kind).values()]) for task in tasks])
-        for kind in (2, what)
+    cost, share = (
+        mean([average(found, task, arm, sampler, kind) for task in tasks]) for kind in (2, what)
     )
-    return passes, 100 * shares
+    return cost, 100 * share
 
 
 if __name__ == "__main__":
