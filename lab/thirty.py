@@ -268,6 +268,7 @@ def draw(tasks, found):
                 drawn = axes.plot(*zip(*line, strict=True), marker="o", label=name)
                 axes.plot(*star, marker="*", markersize=12, color=drawn[0].get_color())
         axes.set(xlabel="forward passes an answer", xscale="log")
+        axes.set_xticks([1, 3, 10, 30], labels=["1", "3", "10", "30"])
         axes.grid(alpha=0.3)
     left.set_ylabel(f"held-out answers solved, %\n(the {len(known)} tasks learned)")
     right.set_ylabel(f"answer tokens right, %\n(all {len(tasks)} tasks)")

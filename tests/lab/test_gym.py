@@ -153,7 +153,7 @@ def test_won_lost_and_even(capsys):
     assert "ahead in 0 of 4, won 0, lost 0; mean over tasks 0.0 [0.0, 0.0]" in out[15]
 
 
-def test_forward_passes_to_what_random_masks_solve():
+def test_forward_passes_to_what_random_masks_solve_and_the_picture(tmp_path, monkeypatch):
     costs = 8, 4, 2, 1, 3, 1  # of thirty.SAMPLERS; random masks solve half, one a step
     ours, theirs, worse = (0.5, 0.6, 0.5, 0.4, 0.4, 0), (0.5, 0.4, 0.4, 0, 0, 0), (0.4,) * 6
     found = {
@@ -164,3 +164,7 @@ def test_forward_passes_to_what_random_masks_solve():
     }
     fewest = [thirty.passes(found, "a", arm) for arm in ("puma_plus", "mdm", "puma")]
     assert fewest == [2, 8, float("inf")]
+    assert thirty.point(found, ["a"], "puma_plus", "2", 0) == (4, 60)
+    monkeypatch.setattr(thirty, "figure", tmp_path / "a.png")
+    thirty.draw(["a"], found)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
