@@ -135,7 +135,7 @@ def question_key(question):
     question = question[:QUESTION]  # to normalise it takes quadratic time at worst
     text = unicodedata.normalize("NFKC", question).casefold()
     words = re.findall(r"\w+", text)
-    symbols = "".join(text.split())
+    symbols = squeezed(text)
     content = " ".join(words) if 2 * sum(map(len, words)) > len(symbols) else symbols
     digest = hashlib.blake2b(content.encode(errors="replace"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
@@ -143,6 +143,7 @@ def question_key(question):
 
 # -- what a tokenizer loses ------------------------------------------------------------------------
 def squeezed(text):
+    """Without its white space."""
     return "".join(text.split())
 
 

@@ -181,9 +181,9 @@ def values(found, task, arm, sampler, what=0):
     return {s: kept[sampler][what] for (t, a, s), kept in found.items() if (t, a) == (task, arm)}
 
 
-def gaps(found, task, arm, sampler, what=0, base="mdm"):
-    """Differences to the base, of pairs of the same seed."""
-    ours, theirs = (values(found, task, each, sampler, what) for each in (arm, base))
+def gaps(found, task, arm, sampler, what=0):
+    """Differences to random masks, of pairs of the same seed."""
+    ours, theirs = (values(found, task, each, sampler, what) for each in (arm, "mdm"))
     return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
 
 
