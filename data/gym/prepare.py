@@ -14,7 +14,6 @@ lab/gym.py asks its verifier. After an interruption the same command goes on.
 import functools
 import importlib.metadata
 import json
-import operator
 import os
 import re
 import sys
@@ -24,7 +23,7 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from configurator import configure, fit, pick, plain, read
+from configurator import configure, pick, plain
 from data import corpus
 from data.files import progress_bar
 from data.prepare_rows import read_tokenizer, usable, write_rows
@@ -40,8 +39,11 @@ workers: int | None = None  # 1..1000: processes; None = one per core
 
 
 def main():
-    name, options = generator_of(sys.argv)
-    configure(globals())
+    name, defaults = generator_of(sys.argv)
+    asked = configure(defaults | globals())
+    options = {key: asked.pop(key) for key in defaults if key not in globals()}
+    options = {key: value for key, value in options.items() if value != defaults[key]}
+    globals().update(asked)
     positive(rows=rows, length=length, workers=workers)
     folder = Path(out or Path(__file__).resolve().parent / name)
     encoding = read_tokenizer(tokenizer)
@@ -50,7 +52,7 @@ def main():
     about = {"generator": name, "options": options, "seed": seed, "rows": rows}
     about["reasoning-gym"] = importlib.metadata.version("reasoning-gym")
     made = generate(about, Path(f"{folder}.jsonl"))
-    about |= wording([row["question"] for row in made[:MEASURED]])
+    about |= wording([row["question"] for row in made[:300]])
     for end in "begin", "end":
         print(f"questions {end} with, removed: {about[end]!r}")
     pairs = [usable([trimmed(row["question"], about), row["answer"]]) for row in made]
@@ -64,12 +66,8 @@ def main():
     os.replace(f"{folder}.jsonl", folder / "rows.jsonl")
 
 
-# -- the generator ---------------------------------------------------------------------------------
-PIECE = 100  # rows of a worker's task
-
-
 def generator_of(argv):
-    """Take the generator's name and its flags out of argv -> name, {flag: value}."""
+    """Take the generator's name out of argv -> name, {flag: its default}."""
     if len(argv) < 2 or argv[1].startswith("-"):
         if not {"-h", "--help"} & {*argv}:
             raise ValueError("expected a generator's name first, as mini_sudoku; --help says more")
@@ -77,16 +75,8 @@ def generator_of(argv):
     from reasoning_gym.factory import DATASETS
 
     name = pick("generator", argv.pop(1), sorted(set(DATASETS) - {"composite"}))
-    defaults = {k: v for k, v in vars(DATASETS[name][1]()).items() if k not in ("seed", "size")}
-    own = [key for key in plain(globals()) if key.islower()] + ["help"]
-    options = {}
-    for arg in argv[1:]:
-        key, value = read(arg)[0] if arg.startswith("--") else ("", "")
-        if key and key not in own:
-            pick(f"option of {name}", key, [*defaults, *own])
-            options[key] = fit(key, value, defaults[key])
-            argv.remove(arg)
-    return name, options
+    defaults = plain(vars(DATASETS[name][1]()))
+    return name, {key: defaults[key] for key in defaults if key not in ("seed", "size")}
 
 
 @functools.cache
@@ -107,36 +97,31 @@ def generate(about, path):
     about = json.dumps(about)
     check(opened(about))
     print(f"making {rows:,} rows: {path}", flush=True)
-    if not path.exists() or path.open().readline() != about + "\n":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(about + "\n")
-    lines = path.read_text().splitlines(keepends=True)
-    done = len([line for line in lines if line.endswith("\n")]) - 1  # the last may be cut short
-    done -= done % PIECE
-    starts = range(done, rows, PIECE)
-    with path.open("r+") as file:
-        file.truncate(sum(len(line.encode()) for line in lines[: 1 + done]))
-        file.seek(0, os.SEEK_END)
-        task = functools.partial(make, about)
-        bar = progress_bar(in_order(task, starts, workers or cores()), total=len(starts),
-                           unit=f"x{PIECE} rows")  # fmt: skip
-        for piece in bar:
-            file.writelines(json.dumps(row) + "\n" for row in piece)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    kept = [line for line in lines if line.endswith("\n")]  # the last may be cut short
+    kept = kept if kept[:1] == [about + "\n"] else [about + "\n"]
+    path.write_text("".join(kept))
+    parts = [range(at, min(at + 100, rows)) for at in range(len(kept) - 1, rows, 100)]
+    with path.open("a") as file:
+        made = in_order(functools.partial(make, about), parts, workers or cores())
+        for part in progress_bar(made, total=len(parts), unit="x100 rows"):
+            file.writelines(json.dumps(row) + "\n" for row in part)
             file.flush()
     return said(path)
+
+
+def make(about, places):
+    """A worker's task: what the generator says at these places."""
+    data = opened(about)
+    entries = (data[at] for at in places if at < len(data))
+    return [{key: entry[key] for key in ("question", "answer")} for entry in entries]
 
 
 def said(path):
     """[{question, answer}] of a file of `generate`, as rows.jsonl is."""
     with path.open() as file:
         return [*map(json.loads, file)][1:]
-
-
-def make(about, first):
-    """A worker's task: up to PIECE rows, from the first on."""
-    data = opened(about)
-    entries = (data[index] for index in range(first, min(first + PIECE, len(data))))
-    return [{key: entry[key] for key in ("question", "answer")} for entry in entries]
 
 
 def check(data):
@@ -155,21 +140,11 @@ def accepts(data, answer, entry):
     return data.score_answer(answer, entry) > 0.999
 
 
-# -- the wording -----------------------------------------------------------------------------------
-MEASURED = 300  # questions that show it
-
-
 def wording(questions):
     """What all begin and end with, in whole words."""
-    begin = re.sub(r"[^\W_]+$", "", common(questions))
+    begin = re.sub(r"[^\W_]+$", "", os.path.commonprefix(questions))
     rest = [question[len(begin) :][::-1] for question in questions]
-    return {"begin": begin, "end": re.sub(r"^[^\W_]+", "", common(rest)[::-1])}
-
-
-def common(texts):
-    """The longest beginning of all."""
-    first, last = min(texts), max(texts)  # in alphabetical order the others lie between these
-    return first[: [*map(operator.ne, first, last), True].index(True)]
+    return {"begin": begin, "end": re.sub(r"^[^\W_]+", "", os.path.commonprefix(rest)[::-1])}
 
 
 def trimmed(question, about):
