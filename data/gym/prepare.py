@@ -5,10 +5,10 @@
     python train.py config/gym.py --data=data/gym/mini_sudoku
 
 The first word names one of over a hundred generators; flags that are no settings of this script are
-the generator's. Of the questions the wording is removed that all of the first 300 begin or end
-with. A question that recurs goes to one split, train or val. What was removed, and the rows that
-were too long, are printed and kept in header.json; rows.jsonl has what the generator said, and
-lab/gym.py asks its verifier. After an interruption the same command goes on.
+the generator's, and `NAME --help` lists them. The wording is removed that all of the first 300
+questions begin or end with. A question that recurs goes to one split, train or val. What was
+removed, and the rows that were too long, are printed and kept in header.json; rows.jsonl has what
+the generator said, and lab/gym.py asks its verifier. An interrupted run goes on when started again.
 """
 
 import functools
@@ -68,15 +68,19 @@ def main():
 
 def generator_of(argv):
     """Take the generator's name out of argv -> name, {flag: its default}."""
+    asks = {"-h", "--help"} & {*argv}
     if len(argv) < 2 or argv[1].startswith("-"):
-        if not {"-h", "--help"} & {*argv}:
+        if not asks:
             raise ValueError("expected a generator's name first, as mini_sudoku; --help says more")
         return "", {}
     from reasoning_gym.factory import DATASETS
 
     name = pick("generator", argv.pop(1), sorted(set(DATASETS) - {"composite"}))
     defaults = plain(vars(DATASETS[name][1]()))
-    return name, {key: defaults[key] for key in defaults if key not in ("seed", "size")}
+    defaults = {key: defaults[key] for key in defaults if key not in ("seed", "size")}
+    if asks:
+        print(f"{name}:", " ".join(f"--{key}={value!r}" for key, value in defaults.items()), "\n")
+    return name, defaults
 
 
 @functools.cache

@@ -101,6 +101,13 @@ def test_a_mistake_is_one_line(name, word, tmp_path):
     assert "\n" not in str(end.value)
 
 
+def test_help_lists_the_flags_of_the_generator(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        prepared(tmp_path / "x", "mini_sudoku", "--help")
+    said = capsys.readouterr().out
+    assert said.startswith("mini_sudoku: --min_empty=8 --max_empty=12") and "\nworkers:" in said
+
+
 def test_without_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym.factory", None)
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
