@@ -37,6 +37,7 @@ import puma
 import sample
 from configurator import configure
 from data import corpus, sources
+from data.prepare_rows import usable
 
 model = ""  # a folder, or a name on the hub
 data = ""  # FILE.jsonl
@@ -182,29 +183,25 @@ SAMPLERS = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, 
 def read(tokenizer, end):
     """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
-    rows = [*sources.json_rows([data], (prompt, answer), None)]
-    pairs = [(row[prompt], row[answer]) for row in rows if None not in row.values()]
-    lost = collections.Counter()
-
-    def encode(text):
-        ids = tokenizer(text, add_special_tokens=False).input_ids
-        lost[corpus.what_is_lost(text, tokenizer.decode(ids))] += 1
-        return ids
-
-    coded = [(encode(question.strip() + "\n"), encode(text.strip())) for question, text in pairs]
-    kept = [(q, a) for q, a in coded if len(q) + len(a) < length]
-    for loss in sorted({*lost} - {0}):
-        say(f"of {lost[loss]:,} texts the tokenizer loses {[*corpus.LOSSES][loss]}")
-    if not all(a for _, a in coded):
-        raise ValueError(f"{model}: its tokenizer makes no tokens of some answers")
-    if len(kept) <= held_out:
-        raise ValueError(f"{len(kept)} of {len(pairs)} rows have under {length} tokens: too few")
-    left_out = f"{len(pairs) - len(kept)} too long, {len(rows) - len(pairs)} without text"
-    say(f"{len(kept) - held_out:,} rows, {held_out} held out, {left_out}")
-    x0 = torch.full((len(kept), length), end)
-    for row, (q, a) in zip(x0, kept, strict=True):
-        row[: len(q) + len(a)] = torch.tensor(q + a)
-    given = torch.arange(length) < torch.tensor([len(q) for q, _ in kept])[:, None]
+    texts = sources.json_rows([data], (prompt, answer), None)
+    pairs = [usable([row[prompt], row[answer]]) for row in texts]
+    encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
+    coder = SimpleNamespace(special={}, end=end, encode=encode, decode_text=tokenizer.decode)
+    encoded, reasons = corpus.encode(coder, pairs, length)
+    count = len(encoded.lengths)
+    dropped = ", ".join(f"{n} {why}" for why, n in collections.Counter(reasons).items() if why)
+    about = f"{count} of {len(pairs)} rows can be used, dropped: {dropped or 'none'}"
+    say(f"{about}; held out: {held_out}")
+    for loss in sorted({*encoded.losses} - {0}):
+        say(f"of some texts the tokenizer loses {[*corpus.LOSSES][loss]}")
+    if not 1 <= held_out < count:
+        raise ValueError(f"{about}: held_out={held_out} leaves none of either")
+    inside, given = (
+        torch.arange(length) < torch.as_tensor(each)[:, None]
+        for each in (encoded.lengths, encoded.prompts)
+    )
+    x0 = torch.full((count, length), end)
+    x0[inside] = torch.as_tensor(encoded.tokens.astype(np.int64))
     rows = TensorDataset(x0, given)
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 
