@@ -14,6 +14,7 @@ the generator said, and lab/gym.py asks its verifier. An interrupted run goes on
 import functools
 import importlib.metadata
 import json
+import operator
 import os
 import re
 import sys
@@ -146,9 +147,15 @@ def accepts(data, answer, entry):
 
 def wording(questions):
     """What all begin and end with, in whole words."""
-    begin = re.sub(r"[^\W_]+$", "", os.path.commonprefix(questions))
+    begin = re.sub(r"[^\W_]+$", "", common(questions))
     rest = [question[len(begin) :][::-1] for question in questions]
-    return {"begin": begin, "end": re.sub(r"^[^\W_]+", "", os.path.commonprefix(rest)[::-1])}
+    return {"begin": begin, "end": re.sub(r"^[^\W_]+", "", common(rest)[::-1])}
+
+
+def common(texts):
+    """The longest beginning of all."""
+    first, last = min(texts), max(texts)  # in alphabetical order the others lie between these
+    return first[: [*map(operator.ne, first, last), True].index(True)]
 
 
 def trimmed(question, about):
