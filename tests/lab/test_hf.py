@@ -190,6 +190,7 @@ def test_the_command(family, world, tmp_path):
     special = {"eos_token": "<end>"} | ({"mask_token": "<mask>"} if family == "bert" else {})
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special)
     tokenizer.save_pretrained(tmp_path / "model")
+    torch.manual_seed(1)
     FAMILIES[family]().save_pretrained(tmp_path / "model")
     pairs = itertools.product(letters, letters)
     rows = [json.dumps({"question": a + b, "answer": b + a}) + "\n" for a, b in pairs]
@@ -197,7 +198,7 @@ def test_the_command(family, world, tmp_path):
     random.Random(0).shuffle(rows)
     (tmp_path / "rows.jsonl").write_text("".join(rows))
     flags = f"--model={tmp_path}/model --data={tmp_path}/rows.jsonl --out={tmp_path}/out --length=7"
-    flags += f" --held_out=50 --updates=1000 --last=20 --lr=0.01 --batch_size={16 // world} --K=2"
+    flags += f" --held_out=50 --updates=1000 --last=20 --lr=0.003 --batch_size={16 // world} --K=2"
     processes = f"-m torch.distributed.run --standalone --nproc_per_node={world}"
     command = [sys.executable, *processes.split() * (world > 1), "lab/hf.py", *flags.split()]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)
