@@ -185,7 +185,10 @@ def read(tokenizer, end):
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
     texts = sources.json_rows([data], (prompt, answer), None)
     pairs = [usable([row[prompt], row[answer]]) for row in texts]
-    encode = lambda text: tokenizer(text, add_special_tokens=False).input_ids  # noqa: E731
+
+    def encode(text):
+        return tokenizer(text, add_special_tokens=False).input_ids
+
     coder = SimpleNamespace(special={}, end=end, encode=encode, decode_text=tokenizer.decode)
     encoded, reasons = corpus.encode(coder, pairs, length)
     count = len(encoded.lengths)

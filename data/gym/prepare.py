@@ -42,8 +42,8 @@ workers: int | None = None  # 1..1000: processes; None = one per core
 def main():
     name, defaults = generator_of(sys.argv)
     asked = configure(defaults | globals())
-    options = {key: asked.pop(key) for key in defaults if key not in globals()}
-    options = {key: value for key, value in options.items() if value != defaults[key]}
+    given = {key: asked.pop(key) for key in defaults}
+    options = {key: value for key, value in given.items() if value != defaults[key]}
     globals().update(asked)
     positive(rows=rows, length=length, workers=workers)
     folder = Path(out or Path(__file__).resolve().parent / name)
@@ -78,7 +78,8 @@ def generator_of(argv):
 
     name = pick("generator", argv.pop(1), sorted(set(DATASETS) - {"composite"}))
     defaults = plain(vars(DATASETS[name][1]()))
-    defaults = {key: defaults[key] for key in defaults if key not in ("seed", "size")}
+    own = {*globals(), "size"}  # flags of these names are this script's
+    defaults = {key: value for key, value in defaults.items() if key not in own}
     if asks:
         print(f"{name}:", " ".join(f"--{key}={value!r}" for key, value in defaults.items()), "\n")
     return name, defaults
