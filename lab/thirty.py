@@ -151,7 +151,8 @@ def train(task, arm, seed):
     header = json.loads(Path("data/gym", task, "header.json").read_text())
     stages = f"--k_schedule=[(0,{max(2, round(header['length'] / 8))})]"  # eight
     flags = [f"--data=data/gym/{task}", *ARMS[arm].split(), stages, "--eval_interval=0"]
-    flags += [f"--seed={seed}", f"--out_dir={where}", "--resume", "--dtype=float32"]
+    flags += [f"--seed={seed}", f"--out_dir={where}", "--resume", "--dtype=float32", "--compile"]
+    flags += ["--eval_reveal=128"]  # one pass: measured below
     call(["train.py", "config/gym.py", *flags], f"{where}.log")
     call(["lab/thirty.py", f"--judge={where}"], f"{where}.log")
     (where / "ckpt.pt").unlink()
