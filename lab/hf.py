@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import policies
 import puma
 import sample
-from configurator import configure
+from configurator import configure, pick
 from data import corpus, sources
 from data.prepare_rows import usable
 
@@ -48,6 +48,7 @@ held_out = 200  # rows, the last of the file
 out = "out/hf"
 updates = 1000  # of fine-tuning; 0 = the model is fine-tuned already
 last = 500  # of the last phase
+arms = ["fine_tuned", "puma_plus", "mdm"]  # to measure: as it was, after a last phase of either
 batch_size = 32  # rows of an update, on each device
 grad_accum = 1  # forward passes an update
 lr = 1e-4
@@ -274,7 +275,7 @@ def main(net, end, how, rows, test):
     tuned = {name: p.detach().clone() for name, p in net.named_parameters()}
     head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in SAMPLERS)
     say(f"{'% right':14}{head}")
-    for arm in "fine_tuned", "puma_plus", "mdm":
+    for arm in arms:
         with torch.no_grad():
             for name, p in net.named_parameters():
                 p.copy_(tuned[name])
@@ -291,6 +292,8 @@ if __name__ == "__main__":
     configure(globals())
     if not (model and data):
         raise SystemExit("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
+    for arm in arms:
+        pick("arms", arm, ("fine_tuned", "puma_plus", "mdm"))
     try:
         parts = start()
     except (OSError, ValueError) as error:  # no such model, file or field

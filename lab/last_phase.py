@@ -123,10 +123,13 @@ def phases(task, family, seed):
         return
     print(f"{task}, {family}, seed {seed}", flush=True)
     length, K = TASKS[task]
-    begin, before = ("start", updates) if seed == 1 else ("fine_tuned_1", 0)
+    begin, before, measured = "fine_tuned_1", 0, hf.arms[1:]
+    if seed == 1:
+        begin, before, measured = "start", updates, hf.arms
     flags = [f"--model={where / begin}", f"--data={out}/{task}.jsonl", f"--out={where}"]
     flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", f"--seed={seed}"]
     flags += [f"--updates={before}", f"--last={last}", "--batch_size=16", "--lr=5e-4"]
+    flags += [f"--arms={measured}"]
     thirty.call(["lab/hf.py", *flags], f"{where}/{seed}.log")
     for arm in arms:
         for checkpoint in arm.glob("checkpoint-*"):

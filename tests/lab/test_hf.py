@@ -200,11 +200,12 @@ def test_the_command(family, world, tmp_path):
     flags = f"--model={tmp_path}/model --data={tmp_path}/rows.jsonl --out={tmp_path}/out --length=7"
     flags += f" --held_out=50 --updates=1000 --last=20 --lr=0.003 --batch_size={16 // world} --K=2"
     processes = f"-m torch.distributed.run --standalone --nproc_per_node={world}"
+    arms = hf.arms if family == "bert" else ["fine_tuned", "puma_plus"]
     command = [sys.executable, *processes.split() * (world > 1), "lab/hf.py", *flags.split()]
+    command += [f"--arms={arms}"]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)
-    names = "fine_tuned", "puma_plus", "mdm"
-    table = [line.split() for line in done.stdout.splitlines() if line.startswith(names)]
-    assert [row[0] for row in table] == [*names], done.stderr
+    table = [line.split() for line in done.stdout.splitlines() if line.startswith(tuple(hf.arms))]
+    assert [row[0] for row in table] == arms, done.stderr
     assert "675 of 676 rows can be used, dropped: 1 unusable; held out: 50" in done.stdout
     assert float(table[0][1]) > 40, done.stdout  # by guessing 0.1; then 20 updates at a new rate
     assert all(float(row[1]) > 5 for row in table[1:]), done.stdout
