@@ -5,7 +5,7 @@
 
 It fine-tunes on random masks, goes on from these weights for a last phase, with PUMA+ and with
 random masks, and says what share of the held-out answers each gets right at 1, 2, 4, 8 tokens a
-step. Row i of a masked model (LLaDA, ModernBERT, BERT) scores token i. A model that predicts the
+step. Row i of a masked model (ModernBERT, BERT) scores token i. A model that predicts the
 next token (Qwen2, Qwen3, Llama) is made to see both sides, and its row i - 1 goes on scoring token
 i, as in Dream. In a program of yours, PumaTrainer is a transformers.Trainer:
 
@@ -36,7 +36,7 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from data import corpus, sources
+from data import corpus, files, sources
 from data.prepare_rows import usable
 
 model = ""  # a folder, or a name on the hub
@@ -57,8 +57,7 @@ tau = 0.9
 lora = 0  # rank; 0 = all weights are trained
 bf16 = torch.cuda.is_available()  # for matrix products
 seed = 1
-first = os.environ.get("RANK", "0") == "0"  # of several processes, the one that speaks
-say = print if first else (lambda *text, **how: None)
+samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, or all above tau
 
 
 class Scored:
@@ -72,36 +71,25 @@ class Scored:
         self.net = net
         self.mask_token = mask_token
         self.shift = shift
+        self.head = getattr(net, "module", net).get_output_embeddings()
+        weight, bias = self.head.weight, self.head.bias
+        joined = weight if bias is None else torch.cat((weight, bias[:, None]), 1)
+        self.lm_head = SimpleNamespace(weight=joined)  # a bias is one more column
+        self.vocab_size = len(weight)
 
     def __call__(self, x):
-        head = self.head
-        head.forward = lambda h: h  # all logits would not fit into memory
+        self.head.forward = lambda h: h  # all logits would not fit into memory
         try:
-            h = self.net(input_ids=x).logits
+            h = self.net(input_ids=x).logits.to(self.head.weight.dtype)
         finally:
-            del head.forward
+            del self.head.forward
         h = torch.cat((h[:, :1], h[:, :-1]), 1) if self.shift else h
-        return h if head.bias is None else torch.cat((h, torch.ones_like(h[..., :1])), -1)
-
-    @property
-    def head(self):
-        return getattr(self.net, "module", self.net).get_output_embeddings()
-
-    @property
-    def lm_head(self):
-        """weight (vocab_size, dim), with the bias as one more column."""
-        both = self.head.weight, self.head.bias
-        joined = both[0] if both[1] is None else torch.cat((both[0], both[1][:, None]), 1)
-        return SimpleNamespace(weight=joined)
-
-    @property
-    def vocab_size(self):
-        return len(self.head.weight)
+        return h if self.head.bias is None else torch.cat((h, torch.ones_like(h[..., :1])), -1)
 
     def logits(self, h):
-        logits = torch.nn.functional.linear(h, self.lm_head.weight)
-        is_mask = torch.arange(logits.shape[-1], device=h.device) == self.mask_token
-        return logits.masked_fill(is_mask, -torch.inf).float()
+        logits = torch.nn.functional.linear(h, self.lm_head.weight).float()
+        logits[..., self.mask_token] = -torch.inf
+        return logits
 
 
 class PumaTrainer(transformers.Trainer):
@@ -145,21 +133,26 @@ class PumaTrainer(transformers.Trainer):
         stream = self.streams["chains" if update >= self.begin else "masks"]
         batch = stream.batch(update)
         scored = Scored(model, self.mask_token, self.shift)
-        loss, *seen = policies.objective(scored, self.policy, *batch)
+        with self.accelerator.autocast():  # the head, too
+            loss, *seen = policies.objective(scored, self.policy, *batch)
         stream.advance(*seen)
         return loss
 
     # -- chains in checkpoints
+    @property
+    def kept(self):
+        return f"chains_{self.args.process_index}_of_{self.args.world_size}.pt"
+
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
         states = {name: stream.state_dict() for name, stream in self.streams.items()}
-        with sample.opened(output_dir, f"chains_{self.args.process_index}.pt", "wb") as file:
+        with sample.opened(output_dir, self.kept, "wb") as file:
             torch.save(states, file)
 
     def _load_rng_state(self, checkpoint):
         super()._load_rng_state(checkpoint)
         if checkpoint:
-            path = Path(checkpoint, f"chains_{self.args.process_index}.pt")
+            path = Path(checkpoint, self.kept)
             if not path.exists():
                 raise SystemExit(f"{path} is missing: the run had another number of processes")
             for name, state in torch.load(path, weights_only=True).items():
@@ -177,8 +170,27 @@ def load(name):
     return kind.from_pretrained(name, config=config, dtype=dtype), shift
 
 
+@torch.no_grad()
+def check(net, mask_token, shift):
+    """Raise ValueError where a model of the library does not do what Scored takes it to do."""
+    x = torch.tensor([[1, 2, 3], [1, 2, 4]], device=net.device)
+    scored = Scored(net.eval(), mask_token, shift)
+    logits = scored.logits(scored(x))
+    if torch.equal(logits[0, 1], logits[1, 1]):
+        raise ValueError(f"{net.config.model_type}: its states do not see what follows")
+    own = net(input_ids=x).logits.float()
+    if shift:
+        own, logits = own[:, :-1], logits[:, 1:]
+    own[..., mask_token] = -torch.inf
+    if not torch.allclose(logits, own, 1e-2, 1e-2):
+        raise ValueError(f"{net.config.model_type}: its logits are not its head times its states")
+
+
 # -- the command -----------------------------------------------------------------------------------
-SAMPLERS = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, tau
+def say(*text, **how):
+    """Print, as the first of several processes."""
+    if os.environ.get("RANK", "0") == "0":
+        print(*text, **how)
 
 
 def read(tokenizer, end):
@@ -186,6 +198,8 @@ def read(tokenizer, end):
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
     texts = sources.json_rows([data], (prompt, answer), None)
     pairs = [usable([row[prompt], row[answer]]) for row in texts]
+    mask = tokenizer.mask_token
+    pairs = ["has_mask" if mask in "".join(pair) else pair for pair in pairs]
 
     def encode(text):
         return tokenizer(text, add_special_tokens=False).input_ids
@@ -200,23 +214,17 @@ def read(tokenizer, end):
         say(f"of some texts the tokenizer loses {[*corpus.LOSSES][loss]}")
     if not 1 <= held_out < count:
         raise ValueError(f"{about}: held_out={held_out} leaves none of either")
-    inside, given = (
-        torch.arange(length) < torch.as_tensor(each)[:, None]
-        for each in (encoded.lengths, encoded.prompts)
-    )
+    column = torch.arange(length)
+    inside, given = (column < torch.as_tensor(n)[:, None] for n in encoded[1:3])
     x0 = torch.full((count, length), end)
     x0[inside] = torch.as_tensor(encoded.tokens.astype(np.int64))
     rows = TensorDataset(x0, given)
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 
 
-def folder_of(name):
-    return Path(out, f"{name}_{seed}")
-
-
 def train(net, rows, name, method, steps, how):
     """A phase, from the weights of net on; an interrupted one goes on from its checkpoint."""
-    folder = folder_of(name)
+    folder = Path(out, f"{name}_{seed}")
     args = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=batch_size // grad_accum,
         gradient_accumulation_steps=grad_accum, learning_rate=lr, lr_scheduler_type="cosine",
@@ -225,12 +233,12 @@ def train(net, rows, name, method, steps, how):
         report_to="none", max_grad_norm=1.0,
     )  # fmt: skip
     trainer = PumaTrainer(net, args, rows, method=method, K=K, tau=tau, **how)
-    found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
-    trainer.train(resume_from_checkpoint=found)
-    trainer.save_model()
+    if steps:
+        found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
+        trainer.train(resume_from_checkpoint=found)
+        trainer.save_model()
 
 
-@torch.no_grad()
 def share_right(net, rows, end, tokens, tau, how):
     """The share of held-out answers that are right to the token, up to their end."""
     net.eval()
@@ -239,28 +247,37 @@ def share_right(net, rows, end, tokens, tau, how):
     for x0, given in zip(*(part.split(batch_size) for part in rows), strict=True):
         x0, given = x0.to(net.device), given.to(net.device)
         x, _ = sample.generate(scored, x0, ~given, policies.top_k, tokens, tau)
-        answer = ~given & ((x0 == end).cumsum(1) <= 1)
+        answer = ~given & (((x0 == end) & ~given).cumsum(1) <= 1)
         right += ((x == x0) | ~answer).all(1).sum().item()
     return right / len(rows[0])
 
 
-def keep(folder, shares):
-    """Records of a run as lab/study.py has them: its table is of several seeds."""
-    if first:
-        folder.mkdir(parents=True, exist_ok=True)
-        with sample.opened(folder, "eval.json", "w") as file:
-            json.dump(shares, file)
+def keep(settings):
+    """Settings beside their runs; to others, what is kept there would pass for their own."""
+    path = Path(out, f"settings_{seed}.json")
+    settings = {k: v for k, v in settings.items() if k not in ("arms", "out", "samplers")}
+    made = json.loads(path.read_text()) if path.exists() else settings
+    if other := [key for key, value in settings.items() if made.get(key) != value]:
+        raise ValueError(f"{out} was made with another {', '.join(other)}: choose another --out")
+    files.write_json(path, settings)
 
 
 def start():
     """The model, its end and mask tokens, the rows to train on and those held out."""
+    if not (model and data):
+        raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
+    if K < 1 or batch_size % grad_accum:
+        raise ValueError(f"{K=} is below 1, or {batch_size=} does not split into {grad_accum=}")
     net, shift = load(model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     if tokenizer.mask_token is None:
         tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
         net.resize_token_embeddings(max(len(tokenizer), net.config.vocab_size))
     end = tokenizer.eos_token_id if tokenizer.sep_token is None else tokenizer.sep_token_id
+    if end is None:
+        raise ValueError(f"{model}: its tokenizer has no token for the end of a text")
     how = {"mask_token": tokenizer.mask_token_id, "shift": shift}
+    check(net, **how)
     if lora:
         import peft
 
@@ -270,32 +287,29 @@ def start():
 
 
 def main(net, end, how, rows, test):
-    if updates:
-        train(net, rows, "fine_tuned", "mdm", updates, how)
-    tuned = {name: p.detach().clone() for name, p in net.named_parameters()}
-    head = "".join(f"{f'{n} a step':>10}" if tau == 1 else f"{'> 0.9':>10}" for n, tau in SAMPLERS)
-    say(f"{'% right':14}{head}")
+    train(net, rows, "fine_tuned", "mdm", updates, how)
+    tuned = {name: p.data.clone() for name, p in net.named_parameters() if p.requires_grad}
+    columns = [f"{n} a step" if tau == 1 else f"> {tau}" for n, tau in samplers]
+    say(f"{'% right':14}" + "".join(f"{name:>10}" for name in columns))
     for arm in arms:
-        with torch.no_grad():
-            for name, p in net.named_parameters():
-                p.copy_(tuned[name])
+        net.load_state_dict(tuned, strict=False)
         if arm != "fine_tuned":
             train(net, rows, arm, arm, last, how)
-        shares = [share_right(net, test, end, *sampler, how) for sampler in SAMPLERS]
+        shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
         say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
-        keep(folder_of(arm), dict(zip(map(str, SAMPLERS), shares, strict=True)))
+        kept = dict(zip(map(str, samplers), shares, strict=True))  # as lab/study.py reads them
+        files.write_json(Path(out, f"{arm}_{seed}", "eval.json"), kept)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    configure(globals())
-    if not (model and data):
-        raise SystemExit("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
-    for arm in arms:
-        pick("arms", arm, ("fine_tuned", "puma_plus", "mdm"))
+    settings = configure(globals())
     try:
+        for arm in arms:
+            pick("arms", arm, ("fine_tuned", "puma_plus", "mdm"))
         parts = start()
-    except (OSError, ValueError) as error:  # no such model, file or field
+        keep(settings)
+    except (ImportError, OSError, ValueError) as error:  # no such package, model, file or field
         raise SystemExit(" ".join(str(error).split())[:300]) from None
     main(*parts)

@@ -145,7 +145,7 @@ def table(task, family):
     print(f"\n== {task}, {family}; before the last phase, {updates} updates: {shares}")
     study.out = folder(task, family)
     study.arms = {"puma_plus": "", "mdm": ""}
-    study.samplers = hf.SAMPLERS
+    study.samplers = hf.samplers
     study.table([(arm, seed) for seed in range(1, SEEDS[family] + 1) for arm in study.arms])
 
 

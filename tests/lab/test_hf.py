@@ -56,11 +56,11 @@ def make(family):
     return net
 
 
-def trainer(net, folder, steps=3, accum=1, method="puma", **how):
+def trainer(net, folder, steps=3, accum=1, method="puma", bf16=False, **how):
     args = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-2,
         gradient_accumulation_steps=accum, save_steps=3, logging_steps=1, use_cpu=True,
-        report_to="none", disable_tqdm=True, seed=5, lr_scheduler_type="constant",
+        report_to="none", disable_tqdm=True, seed=5, lr_scheduler_type="constant", bf16=bf16,
     )  # fmt: skip
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
     return hf.PumaTrainer(net, args, ROWS, MASK, shift, method, K=3, tau=0.3, **how)
@@ -129,7 +129,8 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(family, tmp_path):
     assert losses(whole)[3:] == losses(rest)[-4:]
     assert same(whole.model.state_dict(), rest.model.state_dict())
     chains = (
-        torch.load(tmp_path / name / "checkpoint-7" / "chains_0.pt") for name in ("whole", "part")
+        torch.load(tmp_path / name / "checkpoint-7" / "chains_0_of_1.pt")
+        for name in ("whole", "part")
     )
     assert same(*chains)
 
@@ -165,6 +166,7 @@ t.torch.distributed.destroy_process_group()  # else its threads may abort the en
 def test_states_and_logits_are_those_of_the_library(family):
     net = make(family).eval()
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
+    hf.check(net, MASK, shift)
     scored = hf.Scored(net, MASK, shift)
     x = torch.randint(MASK, (2, L))
     other = x.clone()
@@ -215,12 +217,21 @@ def test_the_command(family, world, tmp_path):
     assert [round(100 * share, 1) for share in kept.values()] == [*map(float, table[1][1:])]
 
 
-@pytest.mark.parametrize("family", ["bert", "qwen2"])
-def test_lora_trains_the_adapters_alone(family, tmp_path):
+@pytest.mark.parametrize(("family", "bf16"), [("bert", False), ("bert", True), ("qwen2", True)])
+def test_lora_trains_the_adapters_alone(family, bf16, tmp_path, monkeypatch):
     peft = pytest.importorskip("peft")
-    net = peft.get_peft_model(make(family), peft.LoraConfig(r=4, target_modules="all-linear"))
+    net = make(family).to(torch.bfloat16 if bf16 else torch.float32)
+    net = peft.get_peft_model(net, peft.LoraConfig(r=4, target_modules="all-linear"))
     before = copy.deepcopy(net.state_dict())
-    trainer(net, tmp_path, steps=2).train()
+    plain, casts = hf.policies.objective, []
+
+    def watched(*parts):
+        casts.append(torch.is_autocast_enabled("cpu"))
+        return plain(*parts)
+
+    monkeypatch.setattr(hf.policies, "objective", watched)
+    trainer(net, tmp_path, steps=2, bf16=bf16).train()
+    assert casts == [bf16] * 2  # the head's products, too
     moved = {name for name, p in net.state_dict().items() if not torch.equal(p, before[name])}
     assert moved and all("lora_" in name for name in moved)
     given = ROWS.tensors[0][:8], ROWS.tensors[1][:8]
@@ -228,8 +239,34 @@ def test_lora_trains_the_adapters_alone(family, tmp_path):
     assert 0 <= hf.share_right(net, given, 0, 2, 1.0, how) <= 1
 
 
+def test_an_end_in_the_prompt_is_no_end_of_the_answer():
+    x0, given = (part[:8].clone() for part in ROWS.tensors)
+    x0[:, :2], given[:, :2] = 0, True
+    how = {"mask_token": MASK, "shift": False}
+    assert hf.share_right(make("modernbert"), (x0, given), 0, 4, 1.0, how) == 0
+
+
+def test_models_that_this_would_get_wrong_are_refused():
+    past = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZE, num_key_value_heads=2))
+    with pytest.raises(ValueError, match="qwen2: its states do not see what follows"):
+        hf.check(past, MASK, True)
+    config = transformers.Gemma2Config(**SIZE, **GROUPS, head_dim=8, final_logit_softcapping=0.1)
+    with pytest.raises(ValueError, match="gemma2: its logits are not its head times its states"):
+        hf.check(transformers.Gemma2ForCausalLM(config), MASK, True)
+
+
+def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
+    monkeypatch.setattr(hf, "out", str(tmp_path))
+    hf.keep({"K": 8, "samplers": [(1, 1.0)], "arms": ["mdm"]})
+    hf.keep({"K": 8, "samplers": [(2, 1.0)], "arms": ["puma_plus"]})  # measured, not trained
+    with pytest.raises(ValueError, match="was made with another K: choose another --out"):
+        hf.keep({"K": 4})
+
+
 class Forgetful:
     """A tokenizer without the word "unknown"."""
+
+    mask_token = "[MASK]"
 
     def __call__(self, text, add_special_tokens):
         return SimpleNamespace(input_ids=[*text.replace("unknown", "").encode()])
@@ -246,6 +283,7 @@ class Forgetful:
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows .*dropped: none: held_out=1 leaves"),
         ('{"question": "a", "answer": "unknown"}\n', "0 of 1 rows .*dropped: 1 empty"),
         ('{"question": "unknown", "answer": "b"}\n', "1 of 1 rows"),
+        ('{"question": "a", "answer": "[MASK] b"}\n', "0 of 1 rows .*dropped: 1 has_mask"),
     ],
 )
 def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
