@@ -1,15 +1,23 @@
 """Tasks of reasoning-gym, judged by its own verifiers: train.py config/gym.py --data=FOLDER.
 
 The folder is of data/gym/prepare.py. An answer is solved if the verifier of its generator gives it
-the full score, so an answer that is right counts although another one is listed.
+the full score, so an answer that is right counts although another one is listed. Many verifiers
+compute what the model wrote, as Python: they run in a process of their own, which ends with an
+answer that takes long, but nothing keeps them from your files. Judge models that you trust.
 """
 
 import functools
 import itertools
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+
+if not __package__:  # run as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data import corpus, vocabularies
 from data.gym import prepare
@@ -25,31 +33,26 @@ class Gym(Text):
         if "generator" not in self.about:
             raise SystemExit(f"{folder} is not of data/gym/prepare.py")
         self.tokenizer = vocabularies.open_kept(next(folder.glob("tokenizer.*")))
-        self.entry = functools.cache(self.make_entry)  # some generators take long
+        self.verifier = Verifier(self.about)
 
     @functools.cached_property
-    def generator(self):
-        keys = "generator", "options", "seed", "rows", "reasoning-gym"
-        return prepare.opened(json.dumps({key: self.about[key] for key in keys}))
-
-    @functools.cached_property
-    def places(self):
-        """{tokens that a row is given: the place of its question in the generator}"""
+    def entries(self):
+        """{tokens that a row is given: what the generator said of it}"""
         made = prepare.said(self.folder / "rows.jsonl")
+        if not any(self.verifier.accepts(row["answer"], row) for row in made[:50]):
+            raise SystemExit(f"{self.folder}: none of its answers is accepted; make it again")
         questions = (prepare.trimmed(row["question"], self.about) for row in made)
         prompts = (self.tokenizer.encode(corpus.prompt_text(question)) for question in questions)
-        return {tuple(prompt): place for place, prompt in enumerate(prompts)}
-
-    def make_entry(self, *prompt):
-        return self.generator[self.places[prompt]]
+        return dict(zip(map(tuple, prompts), made, strict=True))
 
     def judge(self, tokens, x0, prompt):
         """Which rows of tokens (n, L) the verifier accepts, bool (n,)."""
         rows = zip(tokens, x0, prompt, strict=True)
         pairs = [
-            (self.text(row[~given]), self.entry(*x0[given].tolist())) for row, x0, given in rows
+            (self.text(row[~given]), self.entries[tuple(x0[given].tolist())])
+            for row, x0, given in rows
         ]
-        return np.array([prepare.accepts(self.generator, *pair) for pair in pairs], bool)
+        return np.array([self.verifier.accepts(*pair) for pair in pairs], bool)
 
     def text(self, ids):
         """The text of ids (k,) up to the end."""
@@ -61,5 +64,44 @@ class Gym(Text):
         return super().parse(text)
 
 
+class Verifier:
+    """The process that judges; about: header.json's source; seconds: the most for an answer."""
+
+    def __init__(self, about, seconds=10):
+        self.command = [sys.executable, __file__, json.dumps(about), str(seconds)]
+        self.process = None
+
+    def accepts(self, answer, entry):
+        if self.process is None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            self.process = subprocess.Popen(
+                self.command, text=True, start_new_session=True, **pipes
+            )
+            if not self.process.stdout.readline():
+                raise SystemExit("the verifier's process does not start")
+        self.process.stdin.write(json.dumps([answer, entry]) + "\n")
+        self.process.stdin.flush()
+        found = self.process.stdout.readline()
+        if not found:  # it has ended, out of time or of memory
+            self.process.wait()
+            self.process = None
+        return found == "True\n"
+
+
+def serve(about, seconds):
+    """What the process does: (answer, entry), a line each, until there are no more."""
+    data = prepare.opened(about)
+    say, sys.stdout = sys.stdout, sys.stderr  # for verifiers that print
+    print("ready", file=say, flush=True)
+    for line in sys.stdin:
+        signal.alarm(int(seconds))  # ends the process, even within a long power
+        print(prepare.accepts(data, *json.loads(line)), file=say, flush=True)
+        signal.alarm(0)
+
+
 def load(folder, test_examples):
     return Gym(Path(folder))
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:])

@@ -106,7 +106,7 @@ def start(arm, seed):
 
 def launch(command, log):
     """A process on one core, what it prints in a file; stopped_together ends it."""
-    with sample.opened("", log, "w") as file:
+    with sample.opened("", log, "a") as file:
         run = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
     launch.runs.append(run)
@@ -245,12 +245,13 @@ def interval(values):
 def spread(values):
     """Mean, and half the width of its 95 % interval by Student's t; of one value nan."""
     n = len(values)
-    t = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201]  # df 1..
+    t = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201]  # df 1..11
     mean = sum(values) / n
     if n == 1:
         return mean, math.nan
+    t = t[n - 2] if n < 13 else 1.960 + 2.372 / (n - 1) + 2.82 / (n - 1) ** 2  # its expansion
     deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    return mean, t[min(n - 2, len(t) - 1)] * deviation / math.sqrt(n)
+    return mean, t * deviation / math.sqrt(n)
 
 
 def draw():

@@ -3,11 +3,13 @@
 import itertools
 import json
 import runpy
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 import torch
+from conftest import ENV, ROOT
 
 pytest.importorskip("reasoning_gym")
 import reasoning_gym
@@ -61,6 +63,43 @@ def test_the_verifier_judges(tmp_path):
         row[prompt.sum() : prompt.sum() + len(word)] = [*word.encode()]
     judged = task.judge(tokens, *(np.repeat(part, len(words), 0) for part in (x0, prompt)))
     assert judged.tolist() == right and 1 < sum(right) < len(words)
+
+
+def answered(task, text):
+    """tokens, x0, prompt (1, L) of a held-out row, its answer replaced by text."""
+    x0, prompt = task.test[:1]
+    tokens = np.where(prompt, x0, task.end)
+    at = prompt.sum()
+    tokens[0, at : at + len(text)] = [*text.encode()]
+    return tokens, x0, prompt
+
+
+def test_verifiers_that_fail_or_never_end(tmp_path):
+    task = prepared(tmp_path / "p", "countdown", "--rows=100", "--length=150")
+    task.verifier = gym.Verifier(task.about, seconds=1)
+    truth = task.text(task.test[:1][0][~task.test[:1][1]])
+    for text, right in (truth, True), ("9**9**9", False), (truth, True), ("1/0", False):
+        assert task.judge(*answered(task, text)).tolist() == [right], text
+
+
+def test_what_another_process_would_say_otherwise(tmp_path):
+    """This generator depends on the order of sets, which each process shuffles anew."""
+    task = prepared(tmp_path / "p", "polynomial_multiplication", "--rows=100", "--length=400")
+    for shuffle in "1", "2":
+        done = subprocess.run(
+            [sys.executable, "-c", TRUTHS, str(task.folder)], cwd=ROOT, text=True,
+            env=ENV | {"PYTHONHASHSEED": shuffle}, capture_output=True,
+        )  # fmt: skip
+        assert done.stdout == "True\n", done.stderr
+
+
+TRUTHS = """
+import sys
+from lab import gym
+task = gym.load(sys.argv[1], 10)
+x0, prompt = task.test[:10]
+print(task.judge(x0, x0, prompt).all())
+"""
 
 
 def test_an_interrupted_run_goes_on(tmp_path, puzzles):
