@@ -59,7 +59,10 @@ def read_files(paths, fields, cache, limit):
 
     names = [str(path.resolve()) for path in paths]
     if paths[0].suffix == ".parquet":
-        paths = [*map(glob.escape, names)]
+        import pyarrow.parquet
+
+        filled = [name for name in names if pyarrow.parquet.read_metadata(name).num_rows]
+        paths = [*map(glob.escape, filled or names)]
         rows = Dataset.from_parquet(paths, cache_dir=cache, columns=[*fields])
         return rows.select_columns([*fields]).take(min(limit or len(rows), len(rows)))
     kwargs = {"names": tuple(names), "fields": tuple(fields), "limit": limit}

@@ -67,6 +67,10 @@ class Vocabulary:
             for special, group in groups
         )
 
+    def text(self, ids):
+        """The text of ids (k,), an array, up to the first end."""
+        return self.decode(itertools.takewhile(lambda i: i != self.end, ids.tolist()))
+
 
 class Tokenizer(Vocabulary):
     """Encodes text to ids 0..n-1 by n ranks; kind: of the special tokens, a key of SPECIAL.

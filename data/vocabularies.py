@@ -3,6 +3,7 @@
 `find` takes the name that a user gives, `open_kept` the file that a corpus keeps.
 """
 
+import json
 from pathlib import Path
 
 from data import tokenizer
@@ -26,7 +27,10 @@ class HuggingFace(Vocabulary):
         try:
             import tokenizers
 
-            self.library = tokenizers.Tokenizer.from_str(content.decode())
+            text = content.decode()
+            if kind == "dream":  # its special ids take the place of those that were added
+                text = json.dumps(json.loads(text) | {"added_tokens": []})
+            self.library = tokenizers.Tokenizer.from_str(text)
         except ImportError:
             raise ValueError("a tokenizer.json needs `pip install tokenizers`") from None
         except Exception as error:  # the library raises Exception itself

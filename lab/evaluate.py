@@ -50,7 +50,8 @@ def main(config):
     if problem.judge is None:
         raise SystemExit(f"{out_dir}: task {run['task']} has no judge, so nothing can be solved")
     samplers = grid(run)
-    low = "cuda" in device and run.get("dtype") != "float32"  # as training has evaluated it
+    usual = "bfloat16" if "cuda" in run.get("device", device) else "float32"
+    low = (run.get("dtype") or usual) == "bfloat16"  # as training has evaluated it
     casts = torch.autocast(device.split(":")[0], torch.bfloat16, enabled=low)
     generate = sample.hook(run["method"], "generate", sample.generate)
     head = f"{'sampler':32}{'tokens a step':>15}{'steps a problem':>17}  solved, % [95 %]"

@@ -7,7 +7,6 @@ are the rows of val, whose own programs say what is right; or, if the folder has
 """
 
 import copy
-import itertools
 import math
 import re
 from fractions import Fraction
@@ -56,20 +55,16 @@ class WordProblems(Text):
         """How each program ended: correct, wrong_number, or the sandbox's word for no result."""
         n = len(tokens)
         rows = *zip(tokens, prompt, strict=True), *zip(x0, prompt, strict=True)
-        programs = [self.text(row[~given]) for row, given in rows]
+        programs = [self.tokenizer.text(row[~given]) for row, given in rows]
         outcomes = sandbox.run(programs, FUNCTION)
         sandbox.count_missing_modules(outcomes[:n])
         return [*map(kind_of, outcomes[:n], outcomes[n:], programs[n:])]
-
-    def text(self, ids):
-        """The text of ids (k,) up to the end."""
-        return self.tokenizer.decode(itertools.takewhile(lambda i: i != self.end, ids.tolist()))
 
     def render(self, tokens, prompt):
         """The text of a row (L,); once nothing is masked, with what its program returns."""
         if self.mask_token in tokens:
             return super().render(tokens, prompt)
-        (outcome,) = sandbox.run([self.text(tokens[~prompt])], FUNCTION)
+        (outcome,) = sandbox.run([self.tokenizer.text(tokens[~prompt])], FUNCTION)
         result = f"# {outcome.kind}: {outcome.detail or outcome.value!r}"
         return super().render(tokens, prompt) + "\n" + result
 

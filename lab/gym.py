@@ -7,7 +7,6 @@ answer that takes long, but nothing keeps them from your files. Judge models tha
 """
 
 import functools
-import itertools
 import json
 import signal
 import subprocess
@@ -49,14 +48,10 @@ class Gym(Text):
         """Which rows of tokens (n, L) the verifier accepts, bool (n,)."""
         rows = zip(tokens, x0, prompt, strict=True)
         pairs = [
-            (self.text(row[~given]), self.entries[tuple(x0[given].tolist())])
+            (self.tokenizer.text(row[~given]), self.entries[tuple(x0[given].tolist())])
             for row, x0, given in rows
         ]
         return np.array([self.verifier.accepts(*pair) for pair in pairs], bool)
-
-    def text(self, ids):
-        """The text of ids (k,) up to the end."""
-        return self.tokenizer.decode(itertools.takewhile(lambda i: i != self.end, ids.tolist()))
 
     def parse(self, text):
         """A question that a user types -> x0 (1, L), prompt (1, L); it has no verifier."""

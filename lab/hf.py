@@ -198,8 +198,7 @@ def read(tokenizer, end):
     sources.require((prompt, answer), sources.fields_of(Path(data)), data)
     texts = sources.json_rows([data], (prompt, answer), None)
     pairs = [usable([row[prompt], row[answer]]) for row in texts]
-    mask = tokenizer.mask_token
-    pairs = ["has_mask" if mask in "".join(pair) else pair for pair in pairs]
+    pairs = ["has_mask" if tokenizer.mask_token in "".join(pair) else pair for pair in pairs]
 
     def encode(text):
         return tokenizer(text, add_special_tokens=False).input_ids

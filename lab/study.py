@@ -34,6 +34,7 @@ from tqdm import tqdm
 import policies
 import sample
 from configurator import configure, fit, pick, read
+from data import files
 from lab.evaluate import fill, open_run
 
 flags = ["config/sudoku_tiny.py"]  # of train.py, for all arms
@@ -137,6 +138,7 @@ def side_by_side(task, pairs, jobs):
 def stopped_together():
     """Ctrl-C, SIGTERM or a closed terminal stops all runs, with checkpoints."""
     signals = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    signals = [each for each in signals if signal.getsignal(each) != signal.SIG_IGN]  # by nohup
     before = [signal.signal(number, signal.default_int_handler) for number in signals]
     try:
         yield
@@ -177,8 +179,7 @@ def judged(arm, seed):
     for sampler in samplers:
         if str(sampler) not in kept:
             kept[str(sampler)] = share_solved(where, *sampler)
-            with sample.opened(where, "eval.json", "w") as file:
-                json.dump(kept, file)
+            files.write_json(where / "eval.json", kept)
     return [kept[str(sampler)] for sampler in samplers]
 
 

@@ -268,10 +268,8 @@ def draw(tasks, found):
                 point(found, of, arm, sampler, what)
                 for sampler in ("all", "8", "4", "2", "1", "> 0.9")
             )
-            ours, theirs = (
-                sum(len(gaps(found, task, each, "1")) for task in of) for each in (arm, "mdm")
-            )
-            if ours == theirs:  # means of fewer runs would not compare
+            runs = [len(gaps(found, task, arm, "1")) for task in of]
+            if runs == [len(gaps(found, task, "mdm", "1")) for task in of]:  # else not comparable
                 drawn = axes.plot(*zip(*line, strict=True), marker="o", label=name)
                 axes.plot(*star, marker="*", markersize=12, color=drawn[0].get_color())
         axes.set(xlabel="forward passes an answer", xscale="log")

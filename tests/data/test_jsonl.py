@@ -95,6 +95,8 @@ def test_parquet_and_the_hub_give_the_same_rows(call, monkeypatch, tmp_path):
     for name, part, more in ("a", PAIRS[:150], 1), ("b", PAIRS[150:], "one"):
         table = [{"say": row["say"], "id": more, "ask": row["ask"]} for row in part]
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(table), tmp_path / f"{name}.parquet")
+    none = pyarrow.parquet.read_table(tmp_path / "a.parquet").slice(0, 0)
+    pyarrow.parquet.write_table(none, tmp_path / "0.parquet")
     local = contents(call(source=f"{tmp_path}/*.parquet", **fields))
 
     def load_dataset(path, name, split, revision, streaming=False, cache_dir=None):
@@ -159,6 +161,21 @@ def test_what_a_tokenizer_loses_is_said(call, tmp_path, capsys):
     said = "loses: 20 white space (first in row 1), 20 characters (first in row 2)\n"
     assert said in capsys.readouterr().out
     assert header(call(source=str(source), **fields))["lost"] == {}
+
+
+def test_a_corpus_of_a_tokenizer_json_is_shown_and_asked(call, tmp_path):
+    made = pytest.importorskip("tokenizers").ByteLevelBPETokenizer()
+    made.train_from_iterator(["Why not?"] * 3, 300, show_progress=False)
+    made.save(str(tmp_path / "tokenizer.json"))
+    fields = {"prompt": "ask", "response": "say", "source": "pairs.jsonl", "length": 64}
+    task = text.load(call(tokenizer=str(tmp_path), **fields), 1)
+    x0, given = task.parse("Why \u00e9?")
+    assert (
+        given.sum() < len("Why \u00e9?\n".encode())
+        and task.render(x0[0], given[0]) == "Why \u00e9?\n"
+    )
+    x0[0, 0] = task.mask_token
+    assert task.render(x0[0], given[0])[0] == "\N{LIGHT SHADE}"
 
 
 def test_names_of_losses():

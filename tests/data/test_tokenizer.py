@@ -101,6 +101,17 @@ def test_a_tokenizer_of_hugging_face(tmp_path):
     assert found.encode("<s>") != [made.token_to_id("<s>")], "in a text it is text"
 
 
+def test_no_text_becomes_an_id_of_dream(tmp_path):
+    library = pytest.importorskip("tokenizers")
+    made = library.ByteLevelBPETokenizer()
+    made.train_from_iterator(TEXTS, 300, show_progress=False)
+    made.add_tokens([library.AddedToken("<think>", special=False)])
+    made.save(str(tmp_path / "tokenizer.json"))
+    found = vocabularies.find(str(tmp_path), "dream")
+    ids = found.encode("<think>x")
+    assert max(ids) < found.end and found.decode(ids) == "<think>x"
+
+
 def test_a_tokenizer_that_is_none_is_named(tmp_path):
     pytest.importorskip("tokenizers")
     path = tmp_path / "a.json"

@@ -37,7 +37,7 @@ def puzzles(tmp_path_factory):
 def texts(task, rows):
     """(question, answer) of rows, from their tokens."""
     for x0, prompt in zip(*rows[: len(rows)], strict=True):
-        yield task.text(x0[prompt]), task.text(x0[~prompt])
+        yield task.tokenizer.text(x0[prompt]), task.tokenizer.text(x0[~prompt])
 
 
 def test_rows_are_the_librarys_without_their_wording(puzzles):
@@ -54,7 +54,7 @@ def test_the_verifier_judges(tmp_path):
     """Each palindrome of the letters is right, listed or not; no other arrangement is."""
     task = prepared(tmp_path / "words", "palindrome_generation", "--max_length=6")
     x0, prompt = task.test[:1]
-    letters = task.text(x0[0][prompt[0]]).strip().split(", ")
+    letters = task.tokenizer.text(x0[0][prompt[0]]).strip().split(", ")
     words = sorted({"".join(each) for each in itertools.permutations(letters)})
     right = [word == word[::-1] for word in words]
     tokens = np.repeat(x0, len(words), 0)
@@ -77,7 +77,7 @@ def answered(task, text):
 def test_verifiers_that_fail_or_never_end(tmp_path):
     task = prepared(tmp_path / "p", "countdown", "--rows=100", "--length=150")
     task.verifier = gym.Verifier(task.about, seconds=1)
-    truth = task.text(task.test[:1][0][~task.test[:1][1]])
+    truth = task.tokenizer.text(task.test[:1][0][~task.test[:1][1]])
     for text, right in (truth, True), ("9**9**9", False), (truth, True), ("1/0", False):
         assert task.judge(*answered(task, text)).tolist() == [right], text
 

@@ -1,11 +1,8 @@
 """What each method of lab/ trains on, and that other tools measure it as they say."""
 
-import json
 import math
-import runpy
 import shutil
-import sys
-from unittest.mock import Mock, patch
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -176,21 +173,3 @@ def test_no_weights_are_kept_behind_a_link(kept, tmp_path, name):
     with pytest.raises(OSError, match="symbolic links"):
         curves.train([], tmp_path / "mdm_2")
     assert (mine / "new.pt").read_text() == "precious"
-
-
-# -- metrics sent on -------------------------------------------------------------------------------
-def test_lines_are_sent_on(tmp_path, monkeypatch):
-    lines = [{"config": {"max_iters": 9}}, {"iter": 4, "loss": 0.5}, {"iter": 9, "val_loss": 0.2}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run = Mock()
-    monkeypatch.setitem(sys.modules, "wandb", Mock(init=Mock(return_value=run)))
-    monkeypatch.setattr(sys, "argv", ["track.py", f"--out_dir={tmp_path}", "--to=wandb"])
-    runpy.run_path(str(ROOT / "lab" / "track.py"), run_name="__main__")
-    assert [call.args for call in run.log.call_args_list] == [
-        ({"loss": 0.5},),
-        ({"val_loss": 0.2},),
-    ]
-    assert [call.kwargs["step"] for call in run.log.call_args_list] == [4, 9]
-    monkeypatch.setattr(sys, "argv", ["track.py", "--out_dir=nowhere"])
-    with pytest.raises(SystemExit, match="has no metrics"):
-        runpy.run_path(str(ROOT / "lab" / "track.py"), run_name="__main__")
