@@ -58,7 +58,7 @@ def where(puzzles, tmp_path):
 @pytest.fixture
 def texts(tmp_path):
     """40 rows of 12 tokens of 100, the first 4 given."""
-    about = {"vocab_size": 100, "mask": 99, "end": 98}
+    about = {"vocab_size": 100, "mask": 99, "end": 98, "kind": "plain"}
     (tmp_path / "header.json").write_text(json.dumps({"length": 12, "tokenizer": about}))
     for split in "train", "val":
         np.save(tmp_path / f"{split}.tokens.npy", np.random.default_rng(0).integers(98, size=480))
