@@ -102,8 +102,7 @@ def opened(about):
 def generate(about, path):
     """[{question, answer, metadata}]; an interrupted run goes on with its file."""
     about = json.dumps(about)
-    data = opened(about)
-    check(data)
+    check(opened(about))
     print(f"making {rows:,} rows: {path}", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
@@ -139,7 +138,7 @@ def check(data):
     each = (time.time() - clock) / len(entries) * 1000
     print(f"the verifier accepts {accepted} of {len(entries)} listed answers, {each:.2g} ms each")
     if not accepted:
-        raise SystemExit("the verifier accepts none of its answers: nothing could be judged")
+        raise ValueError("the verifier accepts none of its answers: nothing could be judged")
 
 
 def accepts(data, answer, entry):
