@@ -163,23 +163,13 @@ MEASURES = {"solved": solved, "nelbo": nelbo, "distance": order}
 
 
 def draw(curves):
-    from matplotlib.figure import Figure
-
-    page = Figure(figsize=(6, 4), layout="constrained")
-    axes = page.subplots()
+    lines = {}
     for arm, points in curves.items():
-        axes.plot([*points], [*points.values()], label=f"{study.label(arm)}, mean of {seeds} seeds")
-    axes.set(xlabel="updates", ylabel=words(), xlim=(0, None), ylim=(0, None))
-    axes.set_title(title or " ".join(flags), fontsize="medium", wrap=True)
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    page.savefig(figure, dpi=150)
+        values = torch.tensor([*points.values()])
+        lines[f"{study.label(arm)}, mean of {seeds} seeds"] = points, values, 0 * values  # no band
+    study.draw_lines(lines, words(), None, title or " ".join(flags), figure)
 
 
 if __name__ == "__main__":
     configure(globals())
-    os.chdir(Path(__file__).resolve().parents[1])
-    try:
-        main()
-    except KeyboardInterrupt:
-        raise SystemExit("stopped: the same command goes on") from None
+    study.begin(main)

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import peft
 import torch
-import transformers
 
 import puma
 import sample
 from configurator import configure
+from lab import hf
 
 out_dir = "out/dream_coder"  # a run of train.py
 folder = ""  # where to write its averaged adapters
@@ -45,7 +45,7 @@ class Dream(torch.nn.Module):
 
     def __init__(self, base, rank, alpha, mask_token):
         super().__init__()
-        net = load(base)
+        net, _ = hf.load(base, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
         self.fingerprint = fingerprint(net)
         lora = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS)
         self.base = (peft.get_peft_model(net, lora),)  # changes net; adapters are float32
@@ -90,26 +90,6 @@ class Dream(torch.nn.Module):
     def set_extra_state(self, state):
         if state != self.fingerprint:
             raise SystemExit("the base weights are not those that the adapters were trained on")
-
-
-def load(base):
-    """Dream's or Qwen2's weights in a Qwen2 that sees both sides; bfloat16 if there is a GPU."""
-    if int(transformers.__version__.split(".")[0]) < 5:
-        raise SystemExit("transformers before 5 ignores is_causal: pip install 'transformers>=5'")
-    config, _ = transformers.PreTrainedConfig.get_config_dict(base)
-    config = transformers.Qwen2Config.from_dict(config | {"model_type": "qwen2"})
-    config.is_causal = False
-    net, report = transformers.Qwen2ForCausalLM.from_pretrained(
-        base,
-        config=config,
-        attn_implementation="sdpa",
-        dtype=torch.bfloat16 if torch.cuda.is_available() else torch.float32,
-        use_safetensors=True,
-        output_loading_info=True,
-    )
-    if report["missing_keys"]:  # transformers would draw them at random
-        raise SystemExit(f"{base} lacks {min(report['missing_keys'])}: not Dream, not Qwen2")
-    return net
 
 
 def fingerprint(net):

@@ -38,6 +38,7 @@ import sample
 from configurator import configure, pick
 from data import corpus, files, sources
 from data.prepare_rows import usable
+from lab.evaluate import fill
 
 model = ""  # a folder, or a name on the hub
 data = ""  # FILE.jsonl
@@ -48,6 +49,7 @@ held_out = 200  # rows, the last of the file
 out = "out/hf"
 updates = 1000  # of fine-tuning; 0 = the model is fine-tuned already
 last = 500  # of the last phase
+chains_from = 0  # of the last phase, update that its chains begin at
 arms = ["fine_tuned", "puma_plus", "mdm"]  # to measure: as it was, after a last phase of either
 batch_size = 32  # rows of an update, on each device
 grad_accum = 1  # forward passes an update
@@ -159,15 +161,23 @@ class PumaTrainer(transformers.Trainer):
                 self.streams[name].load_state_dict(state)
 
 
-def load(name):
-    """A model that sees both sides, and whether its row i - 1 scores token i."""
-    config = transformers.AutoConfig.from_pretrained(name)
+def load(name, dtype=torch.float32):
+    """A model that sees both sides, and whether its row i - 1 scores token i. Dream is a Qwen2."""
+    if int(transformers.__version__.split(".")[0]) < 5:
+        raise SystemExit("transformers before 5 ignores is_causal: pip install 'transformers>=5'")
+    kept, _ = transformers.PreTrainedConfig.get_config_dict(name)
+    if kept.get("model_type") == "Dream":  # the library has no class of this name
+        config = transformers.Qwen2Config.from_dict(kept | {"model_type": "qwen2"})
+    else:
+        config = transformers.AutoConfig.from_pretrained(name)
     shift = "Masked" not in str(config.architectures)
     if shift:
         config.is_causal = False
     kind = transformers.AutoModelForCausalLM if shift else transformers.AutoModelForMaskedLM
-    dtype = "auto" if lora else torch.float32  # in bfloat16 small updates would be lost
-    return kind.from_pretrained(name, config=config, dtype=dtype), shift
+    net, seen = kind.from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
+    if seen["missing_keys"]:  # the library has drawn them at random
+        raise SystemExit(f"{name} lacks {min(seen['missing_keys'])} of a {type(net).__name__}")
+    return net, shift
 
 
 @torch.no_grad()
@@ -187,10 +197,7 @@ def check(net, mask_token, shift):
 
 
 # -- the command -----------------------------------------------------------------------------------
-def say(*text, **how):
-    """Print, as the first of several processes."""
-    if os.environ.get("RANK", "0") == "0":
-        print(*text, **how)
+say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
 
 
 def read(tokenizer, end):
@@ -231,7 +238,8 @@ def train(net, rows, name, method, steps, how):
         seed=seed, bf16=bf16, use_cpu=not torch.cuda.is_available(),
         report_to="none", max_grad_norm=1.0,
     )  # fmt: skip
-    trainer = PumaTrainer(net, args, rows, method=method, K=K, tau=tau, **how)
+    how = how | {"K": K, "tau": tau, "chains_from": chains_from}
+    trainer = PumaTrainer(net, args, rows, method=method, **how)
     if steps:
         found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
         trainer.train(resume_from_checkpoint=found)
@@ -240,14 +248,12 @@ def train(net, rows, name, method, steps, how):
 
 def share_right(net, rows, end, tokens, tau, how):
     """The share of held-out answers that are right to the token, up to their end."""
-    net.eval()
-    scored = Scored(net, **how)
+    scored = Scored(net.eval(), **how)
     right = 0
     for x0, given in zip(*(part.split(batch_size) for part in rows), strict=True):
-        x0, given = x0.to(net.device), given.to(net.device)
-        x, _ = sample.generate(scored, x0, ~given, policies.top_k, tokens, tau)
+        x, _ = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
         answer = ~given & (((x0 == end) & ~given).cumsum(1) <= 1)
-        right += ((x == x0) | ~answer).all(1).sum().item()
+        right += ((torch.as_tensor(x) == x0) | ~answer).all(1).sum().item()
     return right / len(rows[0])
 
 
@@ -267,7 +273,7 @@ def start():
         raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
     if K < 1 or batch_size % grad_accum:
         raise ValueError(f"{K=} is below 1, or {batch_size=} does not split into {grad_accum=}")
-    net, shift = load(model)
+    net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     if tokenizer.mask_token is None:
         tokenizer.add_special_tokens({"mask_token": "<|mask|>"})

@@ -3,6 +3,8 @@
     pip install transformers accelerate reasoning-gym
     python lab/last_phase.py                       # what of it is done, and its tables
     python lab/last_phase.py --run                 # first what is missing: twenty hours of a core
+    python lab/last_phase.py --last=2000           # a longer last phase; so, too, --lr=1e-4
+    python lab/last_phase.py --whole               # in place of it, whole runs from random weights
 
 A model of 5 million parameters, in the shape of Qwen2 or of ModernBERT, is trained on random masks.
 From these weights lab/hf.py goes on twice for each seed, with PUMA+ and with random masks. An
@@ -10,7 +12,6 @@ interruption leaves checkpoints: the same command goes on.
 """
 
 import json
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -31,6 +32,8 @@ out = "out/last_phase"
 run = False  # train what is missing; else only the tables
 updates = 3000  # on random masks, before the last phase
 last = 500  # of the last phase
+lr = 5e-4  # of the last phase
+whole = False  # as many updates as all of these, on one schedule; PUMA+ begins at update 200
 jobs = 2  # at a time, on a core each
 if __name__ == "__main__":
     configure(globals())
@@ -53,15 +56,25 @@ def main():
             write_rows(task)
         for pair in studies:
             write_model(*pair)
-        study.side_by_side(phases, [(*pair, 1) for pair in studies], jobs)
-        rest = [(t, f, s) for s in range(2, 9) for t, f in studies if s <= SEEDS[f]]
-        study.side_by_side(phases, rest, jobs)
+        pairs = [(t, f, s) for s in range(1, 9) for t, f in studies if s <= SEEDS[f]]
+        missing = [pair for pair in pairs if not all(map(study.records, arms_of(*pair)))]
+        models = [] if whole else dict.fromkeys(pair[:2] for pair in missing)
+        study.side_by_side(learn, models, jobs)
+        study.side_by_side(phases, missing, jobs)
     for task, family in studies:
         table(task, family)
 
 
 def folder(task, family):
     return Path(out, f"{task}_{family}")
+
+
+def arms_folder(task, family):
+    return folder(task, family) / ("whole" if whole else f"{last}_at_{lr:g}")
+
+
+def arms_of(task, family, seed):
+    return [arms_folder(task, family) / f"{arm}_{seed}" for arm in hf.arms[1:]]
 
 
 # -- data and models -------------------------------------------------------------------------------
@@ -115,43 +128,53 @@ def write_model(task, family):
 
 
 # -- runs ------------------------------------------------------------------------------------------
-def phases(task, family, seed):
-    """Both arms of a seed; with seed 1 first the training on random masks that all begin with."""
+def learn(task, family):
+    """The training on random masks that all last phases of a model go on from."""
     where = folder(task, family)
-    arms = [where / f"{arm}_{seed}" for arm in ("puma_plus", "mdm")]
-    if all((arm / "eval.json").exists() for arm in arms):
+    if (where / "fine_tuned_1/model.safetensors").exists():
         return
+    if study.records(where / "fine_tuned_1"):
+        raise SystemExit(f"{where} has records of weights that are not there: choose another --out")
+    print(f"{task}, {family}: {updates} updates", flush=True)
+    flags = [f"--updates={updates}", "--lr=5e-4", "--arms=['fine_tuned']"]
+    train(task, where / "start", where, 1, flags)
+
+
+def phases(task, family, seed):
+    """Both arms of a seed."""
     print(f"{task}, {family}, seed {seed}", flush=True)
-    length, K = TASKS[task]
-    begin, before, measured = "fine_tuned_1", 0, hf.arms[1:]
-    if seed == 1:
-        begin, before, measured = "start", updates, hf.arms
-    flags = [f"--model={where / begin}", f"--data={out}/{task}.jsonl", f"--out={where}"]
-    flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", f"--seed={seed}"]
-    flags += [f"--updates={before}", f"--last={last}", "--batch_size=16", "--lr=5e-4"]
-    flags += [f"--arms={measured}"]
-    thirty.call(["lab/hf.py", *flags], f"{where}/{seed}.log")
-    for arm in arms:
+    begin, steps, chains_from = "fine_tuned_1", last, 0
+    if whole:
+        begin, steps, chains_from = "start", updates + last, 200
+    flags = ["--updates=0", f"--last={steps}", f"--chains_from={chains_from}", f"--lr={lr}"]
+    flags += [f"--arms={hf.arms[1:]}"]
+    train(task, folder(task, family) / begin, arms_folder(task, family), seed, flags)
+    for arm in arms_of(task, family, seed):
         for checkpoint in arm.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
 
 
+def train(task, model, where, seed, flags):
+    length, K = TASKS[task]
+    flags += [f"--model={model}", f"--data={out}/{task}.jsonl", f"--out={where}", f"--seed={seed}"]
+    flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", "--batch_size=16"]
+    where.mkdir(exist_ok=True)
+    thirty.call(["lab/hf.py", *flags], f"{where}/{seed}.log")
+
+
 def table(task, family):
-    kept = study.records(folder(task, family) / "fine_tuned_1")
-    if not kept:
+    where = arms_folder(task, family)
+    if not any(study.records(arm) for arm in where.glob("*_*")):
         print(f"{task}, {family}: not yet trained")
         return
-    shares = ", ".join(f"{sampler} {100 * share:.1f}" for sampler, share in kept.items())
-    print(f"\n== {task}, {family}; before the last phase, {updates} updates: {shares}")
-    study.out = folder(task, family)
+    shares = study.records(folder(task, family) / "fine_tuned_1").items()
+    shares = ", ".join(f"{sampler} {100 * share:.1f}" for sampler, share in shares)
+    print(f"\n== {task}, {family}, {where.name}; before, {updates} updates: {shares}")
+    study.out = where
     study.arms = {"puma_plus": "", "mdm": ""}
     study.samplers = hf.samplers
     study.table([(arm, seed) for seed in range(1, SEEDS[family] + 1) for arm in study.arms])
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).resolve().parents[1])
-    try:
-        main()
-    except KeyboardInterrupt:
-        raise SystemExit("stopped: the same command goes on") from None
+    study.begin(main)

@@ -19,22 +19,17 @@ import torch
 
 import policies
 import sample
-from configurator import configure, pick
+from configurator import configure
+from lab.study import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on Sudoku
 out = "play.html"
 
 
-def name_of(method):
-    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
-    names |= {"lab.carry": "carried state"}
-    return names[pick("method", method, names)]
-
-
 def about(folder):
     """What the page needs of a model: its weights, and what it makes of the puzzles with them."""
     model, run = sample.load(folder, "cpu")
-    name = name_of(run["method"])
+    name = label(run["method"])
     problem = sample.module(run["task"]).load(run["data"], 100)
     if not hasattr(problem, "box"):
         raise SystemExit(f"{folder}: the page shows grids, expected a run on Sudoku")

@@ -223,7 +223,8 @@ def say_what_is_known(task, data, count):
 
 
 def label(arm):
-    return {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}.get(arm, arm)
+    names = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
+    return (names | {"lab.carry": "carried state"}).get(arm, arm)
 
 
 def curve(folder):
@@ -257,10 +258,7 @@ def spread(values):
 
 def draw():
     """The share solved over updates, as training has logged it: mean of an arm and 95 % band."""
-    from matplotlib.figure import Figure
-
-    page = Figure(figsize=(6, 4), layout="constrained")
-    axes = page.subplots()
+    lines = {}
     for arm in arms:
         curves = [curve(folder(arm, seed)) for seed in range(1, seeds + 1)]
         curves = [points for points in curves if points]
@@ -268,17 +266,29 @@ def draw():
             continue
         updates = sorted(set.intersection(*map(set, curves)))  # as far as the shortest
         found = [spread([100 * points[update] for points in curves]) for update in updates]
-        mean, half = np.reshape(found, (-1, 2)).T
-        axes.plot(updates, mean, label=f"{label(arm)}, mean of {len(curves)} seeds, 95 % interval")
-        axes.fill_between(updates, mean - half, mean + half, alpha=0.15)
-    if not axes.lines:
+        name = f"{label(arm)}, mean of {len(curves)} seeds, 95 % interval"
+        lines[name] = updates, *np.reshape(found, (-1, 2)).T
+    if not lines:
         raise SystemExit(f"{out}: no run has a curve yet; add --run")
-    axes.set(xlabel="updates", ylabel="held-out problems solved, %", ylim=(0, 100), xlim=(0, None))
-    axes.set_title(title or " ".join(flags), fontsize="medium", wrap=True)
+    draw_lines(lines, "held-out problems solved, %", 100, title or " ".join(flags), figure)
+
+
+def draw_lines(lines, what, most, title, file):
+    """Lines over updates, {name: (updates, values, half the width of a band)}."""
+    from matplotlib.figure import Figure
+
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
+    for name, (updates, values, half) in lines.items():
+        updates = [*updates]
+        axes.plot(updates, values, label=name)
+        axes.fill_between(updates, values - half, values + half, alpha=0.15)
+    axes.set(xlabel="updates", ylabel=what, xlim=(0, None), ylim=(0, most))
+    axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    page.savefig(figure, dpi=150)
-    print(f"wrote {figure}")
+    page.savefig(file, dpi=150)
+    print(f"wrote {file}")
 
 
 def draw_samplers():
@@ -314,10 +324,15 @@ def draw_samplers():
     print(f"wrote {figure}")
 
 
-if __name__ == "__main__":
-    configure(globals())
+def begin(main):
+    """Call main of a script in this folder, from the root."""
     os.chdir(Path(__file__).resolve().parents[1])
     try:
         main()
     except KeyboardInterrupt:
         raise SystemExit("stopped: the same command goes on") from None
+
+
+if __name__ == "__main__":
+    configure(globals())
+    begin(main)

@@ -12,7 +12,6 @@ the same command goes on. A finished run leaves eval.json, and its checkpoint is
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -291,8 +290,4 @@ def point(found, tasks, arm, sampler, what):
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).resolve().parents[1])
-    try:
-        measure(judge) if judge else main()
-    except KeyboardInterrupt:
-        raise SystemExit("stopped: the same command goes on") from None
+    study.begin((lambda: measure(judge)) if judge else main)

@@ -28,6 +28,7 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from configurator import configure
 from data import corpus, sources
 from data.dream_coder import overlap
 from data.files import write_json
@@ -48,8 +49,6 @@ val = 0.05  # 0..1: share of the questions held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # 1..1000: processes; None = one per core
 if __name__ == "__main__":
-    from configurator import configure
-
     configure(globals())
 
 HERE = Path(__file__).resolve().parent

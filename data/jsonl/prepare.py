@@ -22,6 +22,7 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from configurator import configure
 from data import corpus, sources
 from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
 from data.processes import positive, start
@@ -43,8 +44,6 @@ val = 0.05  # 0..1: share of the prompts, or of the documents, held out
 # -- system --------------------------------------------------------------------------------------
 workers: int | None = None  # 1..1000: processes; None = one per core
 if __name__ == "__main__":
-    from configurator import configure
-
     configure(globals())
 
 HERE = Path(__file__).resolve().parent

@@ -22,6 +22,7 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from configurator import configure
 from data.files import atomic_path, progress_bar
 from data.processes import cores, positive, start
 from data.sudoku import generate, read
@@ -42,8 +43,6 @@ max_rating = None  # keep the puzzles of a .csv rated at most this; None = all
 # -- system
 workers = None  # processes that generate; None = one per core
 if __name__ == "__main__":
-    from configurator import configure
-
     configure(globals())
 
 SEED = 0  # of the generated puzzles

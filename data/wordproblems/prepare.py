@@ -15,6 +15,7 @@ from pathlib import Path
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from configurator import configure, pick
 from data import corpus, vocabularies
 from data.files import progress_bar
 from data.processes import positive, start
@@ -25,8 +26,6 @@ test = 1000  # problems in val
 held_out = "test"  # which these are: test, or transfer, of templates that are never trained on
 out = ""  # folder; "" = `tokens` beside this script
 if __name__ == "__main__":
-    from configurator import configure, pick
-
     configure(globals())
     pick("held_out", held_out, ["test", "transfer"])
 

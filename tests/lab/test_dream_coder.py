@@ -97,7 +97,7 @@ def test_only_adapters_are_trained_averaged_and_saved(base, puzzles, tmp_path, m
 def test_another_base_is_refused(base, puzzles, tmp_path, monkeypatch):
     base = shutil.copytree(base, tmp_path / "base")
     train(monkeypatch, puzzles, tmp_path / "a", base, "--max_iters=1")
-    net = dream_coder.load(base)
+    net, _ = dream_coder.hf.load(base)
     net.lm_head.weight.data[0] += 1
     net.save_pretrained(base)
     with pytest.raises(SystemExit, match="not those that the adapters were trained on"):

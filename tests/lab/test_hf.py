@@ -1,5 +1,6 @@
 """lab/hf.py on tiny random models of five families, against a loop written by hand."""
 
+import ast
 import copy
 import itertools
 import json
@@ -296,6 +297,20 @@ def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
     assert ("of some texts the tokenizer loses characters" in capsys.readouterr().out) == lossy
 
 
+def test_dream_loads_as_qwen2_and_no_head_is_made_up(tmp_path):
+    net = make("qwen2").eval()
+    net.save_pretrained(tmp_path / "dream")
+    config = tmp_path / "dream" / "config.json"
+    form = {"model_type": "Dream", "architectures": ["DreamModel"]}
+    config.write_text(json.dumps(json.loads(config.read_text()) | form))
+    loaded, shift = hf.load(str(tmp_path / "dream"))
+    x = torch.randint(1, MASK, (2, L))
+    assert shift and loaded(input_ids=x).logits.equal(net(input_ids=x).logits)
+    make("bert").bert.save_pretrained(tmp_path / "headless")
+    with pytest.raises(SystemExit, match=r"lacks cls\.predictions"):
+        hf.load(str(tmp_path / "headless"))
+
+
 @pytest.mark.parametrize("family", ["qwen2", "modernbert"])
 def test_models_and_rows_of_the_last_phase(family, tmp_path, monkeypatch, capsys):
     """What the library reads back is whole: tokens, ends, and a model of the tokens' number."""
@@ -316,3 +331,45 @@ def test_models_and_rows_of_the_last_phase(family, tmp_path, monkeypatch, capsys
     x0, given = (part[-1] for part in test)
     assert coder.decode(x0[given]) == row["question"].strip() + "\n"
     assert coder.decode(x0[~given & (x0 != end)]) == row["answer"].strip()
+
+
+def test_the_last_phase_trains_what_is_missing(tmp_path, monkeypatch, capsys):
+    """A model once, then both arms of each seed; records stand for their runs."""
+    called = []
+
+    def call(command, log):
+        flags = dict(flag[2:].split("=", 1) for flag in command[1:])
+        called.append((flags["model"], flags["updates"], flags.get("last", "-")))
+        for arm in ast.literal_eval(flags["arms"]):
+            folder = Path(flags["out"], f"{arm}_{flags['seed']}")
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = {str(sampler): 0.5 + (arm == "puma_plus") / 4 for sampler in hf.samplers}
+            (folder / "eval.json").write_text(json.dumps(kept))
+            (folder / "model.safetensors").touch()
+
+    for name, value in {"out": str(tmp_path), "run": True, "TASKS": {"words": (176, 16)}}.items():
+        monkeypatch.setattr(last_phase, name, value)
+    monkeypatch.setattr(last_phase, "SEEDS", {"qwen2": 2})
+    monkeypatch.setattr(last_phase.thirty, "call", call)
+    for name in "write_rows", "write_model":
+        monkeypatch.setattr(last_phase, name, lambda *_: None)
+    for name in "out", "arms", "samplers":  # which the table sets
+        monkeypatch.setattr(last_phase.study, name, getattr(last_phase.study, name))
+    where = tmp_path / "words_qwen2"
+    where.mkdir()
+    last_phase.main()
+    tuned = str(where / "fine_tuned_1")
+    assert called == [(str(where / "start"), "3000", "-"), *[(tuned, "0", "500")] * 2]
+    assert "75.0 [75.0, 75.0] (75.0 75.0); 25.0 [25.0, 25.0], 2 pairs" in capsys.readouterr().out
+    (where / "500_at_0.0005/mdm_2/eval.json").unlink()
+    last_phase.main()
+    assert called[3:] == [(tuned, "0", "500")]
+    monkeypatch.setattr(last_phase, "whole", True)
+    last_phase.main()
+    assert called[4:] == [(str(where / "start"), "0", "3500")] * 2
+    assert "words, qwen2, whole" in capsys.readouterr().out
+    monkeypatch.setattr(last_phase, "whole", False)
+    monkeypatch.setattr(last_phase, "lr", 1e-4)
+    (where / "fine_tuned_1/model.safetensors").unlink()
+    with pytest.raises(SystemExit, match="records of weights that are not there"):
+        last_phase.main()
