@@ -45,7 +45,10 @@ class Dream(torch.nn.Module):
 
     def __init__(self, base, rank, alpha, mask_token):
         super().__init__()
-        net, _ = hf.load(base, torch.bfloat16 if torch.cuda.is_available() else torch.float32)
+        dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+        net, shift = hf.load(base, dtype)
+        if not shift:
+            raise SystemExit(f"{base}: not Dream, not Qwen2")
         self.fingerprint = fingerprint(net)
         lora = peft.LoraConfig(r=rank, lora_alpha=alpha, target_modules=LAYERS)
         self.base = (peft.get_peft_model(net, lora),)  # changes net; adapters are float32

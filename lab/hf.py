@@ -97,14 +97,15 @@ class Scored:
 class PumaTrainer(transformers.Trainer):
     """transformers.Trainer on random masks ("mdm") or on chains ("puma", "puma_plus").
 
-    Chains begin with the first update, or at chains_from. A checkpoint has the chains of each
-    process, so a resumed run goes on as if it had never stopped.
+    Chains begin with the first update; those of "puma_plus" at chains_from. A checkpoint has the
+    chains of each process, so a resumed run goes on as if it had never stopped. library: more
+    arguments of Trainer.
     """
 
     def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
-                 policy="top_k", buffer=None, chains_from=0):  # fmt: skip
+                 policy="top_k", buffer=None, chains_from=0, **library):  # fmt: skip
         args.ddp_find_unused_parameters = False  # the head is used outside of net's forward
-        super().__init__(net, args)
+        super().__init__(net, args, **library)
         self.loss_is_scaled_for_ga = False  # a mean over the rows of a forward pass
         self.rows = rows
         self.mask_token = mask_token
@@ -189,10 +190,8 @@ def check(net, mask_token, shift):
     if torch.equal(logits[0, 1], logits[1, 1]):
         raise ValueError(f"{net.config.model_type}: its states do not see what follows")
     own = net(input_ids=x).logits.float()
-    if shift:
-        own, logits = own[:, :-1], logits[:, 1:]
     own[..., mask_token] = -torch.inf
-    if not torch.allclose(logits, own, 1e-2, 1e-2):
+    if not torch.allclose(logits[:, shift:], own[:, : 3 - shift], 1e-2, 1e-2):
         raise ValueError(f"{net.config.model_type}: its logits are not its head times its states")
 
 
@@ -228,7 +227,7 @@ def read(tokenizer, end):
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 
 
-def train(net, rows, name, method, steps, how):
+def train(net, tokenizer, rows, name, method, steps, how):
     """A phase, from the weights of net on; an interrupted one goes on from its checkpoint."""
     folder = Path(out, f"{name}_{seed}")
     args = transformers.TrainingArguments(
@@ -239,7 +238,7 @@ def train(net, rows, name, method, steps, how):
         report_to="none", max_grad_norm=1.0,
     )  # fmt: skip
     how = how | {"K": K, "tau": tau, "chains_from": chains_from}
-    trainer = PumaTrainer(net, args, rows, method=method, **how)
+    trainer = PumaTrainer(net, args, rows, method=method, processing_class=tokenizer, **how)
     if steps:
         found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
         trainer.train(resume_from_checkpoint=found)
@@ -262,17 +261,19 @@ def keep(settings):
     path = Path(out, f"settings_{seed}.json")
     settings = {k: v for k, v in settings.items() if k not in ("arms", "out", "samplers")}
     made = json.loads(path.read_text()) if path.exists() else settings
-    if other := [key for key, value in settings.items() if made.get(key) != value]:
+    if other := [key for key, value in settings.items() if made.get(key, value) != value]:
         raise ValueError(f"{out} was made with another {', '.join(other)}: choose another --out")
     files.write_json(path, settings)
 
 
 def start():
-    """The model, its end and mask tokens, the rows to train on and those held out."""
+    """The model and its tokenizer, end, how to read it, the rows to train on, those held out."""
     if not (model and data):
         raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
     if K < 1 or batch_size % grad_accum:
         raise ValueError(f"{K=} is below 1, or {batch_size=} does not split into {grad_accum=}")
+    if chains_from and not 0 < chains_from < last:
+        raise ValueError(f"{chains_from=}: expected an update of the last phase, of {last=}")
     net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     if tokenizer.mask_token is None:
@@ -288,18 +289,18 @@ def start():
 
         wanted = peft.LoraConfig(r=lora, lora_alpha=lora, target_modules="all-linear")
         net = peft.get_peft_model(net, wanted)
-    return net, end, how, *read(tokenizer, end)
+    return net, tokenizer, end, how, *read(tokenizer, end)
 
 
-def main(net, end, how, rows, test):
-    train(net, rows, "fine_tuned", "mdm", updates, how)
+def main(net, tokenizer, end, how, rows, test):
+    train(net, tokenizer, rows, "fine_tuned", "mdm", updates, how)
     tuned = {name: p.data.clone() for name, p in net.named_parameters() if p.requires_grad}
     columns = [f"{n} a step" if tau == 1 else f"> {tau}" for n, tau in samplers]
     say(f"{'% right':14}" + "".join(f"{name:>10}" for name in columns))
     for arm in arms:
         net.load_state_dict(tuned, strict=False)
         if arm != "fine_tuned":
-            train(net, rows, arm, arm, last, how)
+            train(net, tokenizer, rows, arm, arm, last, how)
         shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
         say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
         kept = dict(zip(map(str, samplers), shares, strict=True))  # as lab/study.py reads them

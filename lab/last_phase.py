@@ -3,12 +3,12 @@
     pip install transformers accelerate reasoning-gym
     python lab/last_phase.py                       # what of it is done, and its tables
     python lab/last_phase.py --run                 # first what is missing: twenty hours of a core
-    python lab/last_phase.py --last=2000           # a longer last phase; so, too, --lr=1e-4
-    python lab/last_phase.py --whole               # in place of it, whole runs from random weights
+    python lab/last_phase.py --run --last=2000     # a longer last phase; so, too, --lr=1e-4
+    python lab/last_phase.py --run --whole         # in place of it, whole runs from random weights
 
-A model of 5 million parameters, in the shape of Qwen2 or of ModernBERT, is trained on random masks.
-From these weights lab/hf.py goes on twice for each seed, with PUMA+ and with random masks. An
-interruption leaves checkpoints: the same command goes on.
+A model of 5 to 7 million parameters, in the shape of Qwen2 or of ModernBERT, is trained on random
+masks. From these weights lab/hf.py goes on twice for each seed, with PUMA+ and with random masks.
+An interruption leaves checkpoints: the same command goes on.
 """
 
 import json
@@ -30,10 +30,9 @@ from lab import hf, study, thirty
 
 out = "out/last_phase"
 run = False  # train what is missing; else only the tables
-updates = 3000  # on random masks, before the last phase
 last = 500  # of the last phase
 lr = 5e-4  # of the last phase
-whole = False  # as many updates as all of these, on one schedule; PUMA+ begins at update 200
+whole = False  # in its place, as many updates as both phases; chains from update 200
 jobs = 2  # at a time, on a core each
 if __name__ == "__main__":
     configure(globals())
@@ -44,6 +43,7 @@ TASKS = {  # tokens of a row, and of a stage
     "binary_matrix": (104, 12),
 }
 SEEDS = {"qwen2": 8, "modernbert": 4}
+UPDATES = 3000  # on random masks, before the last phase
 ROWS = 30_000  # to train on, and held out:
 HELD_OUT = 200
 
@@ -70,7 +70,8 @@ def folder(task, family):
 
 
 def arms_folder(task, family):
-    return folder(task, family) / ("whole" if whole else f"{last}_at_{lr:g}")
+    name = f"whole_{UPDATES + last}" if whole else f"{last}"
+    return folder(task, family) / f"{name}_at_{lr:g}"
 
 
 def arms_of(task, family, seed):
@@ -123,7 +124,6 @@ def write_model(task, family):
         net = transformers.ModernBertForMaskedLM(config)
     print(f"{where}: {sum(p.numel() for p in net.parameters()):,} parameters", flush=True)
     coder.save_pretrained(where)
-    coder.save_pretrained(where.with_name("fine_tuned_1"))  # where lab/hf.py puts the weights alone
     net.save_pretrained(where)
 
 
@@ -131,24 +131,23 @@ def write_model(task, family):
 def learn(task, family):
     """The training on random masks that all last phases of a model go on from."""
     where = folder(task, family)
-    if (where / "fine_tuned_1/model.safetensors").exists():
-        return
     if study.records(where / "fine_tuned_1"):
+        if (where / "fine_tuned_1/model.safetensors").exists():
+            return
         raise SystemExit(f"{where} has records of weights that are not there: choose another --out")
-    print(f"{task}, {family}: {updates} updates", flush=True)
-    flags = [f"--updates={updates}", "--lr=5e-4", "--arms=['fine_tuned']"]
+    print(f"{task}, {family}: {UPDATES} updates", flush=True)
+    flags = [f"--updates={UPDATES}", "--lr=5e-4", "--arms=['fine_tuned']"]
     train(task, where / "start", where, 1, flags)
 
 
 def phases(task, family, seed):
     """Both arms of a seed."""
     print(f"{task}, {family}, seed {seed}", flush=True)
-    begin, steps, chains_from = "fine_tuned_1", last, 0
-    if whole:
-        begin, steps, chains_from = "start", updates + last, 200
+    tuned, start = (folder(task, family) / name for name in ("fine_tuned_1", "start"))
+    model, steps, chains_from = (start, UPDATES + last, 200) if whole else (tuned, last, 0)
     flags = ["--updates=0", f"--last={steps}", f"--chains_from={chains_from}", f"--lr={lr}"]
     flags += [f"--arms={hf.arms[1:]}"]
-    train(task, folder(task, family) / begin, arms_folder(task, family), seed, flags)
+    train(task, model, arms_folder(task, family), seed, flags)
     for arm in arms_of(task, family, seed):
         for checkpoint in arm.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
@@ -169,7 +168,7 @@ def table(task, family):
         return
     shares = study.records(folder(task, family) / "fine_tuned_1").items()
     shares = ", ".join(f"{sampler} {100 * share:.1f}" for sampler, share in shares)
-    print(f"\n== {task}, {family}, {where.name}; before, {updates} updates: {shares}")
+    print(f"\n== {task}, {family}, {where.name}; {UPDATES} updates of random masks: {shares}")
     study.out = where
     study.arms = {"puma_plus": "", "mdm": ""}
     study.samplers = hf.samplers

@@ -19,17 +19,19 @@ import torch
 
 import policies
 import sample
-from configurator import configure
+from configurator import configure, pick
 from lab.study import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on Sudoku
 out = "play.html"
 
+SHOWN = "puma", "puma_plus", "mdm", "lab.carry"  # the methods that the pages can follow
+
 
 def about(folder):
     """What the page needs of a model: its weights, and what it makes of the puzzles with them."""
     model, run = sample.load(folder, "cpu")
-    name = label(run["method"])
+    name = label(pick("method", run["method"], SHOWN))
     problem = sample.module(run["task"]).load(run["data"], 100)
     if not hasattr(problem, "box"):
         raise SystemExit(f"{folder}: the page shows grids, expected a run on Sudoku")

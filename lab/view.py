@@ -23,7 +23,7 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from lab.play import write
+from lab.play import SHOWN, write
 from lab.study import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
@@ -61,7 +61,7 @@ def shown(data):
 def about(folder, x0, hidden, choose):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
     model, run = sample.load(folder, "cpu")
-    name = label(run["method"])
+    name = label(pick("method", run["method"], SHOWN))
     updates = sample.load_checkpoint(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")

@@ -26,11 +26,6 @@ def grams(text, n):
     return (tuple(found[at : at + n]) for at in range(len(found) - n + 1))
 
 
-def distinct(gram):
-    """The number of different words that are not numbers."""
-    return len({word for word in gram if not word.isdigit()})
-
-
 class Index:
     """The distinctive runs of words in some texts, by their length."""
 
@@ -39,8 +34,9 @@ class Index:
         for text in texts:
             n = min(N, len(words(text)))
             if n >= SHORT:
-                distinctive = (gram for gram in grams(text, n) if distinct(gram) >= DISTINCT)
-                self.grams.setdefault(n, set()).update(distinctive)
+                for gram in grams(text, n):
+                    if len({word for word in gram if not word.isdigit()}) >= DISTINCT:
+                        self.grams.setdefault(n, set()).add(gram)
 
     def overlaps(self, text):
         """Whether the text overlaps with one of the index's."""

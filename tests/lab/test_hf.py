@@ -216,6 +216,11 @@ def test_the_command(family, world, tmp_path):
     assert len([*chains]) == world  # the processes know of each other
     kept = json.loads((tmp_path / "out" / "puma_plus_1" / "eval.json").read_text())
     assert [round(100 * share, 1) for share in kept.values()] == [*map(float, table[1][1:])]
+    trained = tmp_path / "out" / "puma_plus_1"  # a model to go on from: its tokenizer, too
+    assert transformers.AutoTokenizer.from_pretrained(trained).mask_token_id == (
+        1 if family == "bert" else 29
+    )
+    assert hf.load(str(trained))[1] == (family == "qwen2")
 
 
 @pytest.mark.parametrize(("family", "bf16"), [("bert", False), ("bert", True), ("qwen2", True)])
@@ -262,6 +267,14 @@ def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
     hf.keep({"K": 8, "samplers": [(2, 1.0)], "arms": ["puma_plus"]})  # measured, not trained
     with pytest.raises(ValueError, match="was made with another K: choose another --out"):
         hf.keep({"K": 4})
+
+
+def test_chains_that_would_never_begin_are_refused(monkeypatch):
+    for name in "model", "data":
+        monkeypatch.setattr(hf, name, "here")
+    monkeypatch.setattr(hf, "chains_from", 500)
+    with pytest.raises(ValueError, match="chains_from=500: expected an update of the last phase"):
+        hf.start()
 
 
 class Forgetful:
@@ -321,12 +334,11 @@ def test_models_and_rows_of_the_last_phase(family, tmp_path, monkeypatch, capsys
     last_phase.write_model("words", family)
     monkeypatch.setattr(hf, "model", str(tmp_path / f"words_{family}" / "start"))
     monkeypatch.setattr(hf, "data", str(tmp_path / "words.jsonl"))
-    net, end, how, _, test = hf.start()
+    net, coder, end, how, _, test = hf.start()
     assert "lose" not in capsys.readouterr().out
     assert how == {"mask_token": end + 1, "shift": family == "qwen2"}
     assert net.config.vocab_size == end + 2 and len(test[0]) == 200
     assert 5e6 < sum(p.numel() for p in net.parameters()) < 7e6
-    coder = transformers.AutoTokenizer.from_pretrained(hf.model)
     row = json.loads((tmp_path / "words.jsonl").read_text().splitlines()[-1])
     x0, given = (part[-1] for part in test)
     assert coder.decode(x0[given]) == row["question"].strip() + "\n"
@@ -367,9 +379,13 @@ def test_the_last_phase_trains_what_is_missing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(last_phase, "whole", True)
     last_phase.main()
     assert called[4:] == [(str(where / "start"), "0", "3500")] * 2
-    assert "words, qwen2, whole" in capsys.readouterr().out
+    assert "words, qwen2, whole_3500_at_0.0005" in capsys.readouterr().out
     monkeypatch.setattr(last_phase, "whole", False)
     monkeypatch.setattr(last_phase, "lr", 1e-4)
+    (where / "fine_tuned_1/eval.json").unlink()  # interrupted between the weights and the record
+    last_phase.main()
+    assert called[6:] == [(str(where / "start"), "3000", "-"), *[(tuned, "0", "500")] * 2]
     (where / "fine_tuned_1/model.safetensors").unlink()
+    monkeypatch.setattr(last_phase, "lr", 1e-5)
     with pytest.raises(SystemExit, match="records of weights that are not there"):
         last_phase.main()
