@@ -158,7 +158,7 @@ def train(task, model, where, seed, flags):
     flags += [f"--model={model}", f"--data={out}/{task}.jsonl", f"--out={where}", f"--seed={seed}"]
     flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", "--batch_size=16"]
     where.mkdir(exist_ok=True)
-    thirty.call(["lab/hf.py", *flags], f"{where}/{seed}.log")
+    thirty.call(["lab/hf.py", "--bf16=False", *flags], f"{where}/{seed}.log")
 
 
 def table(task, family):
