@@ -166,7 +166,8 @@ def draw(curves):
     lines = {}
     for arm, points in curves.items():
         values = torch.tensor([*points.values()])
-        lines[f"{study.label(arm)}, mean of {seeds} seeds"] = points, values, 0 * values  # no band
+        name = f"{study.label(arm)}, mean of {seeds} seeds"
+        lines[name] = [*points], values, 0 * values  # no band
     study.draw_lines(lines, words(), None, title or " ".join(flags), figure)
 
 

@@ -190,12 +190,15 @@ def check(net, mask_token, shift):
     if torch.equal(logits[0, 1], logits[1, 1]):
         raise ValueError(f"{net.config.model_type}: its states do not see what follows")
     own = net(input_ids=x).logits.float()
+    if shift:
+        own, logits = own[:, :-1], logits[:, 1:]
     own[..., mask_token] = -torch.inf
-    if not torch.allclose(logits[:, shift:], own[:, : 3 - shift], 1e-2, 1e-2):
+    if not torch.allclose(logits, own, 1e-2, 1e-2):
         raise ValueError(f"{net.config.model_type}: its logits are not its head times its states")
 
 
 # -- the command -----------------------------------------------------------------------------------
+# of several processes, the first speaks
 say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
 
 
@@ -261,7 +264,7 @@ def keep(settings):
     path = Path(out, f"settings_{seed}.json")
     settings = {k: v for k, v in settings.items() if k not in ("arms", "out", "samplers")}
     made = json.loads(path.read_text()) if path.exists() else settings
-    if other := [key for key, value in settings.items() if made.get(key, value) != value]:
+    if other := [key for key, value in settings.items() if made.get(key) != value]:
         raise ValueError(f"{out} was made with another {', '.join(other)}: choose another --out")
     files.write_json(path, settings)
 

@@ -143,11 +143,10 @@ def learn(task, family):
 def phases(task, family, seed):
     """Both arms of a seed."""
     print(f"{task}, {family}, seed {seed}", flush=True)
-    tuned, start = (folder(task, family) / name for name in ("fine_tuned_1", "start"))
-    model, steps, chains_from = (start, UPDATES + last, 200) if whole else (tuned, last, 0)
-    flags = ["--updates=0", f"--last={steps}", f"--chains_from={chains_from}", f"--lr={lr}"]
-    flags += [f"--arms={hf.arms[1:]}"]
-    train(task, model, arms_folder(task, family), seed, flags)
+    begin = folder(task, family) / ("start" if whole else "fine_tuned_1")
+    flags = ["--updates=0", f"--lr={lr}", f"--arms={hf.arms[1:]}"]
+    flags += [f"--last={UPDATES + last}", "--chains_from=200"] if whole else [f"--last={last}"]
+    train(task, begin, arms_folder(task, family), seed, flags)
     for arm in arms_of(task, family, seed):
         for checkpoint in arm.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)

@@ -10,7 +10,6 @@ judged at 1, 2, 4 tokens a step and above 0.9 (lab/study.py). Eight seeds make a
 not. Ctrl-C stops both with a checkpoint, and the same command goes on.
 """
 
-import os
 import shlex
 import subprocess
 import sys
@@ -95,5 +94,4 @@ def line(update, seed, shares):
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).resolve().parents[1])
-    main(sys.argv[1:])
+    study.begin(lambda: main(sys.argv[1:]))

@@ -280,7 +280,6 @@ def draw_lines(lines, what, most, title, file):
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
     for name, (updates, values, half) in lines.items():
-        updates = [*updates]
         axes.plot(updates, values, label=name)
         axes.fill_between(updates, values - half, values + half, alpha=0.15)
     axes.set(xlabel="updates", ylabel=what, xlim=(0, None), ylim=(0, most))
