@@ -6,7 +6,7 @@
 #
 # HumanEval and MBPP+, zero-shot: the commands are in lab/harness.py; every 2,000 updates, as in the
 # paper: python lab/curves.py --run --every=2000 --flags="['config/dream_coder.py']" keeps weights.
-# Random masks, the baseline: --options="{'contexts': 'mdm'}". On fewer GPUs, with grad_accum such
+# Random masks, the baseline: --method=mdm. On fewer GPUs, with grad_accum such
 # that 8 rows at a time fit: 32 on one. Without a network: --options="{'base': 'FOLDER'}".
 # Chosen here, as the paper is silent: alpha, AdamW's betas, the cosine. K is 15 in its text, 6 in
 # its table. Paper: 10 points of HumanEval and 5 of MBPP above the base model after training on
@@ -16,7 +16,8 @@ task = "text"
 data = "data/dream_coder/tokens"  # rows of 640 tokens
 test_examples = 1024
 
-method = "lab.dream_coder"
+method = "puma"
+variant = "lab.dream_coder"
 k_schedule = [(0, 15)]  # 43 stages
 tau = 0.9
 

@@ -1,6 +1,6 @@
 """The carried state of PUMBA (arXiv 2609.37974): each step receives what the last one computed.
 
-    python train.py config/sudoku_nine.py --method=lab.carry --options="{'window': 2}"
+    python train.py config/sudoku_nine.py --variant=lab.carry --options="{'window': 2}"
 
 A chain hands on tokens alone: what the model has worked out about hidden positions is lost. Here
 the next step also receives the states before the output head, one vector per position,
@@ -13,7 +13,7 @@ back through the carry within the window, never through the choice of positions,
 window. Random masks have no carry. The carry comes from tokens that x still shows, so the minimiser
 of the loss is unchanged (Proposition 2).
 
-base: the chains, puma or puma_plus. loops: passes through the layers, each as another step at the
+loops: passes through the layers, each as another step at the
 same x. The log's `hidden` is of the first visit of a window.
 """
 
@@ -25,18 +25,16 @@ import model as root
 import policies
 import puma
 import sample
-from configurator import pick
 
 Batch = namedtuple("Batch", "x x0 hidden carry chains")
 
 
 class CarryingTransformer(root.Transformer):
-    def __init__(self, window=2, base="puma_plus", loops=1, **args):
+    def __init__(self, window=2, loops=1, **args):
         super().__init__(**args)
         if min(window, loops) < 1:
             raise SystemExit(f"{window=}, {loops=}: expected 1 or more")
         self.window = window
-        self.base = pick("base", base, ["puma", "puma_plus"])
         self.loops = loops
         self.model.carry_norm = torch.nn.LayerNorm(args["dim"], root.EPS)
         torch.nn.init.zeros_(self.model.carry_norm.weight)
@@ -90,8 +88,8 @@ class CarryingChains(puma.ProgressiveUnmasking):
 
 
 def make_streams(model, queue, config):
-    masks, chains, begin = puma.make_streams(model, queue, config | {"method": model.base})
-    return masks, CarryingChains(chains, config["dim"]), begin
+    masks, chains, begin = puma.make_streams(model, queue, config)
+    return masks, chains and CarryingChains(chains, config["dim"]), begin
 
 
 def objective(model, policy, x, x0, hidden, carry=None, chains=None):

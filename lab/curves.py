@@ -11,11 +11,9 @@ mean over seeds; --figure=FILE.png draws it. Kept weights lie in OUT/ARM_SEED/at
 was interrupted goes on.
 """
 
-import os
 import shlex
-import shutil
+import subprocess
 import sys
-import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -73,40 +71,13 @@ def words():
 
 # -- weights on the way ----------------------------------------------------------------------------
 def train(command, folder):
-    """Run train.py to its end; each checkpoint that it writes is kept, by a second name."""
+    """Run train.py to its end; --keep leaves the averaged weights of each checkpoint in `at`."""
     print(f"{folder}: {' '.join(command)}", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     devices = torch.cuda.device_count()  # several: a process each
     launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={devices}"] if devices > 1 else []
     command = [sys.executable, *launcher, "train.py", *command, f"--out_dir={folder}", "--resume"]
-    with study.stopped_together():
-        process = study.launch([*command, f"--save_interval={every}"], f"{folder}.log")
-        while process.poll() is None:
-            time.sleep(0.1)
-            keep(folder)
-    keep(folder)
-    if process.returncode:
-        raise SystemExit(f"a run has stopped; {folder}.log says why")
-
-
-def keep(folder):
-    """Give the newest checkpoint a second name: train.py replaces files, it changes none."""
-    path = folder / "ckpt.pt"
-    link = folder / "at" / "new.pt"
-    if path.exists() and not any(each.samefile(path) for each in folder.glob("at/*/ckpt.pt")):
-        own_folder(link.parent)
-        link.unlink(missing_ok=True)
-        os.link(path, link)
-        update = torch.load(link, weights_only=True, mmap=True)["iteration"]
-        into = link.parent / str(update)
-        own_folder(into)
-        shutil.move(link, into / "ckpt.pt")
-
-
-def own_folder(path):
-    path.mkdir(exist_ok=True)
-    if path.is_symlink():  # as sample.opened
-        raise SystemExit(f"{path} is a symbolic link")
+    subprocess.run([*command, "--keep", f"--save_interval={every}"], check=True)
 
 
 def kept(folder):
@@ -119,7 +90,7 @@ def curve(folder):
     runs = {u: evaluate.open_run(folder / "at" / str(u), examples, "cpu") for u in kept(folder)}
     for _, config, problem, _ in runs.values():
         if what != "solved":
-            likelihood.refuse_own_sampler(config["method"])
+            likelihood.refuse_own_sampler(config.get("variant", ""))
         elif problem.judge is None:
             raise SystemExit(f"task {config['task']} has no judge: --what=nelbo, --what=distance")
     values = {u: MEASURES[what](*each) for u, each in runs.items()}
@@ -132,7 +103,7 @@ def curve(folder):
 def solved(model, run, problem, count):
     torch.manual_seed(1)
     x0, prompt = problem.test[:count]
-    generate = sample.hook(run["method"], "generate", sample.generate)
+    generate = sample.hook(run.get("variant", ""), "generate", sample.generate)
     how = policies.POLICIES[policy], reveal, tau
     tokens, _ = evaluate.fill(model, generate, x0, prompt, *how)
     return problem.judge(tokens, x0, prompt).mean().item()

@@ -5,14 +5,14 @@
     torchrun --nproc_per_node=8 train.py config/dream_coder.py
     python lab/dream_coder.py --folder=FOLDER                     # the adapters, for peft
 
-As a method it changes the model. Dream (arXiv 2508.15487) is Qwen2 without the causal mask, so
+As a variant it changes the model. Dream (arXiv 2508.15487) is Qwen2 without the causal mask, so
 transformers' Qwen2 loads its weights; no code of the hub is run. They are frozen, and LoRA (arXiv
 2106.09685) trains two thin matrices beside each linear layer of the blocks. Dream's row i - 1
 scores token i; here row i does, as in all models of this project.
 
 --options: base, a folder or a name on the hub, of Dream or of a Qwen2, which then learns what the
-mask token means; rank and alpha, of LoRA; contexts: puma, puma_plus or mdm. The model has the
-shape of its base: dim, layers, heads, mlp, theta and tied change nothing.
+mask token means; rank and alpha, of LoRA. The model has the shape of its base: dim, layers, heads,
+mlp, theta and tied change nothing.
 """
 
 import copy
@@ -25,7 +25,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import peft
 import torch
 
-import puma
 import sample
 from configurator import configure
 from lab import hf
@@ -103,19 +102,14 @@ def fingerprint(net):
 
 def make_model(
     vocab_size, mask_token, base="Dream-org/Dream-Coder-v0-Base-7B", rank=128, alpha=128,
-    contexts="puma", length=0, dim=0, layers=0, heads=0, mlp=0, theta=0, tied=False,
+    length=0, dim=0, layers=0, heads=0, mlp=0, theta=0, tied=False,
 ):  # fmt: skip
     """length .. tied are ignored: the model has the shape of its base."""
     model = Dream(base, rank, alpha, mask_token)
     its_mask = getattr(model.net.config, "mask_token_id", None)  # Qwen2 has none
     if vocab_size > model.vocab_size or its_mask not in (None, mask_token):
         raise SystemExit(f"the data was not encoded for {base}: another vocabulary or mask token")
-    model.contexts = contexts
     return model
-
-
-def make_streams(model, queue, config):
-    return puma.make_streams(model, queue, config | {"method": model.contexts})
 
 
 if __name__ == "__main__":

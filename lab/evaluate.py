@@ -53,7 +53,7 @@ def main(config):
     usual = "bfloat16" if "cuda" in run.get("device", device) else "float32"
     low = (run.get("dtype") or usual) == "bfloat16"  # as training has evaluated it
     casts = torch.autocast(device.split(":")[0], torch.bfloat16, enabled=low)
-    generate = sample.hook(run["method"], "generate", sample.generate)
+    generate = sample.hook(run.get("variant", ""), "generate", sample.generate)
     head = f"{'sampler':32}{'tokens a step':>15}{'steps a problem':>17}  solved, % [95 %]"
     print(f"{out_dir}: {count} held-out problems\n{head}", flush=True)
     bar = tqdm(total=len(samplers) * samples * count, unit="problem", leave=False)
@@ -83,7 +83,7 @@ def grid(run):
         "tau": [fit("tau", value, 1.0) for value in tau],
         "temperature": [fit("temperature", value, 0.0) for value in temperature],
     }
-    used = sample.hook(run["method"], "SAMPLER", values)  # the others change nothing
+    used = sample.hook(run.get("variant", ""), "SAMPLER", values)  # the others change nothing
     each = [value if name in used else value[:1] for name, value in values.items()]
     return [dict(zip(values, sampler, strict=True)) for sampler in itertools.product(*each)]
 

@@ -42,7 +42,7 @@ class Puma(LM):
         self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
         self.batch_size = int(batch_size)
         self.model, run = sample.load(out_dir, self._device)
-        self.fill = sample.hook(run["method"], "generate", sample.generate)
+        self.fill = sample.hook(run.get("variant", ""), "generate", sample.generate)
         score_of = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
         self.sampler = score_of, reveal, tau, temperature
         header = json.loads(Path(run["data"], "header.json").read_text())

@@ -41,7 +41,7 @@ def main(config):
         raise SystemExit("masks and batch_size are 1 or more")
     torch.manual_seed(seed)
     model, run, problem, count = open_run(out_dir, examples, device)
-    refuse_own_sampler(run["method"])
+    refuse_own_sampler(run.get("variant", ""))
     order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
     if chain and order == "random":
         raise SystemExit("--chain: policy random has no order, and so no likelihood")
@@ -59,9 +59,9 @@ def main(config):
         json.dump(result, file, indent=1)
 
 
-def refuse_own_sampler(method):
-    if sample.hook(method, "generate", None):
-        raise SystemExit(f"{method} has a sampler of its own, which this does not follow")
+def refuse_own_sampler(variant):
+    if sample.hook(variant, "generate", None):
+        raise SystemExit(f"{variant} has a sampler of its own, which this does not follow")
 
 
 def nelbo(model, x0, prompt, masks):

@@ -1,32 +1,26 @@
 """Planner-Aware Path Learning, PAPL (arXiv 2509.23405), which the paper compares PUMA with.
 
-    python train.py config/sudoku_tiny.py --method=lab.papl --options="{'alpha': 1.0}"
-    python train.py config/sudoku_tiny.py --method=lab.papl --options="{'base': 'mdm'}"
+    python train.py config/sudoku_tiny.py --variant=lab.papl --options="{'alpha': 1.0}"
+    python train.py config/sudoku_tiny.py --variant=lab.papl --method=mdm
 
 The loss of position i is weighted by 1 + alpha w^i, where, over the hidden positions j of its row,
 
     w^i = f_i(x0^i) / sum_j f_j(x0^j)      (detached; paper, appendix on PAPL)
 
 so tokens that the model knows weigh more. w depends on hidden tokens, so it moves the minimiser
-(Proposition 2 does not hold), towards overconfidence. base: the contexts, puma, puma_plus or mdm.
+(Proposition 2 does not hold), towards overconfidence.
 """
 
 import torch
 
 import policies
-import puma
 from model import Transformer
 
 
-def make_model(alpha=1.0, base="puma", **args):
+def make_model(alpha=1.0, **args):
     model = Transformer(**args)
     model.alpha = alpha
-    model.base = base
     return model
-
-
-def make_streams(model, queue, config):
-    return puma.make_streams(model, queue, config | {"method": model.base})
 
 
 def objective(model, policy, x, x0, hidden):

@@ -25,20 +25,20 @@ from lab.study import label
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on Sudoku
 out = "play.html"
 
-SHOWN = "puma", "puma_plus", "mdm", "lab.carry"  # the methods that the pages can follow
+SHOWN = "", "lab.carry"  # the variants that the pages can follow
 
 
 def about(folder):
     """What the page needs of a model: its weights, and what it makes of the puzzles with them."""
     model, run = sample.load(folder, "cpu")
-    name = label(pick("method", run["method"], SHOWN))
+    name = label(pick("variant", run.get("variant", ""), SHOWN) or run["method"])
     problem = sample.module(run["task"]).load(run["data"], 100)
     if not hasattr(problem, "box"):
         raise SystemExit(f"{folder}: the page shows grids, expected a run on Sudoku")
     saved = sample.load_checkpoint(folder)
     data = saved["args"] | rounded(model) | {"box": problem.box, "updates": saved["iteration"]}
     x0, prompt = problem.test[:100]
-    generate = sample.hook(run["method"], "generate", sample.generate)
+    generate = sample.hook(run.get("variant", ""), "generate", sample.generate)
     hidden = ~torch.as_tensor(prompt)
     x, _ = generate(model, torch.as_tensor(x0).long(), hidden, policies.top_k, reveal=2)
     solved = problem.judge(x.numpy(), x0, prompt).tolist()

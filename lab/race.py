@@ -2,7 +2,7 @@
 
     python lab/race.py                                    # PUMA+ and random masks, a few minutes
     python lab/race.py config/X.py --against="--policy=mine" --seeds=8
-    python lab/race.py config/X.py --method=lab.mine --against="--method=puma_plus" --seeds=8
+    python lab/race.py config/X.py --variant=lab.mine --against="--variant=" --seeds=8
 
 The first arm has the flags as they are, the second those of --against added; both have the same
 seeds, data and updates. A line for each evaluation, as soon as both have it; at the end both are

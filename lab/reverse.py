@@ -1,6 +1,6 @@
 """The least confident first, and no fast-forward: the order that inference never takes.
 
-    python train.py config/sudoku_tiny.py --method=lab.reverse
+    python train.py config/sudoku_tiny.py --variant=lab.reverse
 
 A control for PUMA: any gain that survives here cannot come from matching inference. Chains are
 PUMA's otherwise: one batch, from the first update on. Sampling is as always.

@@ -198,7 +198,7 @@ def share_solved(where, tokens, tau):
     if problem.judge is None:
         raise SystemExit(f"task {config['task']} has no judge, so nothing can be solved")
     say_what_is_known(config["task"], config["data"], count)
-    generate = sample.hook(config["method"], "generate", sample.generate)
+    generate = sample.hook(config.get("variant", ""), "generate", sample.generate)
     policy = policies.POLICIES[config["policy"]]
     solved = 0
     for at in range(0, count, 64):

@@ -61,13 +61,13 @@ def shown(data):
 def about(folder, x0, hidden, choose):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
     model, run = sample.load(folder, "cpu")
-    name = label(pick("method", run["method"], SHOWN))
+    name = label(pick("variant", run.get("variant", ""), SHOWN) or run["method"])
     updates = sample.load_checkpoint(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")
     filled = []
     how = choose, reveal, tau, 0.0, lambda x: filled.append(x.clone())
-    sample.hook(run["method"], "generate", sample.generate)(model, x0, hidden, *how)
+    sample.hook(run.get("variant", ""), "generate", sample.generate)(model, x0, hidden, *how)
     ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
     return {
         "name": name, "folder": str(folder), "updates": updates,

@@ -33,8 +33,8 @@ def make_chains(module, model, method, folder):
 @pytest.mark.parametrize(("base", "window"), [("puma", 1), ("puma", 3), ("puma_plus", 3)])
 def test_an_update_is_its_window_written_out(puzzles, base, window):
     """Contexts, loss, gradient, carries: from plain chains, and the carry of each row by hand."""
-    model = make_model(window=window, base=base)
-    ours = make_chains(lab.carry, model, "lab.carry", puzzles)
+    model = make_model(window=window)
+    ours = make_chains(lab.carry, model, base, puzzles)
     twin = make_chains(puma, model, base, puzzles)
     carry = torch.zeros(len(twin.x0), 8, 16, 12)
     for update in range(12):
@@ -102,7 +102,13 @@ def test_sampling_is_a_loop_over_rows(reveal, tau):
 
 
 def test_a_killed_run_ends_as_another(puzzles, tmp_path, train):
-    flags = "--method=lab.carry", "--options={'window': 2}", "--chains_from=8", "--grad_accum=2"
+    flags = (
+        "--variant=lab.carry",
+        "--method=puma_plus",
+        "--options={'window': 2}",
+        "--chains_from=8",
+        "--grad_accum=2",
+    )
     train(puzzles, tmp_path / "a", *flags)
     stop_at(13, signal.SIGKILL, puzzles, tmp_path / "b", *flags, "--resume")  # saved at 10
     train(puzzles, tmp_path / "b", *flags, "--resume")

@@ -43,9 +43,9 @@ def model_of(base):
     return dream_coder.make_model(5, MASK, base=str(base), rank=4, alpha=8)
 
 
-def flags(base, method="lab.dream_coder"):
+def flags(base, variant="lab.dream_coder"):
     options = {"base": str(base), "rank": 4, "alpha": 8}
-    return [f"--method={method}", f"--options={options}", "--muon=False", "--ema=0",
+    return [f"--variant={variant}", f"--options={options}", "--muon=False", "--ema=0",
             "--lr=1e-2", "--min_lr=1e-2", "--grad_accum=2", "--save_interval=100"]  # fmt: skip
 
 

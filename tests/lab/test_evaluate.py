@@ -99,7 +99,7 @@ def test_an_interruption_keeps_the_records_and_no_link_is_followed(call, monkeyp
 
 def test_a_sampler_of_the_method_kinds_and_no_judge(call, monkeypatch, tmp_path):
     saved = torch.load(tmp_path / "ckpt.pt", weights_only=True)
-    torch.save(saved | {"config": saved["config"] | {"method": "lab.ar"}}, tmp_path / "ckpt.pt")
+    torch.save(saved | {"config": saved["config"] | {"variant": "lab.ar"}}, tmp_path / "ckpt.pt")
     kinds = ["correct", "timeout"]
     monkeypatch.setattr(sudoku.Sudoku, "kinds", lambda *_: kinds, raising=False)
     _, *records = call("--examples=2", "--reveal=[9]")

@@ -80,7 +80,7 @@ def test_the_command(monkeypatch, tmp_path, capsys):
     flags = f"--out_dir={tmp_path}", "--device=cpu", "--examples=4", "--masks=1", "--chain"
     monkeypatch.setattr(sys, "argv", ["likelihood.py", *flags])
     saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
-    for config in {"policy": "random"}, {"method": "lab.ar"}:
+    for config in {"policy": "random"}, {"variant": "lab.ar"}:
         torch.save(saved | {"config": saved["config"] | config}, tmp_path / "ckpt.pt")
         with pytest.raises(SystemExit, match=r"random has no order|ar has a sampler of its own"):
             runpy.run_path("lab/likelihood.py", run_name="__main__")

@@ -22,30 +22,22 @@ CONFIG = {
 }  # fmt: skip
 
 
-def streams(method, data, **options):
-    model = sample.make(method, SHAPE | options)
+def streams(variant, data, method="mdm", **options):
+    model = sample.make(variant, SHAPE | options)
     queue = puma.Queue(data, 8, "cpu", 1)
-    alone = {"buffer": None, "chains_from": None} if method == "lab.block" else {}
-    return sample.module(method).make_streams(model, queue, CONFIG | alone)
+    make = sample.hook(variant, "make_streams", puma.make_streams)
+    return make(model, queue, CONFIG | {"method": method})
 
 
-@pytest.mark.parametrize("method", ["lab.block", "lab.papl", "lab.shifted", "lab.carry"])
-@pytest.mark.parametrize(("base", "begins"), [("mdm", math.inf), ("puma", 0), ("puma_plus", 7)])
-def test_the_base_says_what_contexts_are_trained_on(puzzles, method, base, begins):
-    data = sudoku.load(puzzles, 8).train
-    options = {"base": base} | ({"blocks": [(0, 4)]} if method == "lab.block" else {})
-    unknown = {"lab.block": ["puma_plus"], "lab.carry": ["mdm"]}
-    if base in unknown.get(method, []):
-        with pytest.raises(SystemExit, match=r"base '\w+': expected"):
-            streams(method, data, **options)
-        return
-    masks, chains, begin = streams(method, data, **options)
+@pytest.mark.parametrize("variant", ["", "lab.papl", "lab.shifted", "lab.carry"])
+@pytest.mark.parametrize(("method", "begins"), [("mdm", math.inf), ("puma", 0), ("puma_plus", 7)])
+def test_a_variant_trains_on_the_contexts_of_the_method(puzzles, variant, method, begins):
+    masks, chains, begin = streams(variant, sudoku.load(puzzles, 8).train, method)
     assert begin == begins and isinstance(masks, puma.RandomMasking)
-    if base == "mdm":
-        assert chains is None
-    else:
-        assert chains.second_visit == (base == "puma_plus")
-        assert len(chains.x0) == (3 if base == "puma_plus" else 1)
+    assert (chains is None) == (method == "mdm")
+    if chains:
+        assert chains.second_visit == (method == "puma_plus")
+        assert len(chains.x0) == (3 if method == "puma_plus" else 1)
 
 
 def test_next_tokens_are_all_predicted_and_none_is_masked(puzzles):
@@ -58,8 +50,8 @@ def test_next_tokens_are_all_predicted_and_none_is_masked(puzzles):
 
 
 def test_masked_diffusion_starts_from_autoregression(puzzles, tmp_path, train):
-    train(puzzles, tmp_path / "ar", "--method=lab.ar")
-    still = ["--method=lab.shifted", f"--init={tmp_path}/ar", "--lr=0.0", "--min_lr=0.0"]
+    train(puzzles, tmp_path / "ar", "--variant=lab.ar")
+    still = ["--variant=lab.shifted", f"--init={tmp_path}/ar", "--lr=0.0", "--min_lr=0.0"]
     train(puzzles, tmp_path / "still", *still)
     start, now = (sample.load(tmp_path / name, "cpu")[0] for name in ("ar", "still"))
     assert same(start.state_dict(), now.state_dict())
@@ -68,10 +60,10 @@ def test_masked_diffusion_starts_from_autoregression(puzzles, tmp_path, train):
 @pytest.mark.parametrize(
     ("flags", "word"),
     [
-        (["--method=lab.block"], "missing 1 required.*blocks"),
-        (["--method=lab.block", "--options={'blocks': 12}"], "expected .update, value. pairs"),
-        (["--method=lab.block", "--options={'blocks': [(0, 5)]}"], "do not divide"),
-        (["--method=lab.papl", "--options={'alhpa': 1.0}"], "unexpected keyword argument 'alhpa'"),
+        (["--variant=lab.block"], "missing 1 required.*blocks"),
+        (["--variant=lab.block", "--options={'blocks': 12}"], "expected .update, value. pairs"),
+        (["--variant=lab.block", "--options={'blocks': [(0, 5)]}"], "do not divide"),
+        (["--variant=lab.papl", "--options={'alhpa': 1.0}"], "unexpected keyword argument 'alhpa'"),
         (["--dim=8"], "size mismatch"),
     ],
 )
@@ -84,7 +76,7 @@ def test_options_and_weights_that_do_not_fit_are_a_line(puzzles, tmp_path, train
 
 def test_a_causal_model_has_one_sampler_for_each_temperature():
     with patch.multiple(evaluate, reveal=[1, 2], tau=[1.0, 0.9], temperature=[0.0, 1.0]):
-        assert len(evaluate.grid({"method": "lab.ar"})) == 2
+        assert len(evaluate.grid({"variant": "lab.ar"})) == 2
         assert len(evaluate.grid({"method": "puma"})) == 8
 
 
@@ -144,7 +136,7 @@ def test_the_distance_is_that_of_a_slow_loop(kept):
 
 def test_what_cannot_be_measured_is_refused(kept, capsys):
     saved = torch.load(kept / "at" / "1" / "ckpt.pt", weights_only=True)
-    saved["config"] |= {"method": "lab.carry"}
+    saved["config"] |= {"variant": "lab.carry"}
     saved["args"] |= {"window": 1}
     zeros = torch.zeros(saved["args"]["dim"])
     saved["averaged"] |= {f"model.carry_norm.{name}": zeros for name in ("weight", "bias")}

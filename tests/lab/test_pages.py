@@ -34,28 +34,30 @@ ORDER = """[...document.querySelector('.grid').children].map(cell => {
 })"""  # as shown, if large enough to read
 
 
-def toy(folder, method="mdm", data=MINI, n=6, task="sudoku", **options):
+def toy(folder, variant="", data=MINI, n=6, task="sudoku", **options):
     """A run with random weights, sure of nothing, so that rounding decides no order."""
     sizes = dict(vocab_size=n + 1, mask_token=n, length=n * n)
     args = sizes | dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0) | options
     torch.manual_seed(0)
-    model = sample.hook(method, "make_model", sample.Transformer)(**args)
+    model = sample.hook(variant, "make_model", sample.Transformer)(**args)
     for p in model.parameters():
         p.data += torch.randn_like(p) * 0.3
-    config = dict(task=task, data=str(data), method=method, k_schedule=[(0, 4)], tau=0.5)
+    config = dict(
+        task=task, data=str(data), method="mdm", variant=variant, k_schedule=[(0, 4)], tau=0.5
+    )
     saved = {"args": args, "config": config, "averaged": model.state_dict(), "iteration": 5}
     sample.save_checkpoint(saved, folder)
     return folder
 
 
-@pytest.fixture(params=[("mdm", {}), ("lab.carry", {"loops": 2})])
+@pytest.fixture(params=[("", {}), ("lab.carry", {"loops": 2})])
 def run(request, tmp_path):
     """Folder, model, the model as a function of x and of the h before, its sampler."""
-    method, options = request.param
-    folder = toy(tmp_path, method, **options)
+    variant, options = request.param
+    folder = toy(tmp_path, variant, **options)
     model, _ = sample.load(folder, "cpu")
     forward = model if options else lambda x, h: model(x)
-    return folder, model, forward, sample.hook(method, "generate", sample.generate)
+    return folder, model, forward, sample.hook(variant, "generate", sample.generate)
 
 
 def problems(count):

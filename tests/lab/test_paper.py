@@ -32,7 +32,7 @@ def test_settings_are_those_of_the_paper(name):
     expected = dict(tau=0.9, weight_decay=0.01, grad_clip=1.0, muon=False) | TABLE[name]
     expected["batch_size"] = 32 * expected.pop("gpus")
     assert {key: settings[key] for key in expected} == expected
-    assert settings["method"] == ("lab.dream_coder" if name == "dream_coder" else "puma")
+    assert settings["method"] == "puma"
     epochs, examples = EPOCHS[name]
     seen = settings["max_iters"] * settings["batch_size"]  # TinyGSM: 900,000 updates in the text
     assert seen == pytest.approx(epochs * examples, rel=0.03)
