@@ -26,8 +26,8 @@ def make_model(**options):
 def make_chains(module, model, method, folder):
     torch.manual_seed(1)
     queue = puma.Queue(sudoku.load(folder, 8).train, 8, "cpu", 1)
-    config = dict(k_schedule=[(0, 3), (5, 2)], tau=0.9, buffer=2, batch_size=8, grad_accum=1)
-    return module.make_streams(model, queue, config | dict(chains_from=0, dim=12, method=method))[1]
+    settings = dict(k_schedule=[(0, 3), (5, 2)], tau=0.9, buffer=2, batch_size=8, grad_accum=1)
+    return module.make_streams(model, queue, method=method, chains_from=0, **settings)[1]
 
 
 @pytest.mark.parametrize(("base", "window"), [("puma", 1), ("puma", 3), ("puma_plus", 3)])

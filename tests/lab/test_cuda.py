@@ -76,7 +76,7 @@ def test_an_update_of_sudoku_waits_for_nothing(where, tmp_path, monkeypatch, met
 def test_a_large_head_waits_once_in_a_forward_pass(where, texts, tmp_path, monkeypatch):
     """To know how many positions are hidden: in 6 updates of 2 passes, in 2 of evaluation."""
     waits = run(monkeypatch, ROOT / "train.py", *where, *texts, "--grad_accum=2", "--muon=False")
-    assert waits == known(tmp_path / "out") | {"policies.loss_and_scores": 6 * 2 + 2}
+    assert waits == known(tmp_path / "out") | {"loss.loss_and_scores": 6 * 2 + 2}
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import ROOT, same
 
+import checkpoint
 import policies
 import puma
 import sample
@@ -18,15 +19,15 @@ from lab import curves, evaluate, likelihood
 SHAPE = dict(vocab_size=5, mask_token=4, length=16, dim=8, layers=1, heads=2, mlp=8, theta=99.0)
 CONFIG = {
     "k_schedule": [(0, 4)], "tau": 0.9, "grad_accum": 1, "batch_size": 8, "buffer": 3,
-    "chains_from": 7, "dim": 8,
+    "chains_from": 7,
 }  # fmt: skip
 
 
 def streams(variant, data, method="mdm", **options):
-    model = sample.make(variant, SHAPE | options)
+    model = checkpoint.make(variant, SHAPE | options)
     queue = puma.Queue(data, 8, "cpu", 1)
-    make = sample.hook(variant, "make_streams", puma.make_streams)
-    return make(model, queue, CONFIG | {"method": method})
+    make = checkpoint.of_variant(variant, "make_streams", puma.make_streams)
+    return make(model, queue, **CONFIG, method=method)
 
 
 @pytest.mark.parametrize("variant", ["", "lab.papl", "lab.shifted", "lab.carry"])
@@ -53,7 +54,7 @@ def test_masked_diffusion_starts_from_autoregression(puzzles, tmp_path, train):
     train(puzzles, tmp_path / "ar", "--variant=lab.ar")
     still = ["--variant=lab.shifted", f"--init={tmp_path}/ar", "--lr=0.0", "--min_lr=0.0"]
     train(puzzles, tmp_path / "still", *still)
-    start, now = (sample.load(tmp_path / name, "cpu")[0] for name in ("ar", "still"))
+    start, now = (checkpoint.load_model(tmp_path / name, "cpu")[0] for name in ("ar", "still"))
     assert same(start.state_dict(), now.state_dict())
 
 
@@ -77,7 +78,7 @@ def test_options_and_weights_that_do_not_fit_are_a_line(puzzles, tmp_path, train
 def test_a_causal_model_has_one_sampler_for_each_temperature():
     with patch.multiple(evaluate, reveal=[1, 2], tau=[1.0, 0.9], temperature=[0.0, 1.0]):
         assert len(evaluate.grid({"variant": "lab.ar"})) == 2
-        assert len(evaluate.grid({"method": "puma"})) == 8
+        assert len(evaluate.grid({"variant": ""})) == 8
 
 
 # -- curves ----------------------------------------------------------------------------------------
