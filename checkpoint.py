@@ -1,11 +1,7 @@
-"""Runs on disk: ckpt.pt, the files beside it, and the modules that a run names (task, variant).
-
-A folder may come from anyone: no code of its checkpoint runs, and no link in it is followed.
-"""
+"""Runs on disk: ckpt.pt, files beside it, and the modules that a run names as task and variant."""
 
 import importlib
 import os
-import zipfile
 from pathlib import Path
 
 import torch
@@ -42,11 +38,9 @@ def save(saved, out_dir):
 
 
 def load(out_dir):
-    """What train.py has saved, on the CPU. No code of a stranger's file runs, nothing unfolds."""
+    """What train.py has saved, on the CPU. No code of a stranger's file runs."""
     path = Path(out_dir, "ckpt.pt")
     try:
-        if any(part.compress_type for part in zipfile.ZipFile(path).infolist()):
-            raise ValueError("compressed, which may take any amount of memory")
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's are of many kinds
         raise SystemExit(f"{path}: no whole checkpoint of train.py: {error!r:.99}") from None
@@ -67,14 +61,9 @@ def resumed(out_dir, config):
 
 
 def make(variant, args, weights=None):
-    """The model of a variant; options or weights that do not fit end the script."""
-    try:
-        model = of_variant(variant, "make_model", Transformer)(**args)
-        model.load_state_dict(weights or model.state_dict())
-    except (TypeError, RuntimeError) as error:
-        if "argument" in str(error) or "state_dict" in str(error):
-            raise SystemExit(f"{variant} {' '.join(str(error).split()):.200}".strip()) from None
-        raise
+    """The model of a variant; TypeError or RuntimeError where options or weights do not fit it."""
+    model = of_variant(variant, "make_model", Transformer)(**args)
+    model.load_state_dict(weights or model.state_dict())
     return model
 
 

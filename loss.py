@@ -1,8 +1,4 @@
-"""The loss, and what a chain needs of the same forward pass: score and confidence of each position.
-
-A model is called as model(x) (B, L) -> h (B, L, dim), model.logits(h) -> (..., V), and has lm_head,
-vocab_size and mask_token. A policy is a function of policies.py.
-"""
+"""The loss, and what a chain needs of the same forward pass: score and confidence by a policy."""
 
 import torch
 

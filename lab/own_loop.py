@@ -1,4 +1,4 @@
-"""Progressive Unmasking with a model, data and a loop of your own: copy puma.py and policies.py.
+"""Progressive Unmasking with a model, data and a loop of your own, for which three files will do.
 
     python lab/own_loop.py
 
@@ -13,7 +13,9 @@ import torch
 import torch.nn as nn
 from torch.utils.data import TensorDataset
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # leave it out beside the two files
+sys.path.append(
+    str(Path(__file__).resolve().parents[1])
+)  # leave it out beside puma.py, policies.py and loss.py
 
 import policies
 import puma

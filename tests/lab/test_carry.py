@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from conftest import same, state, stop_at
+from conftest import PLUS, same, state, stop_at
 
 import lab.carry
 import policies
@@ -104,7 +104,7 @@ def test_sampling_is_a_loop_over_rows(reveal, tau):
 def test_a_killed_run_ends_as_another(puzzles, tmp_path, train):
     flags = (
         "--variant=lab.carry",
-        "--method=puma_plus",
+        *PLUS,
         "--options={'window': 2}",
         "--chains_from=8",
         "--grad_accum=2",

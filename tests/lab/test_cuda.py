@@ -12,12 +12,17 @@ import fake_cuda
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, SMALL
+from conftest import PLUS, ROOT, SMALL
 
 import puma
 
 RUN = ["--max_iters=6", "--log_interval=2", "--save_interval=2", "--eval_interval=6"]
-ON_GPU = ["--device=cuda", "--dtype=bfloat16", "--chains_from=2"]
+ON_GPU = ["--device=cuda", "--dtype=bfloat16"]
+METHODS = {
+    "puma_plus": [*PLUS, "--chains_from=2"],
+    "puma": ["--method=puma"],
+    "mdm": ["--method=mdm"],
+}
 
 
 def slow(*values):
@@ -69,7 +74,7 @@ def texts(tmp_path):
 
 @pytest.mark.parametrize("method", ["puma_plus", slow("puma"), slow("mdm")])
 def test_an_update_of_sudoku_waits_for_nothing(where, tmp_path, monkeypatch, method):
-    waits = run(monkeypatch, ROOT / "train.py", *where, f"--method={method}", "--policy=margin")
+    waits = run(monkeypatch, ROOT / "train.py", *where, *METHODS[method], "--policy=margin")
     assert waits == known(tmp_path / "out")
 
 
@@ -81,8 +86,8 @@ def test_a_large_head_waits_once_in_a_forward_pass(where, texts, tmp_path, monke
 
 @pytest.mark.slow
 def test_a_run_goes_on_and_is_sampled_from(where, tmp_path, monkeypatch, capsys):
-    run(monkeypatch, ROOT / "train.py", *where, "--method=puma_plus")
-    run(monkeypatch, ROOT / "train.py", *where, "--method=puma_plus", "--resume", "--max_iters=8")
+    run(monkeypatch, ROOT / "train.py", *where, *METHODS["puma_plus"])
+    run(monkeypatch, ROOT / "train.py", *where, *METHODS["puma_plus"], "--resume", "--max_iters=8")
     run(monkeypatch, ROOT / "sample.py", f"--out_dir={tmp_path}/out", "--device=cuda")
     assert "update 8: val_loss" in capsys.readouterr().out
 

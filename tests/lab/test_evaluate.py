@@ -13,6 +13,7 @@ import torch
 from conftest import ROOT
 
 import checkpoint
+import sample
 import sudoku
 from lab import evaluate
 

@@ -129,7 +129,7 @@ def test_rows_that_are_too_long_are_dropped_and_counted(tmp_path):
     "name, word",
     [
         ("--rows=9", "expected a generator's name"),
-        ("mini_sudoko", "did you mean mini_sudoku"),
+        ("mini_sudoko", "generator .mini_sudoko.: expected"),
         ("mini_sudoku --min_emty=1", "did you mean min_empty"),
         ("mini_sudoku --min_empty=99", "must be between"),
         ("rubiks_cube", "the verifier accepts none"),
