@@ -66,7 +66,7 @@ samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, 
 
 
 class Scored:
-    """A model of transformers as policies.py and sample.py want one, whose row i scores token i.
+    """A model of transformers as loss.py and sample.py want one, whose row i scores token i.
 
     h = scored(x) (B, L, dim), what its output head takes; logits (n, vocab_size) of rows of h, for
     hidden positions alone. shift: the head's row i - 1 scores token i; token 0 has its own row.

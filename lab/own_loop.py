@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 sys.path.append(
     str(Path(__file__).resolve().parents[1])
-)  # leave it out beside puma.py, policies.py and loss.py
+)  # leave it out beside the files
 
 import policies
 import puma
