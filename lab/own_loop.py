@@ -13,9 +13,7 @@ import torch
 import torch.nn as nn
 from torch.utils.data import TensorDataset
 
-sys.path.append(
-    str(Path(__file__).resolve().parents[1])
-)  # leave it out beside the files
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # leave it out beside the files
 
 import policies
 import puma
