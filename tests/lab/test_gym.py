@@ -130,7 +130,7 @@ def test_rows_that_are_too_long_are_dropped_and_counted(tmp_path):
     [
         ("--rows=9", "expected a generator's name"),
         ("mini_sudoko", "generator .mini_sudoko.: expected"),
-        ("mini_sudoku --min_emty=1", "did you mean min_empty"),
+        ("mini_sudoku --min_emty=1", "no setting .min_emty."),
         ("mini_sudoku --min_empty=99", "must be between"),
         ("rubiks_cube", "the verifier accepts none"),
     ],

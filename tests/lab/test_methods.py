@@ -150,21 +150,3 @@ def test_what_cannot_be_measured_is_refused(kept, capsys):
     shutil.rmtree(kept)
     with pytest.raises(SystemExit, match="add --run"):
         curves.main()
-
-
-@pytest.mark.parametrize("name", ["at", "at/2"])
-def test_no_weights_are_kept_behind_a_link(kept, tmp_path, name):
-    shutil.copy(kept / "at/2/ckpt.pt", kept)
-    shutil.rmtree(kept / name)
-    (mine := tmp_path / "mine").mkdir()
-    (mine / "new.pt").write_text("precious")
-    (kept / name).symlink_to(mine)
-    saved = torch.load(kept / "ckpt.pt", weights_only=True)
-    torch.save(saved | {"iteration": 2}, kept / "ckpt.pt")
-    with pytest.raises(SystemExit, match="symbolic link"):
-        curves.keep(kept)
-    assert [each.name for each in mine.iterdir()] == ["new.pt"]
-    (tmp_path / "mdm_2.log").symlink_to(mine / "new.pt")
-    with pytest.raises(OSError, match="symbolic links"):
-        curves.train([], tmp_path / "mdm_2")
-    assert (mine / "new.pt").read_text() == "precious"

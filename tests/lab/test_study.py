@@ -64,7 +64,7 @@ def test_a_panel_has_what_each_sampler_solves(savefig, tmp_path):
 @patch.object(study, "draw", Mock())
 def test_mistakes_are_one_line(capsys):
     for name, value, message in [
-        ("against", "mmd", "expected puma_plus, mdm"), ("samplers", [2], "expected pairs"),
+        ("against", "mmd", "expected mine, mdm"), ("samplers", [2], "expected pairs"),
         ("flags", ["--max_iters=8"], "mine_1 has another max_iters: choose another --out"),
         ("out", "none", "no run is finished; add --run"),
     ]:  # fmt: skip
