@@ -27,6 +27,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import handle_stop_sequences
 from tqdm import tqdm
 
+import checkpoint
 import policies
 import sample
 from configurator import pick
@@ -41,8 +42,8 @@ class Puma(LM):
         super().__init__()
         self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
         self.batch_size = int(batch_size)
-        self.model, run = sample.load(out_dir, self._device)
-        self.fill = sample.hook(run.get("variant", ""), "generate", sample.generate)
+        self.model, run = checkpoint.load_model(out_dir, self._device)
+        self.fill = checkpoint.of_variant(run["variant"], "generate", sample.generate)
         score_of = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
         self.sampler = score_of, reveal, tau, temperature
         header = json.loads(Path(run["data"], "header.json").read_text())

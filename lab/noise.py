@@ -19,11 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from tqdm import tqdm
 
-import policies
+import checkpoint
 import puma
-import sample
 from configurator import configure
 from lab import why
+from loss import objective
+from policies import top_k
 
 out_dir = "out/sudoku_tiny"  # a run of train.py on small rows; its averaged weights are used
 updates = 512
@@ -48,7 +49,7 @@ def gradients(model, stream):
     """(updates, parameters), the weights as they are; the chains step as in training."""
     found = []
     for update in tqdm(range(updates), leave=False):
-        loss, *seen = policies.objective(model, policies.top_k, *stream.batch(update))
+        loss, *seen = objective(model, top_k, *stream.batch(update))
         grads = torch.autograd.grad(loss, [*model.parameters()])
         found.append(torch.cat([grad.flatten() for grad in grads]))
         stream.advance(*seen)
@@ -64,8 +65,8 @@ def correlations(gradients):
 
 
 def main():
-    model, run = sample.load(out_dir, "cpu")
-    problem = sample.module(run["task"]).load(run["data"], 1)
+    model, run = checkpoint.load_model(out_dir, "cpu")
+    problem = checkpoint.module(run["task"]).load(run["data"], 1)
     for name in streams(puma.Queue(problem.train, rows, "cpu", seed), model.mask_token, run):
         torch.manual_seed(seed)
         queue = puma.Queue(problem.train, rows, "cpu", seed)
@@ -73,7 +74,9 @@ def main():
         rho = correlations(gradients(model, stream))
         near, all_of_them = (rows / (1 + 2 * rho[1 : k + 1].sum()) for k in (16, lags))
         print(f"{name:20} {' '.join(f'{each:5.2f}' for each in rho[1:17])}", flush=True)
-        print(f"{'':20} worth {near:.1f} rows by lags to 16, {all_of_them:.1f} by {lags}", flush=True)
+        print(
+            f"{'':20} worth {near:.1f} rows by lags to 16, {all_of_them:.1f} by {lags}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ With --task=lab.why a row is the puzzle, blanks included, and then the whole sol
 --min_lr=0, --ema=0 and --muon=False are the rest of their procedure.
 """
 
-import math
-
 import numpy as np
 import torch
 
@@ -128,9 +126,9 @@ class Chains(puma.ProgressiveUnmasking):
         self.random_start = random_start
         super().__init__(*how)
 
-    def start(self, prompt, stage):
+    def hidden_at(self, prompt, stage):
         if not self.random_start:
-            return super().start(prompt, stage)
+            return super().hidden_at(prompt, stage)
         effective = (~prompt).sum(1)
         count = puma.tokens_at((stage + puma.uniform(stage)) / self.stages, effective)
         return ~prompt & ~puma.reveal(puma.uniform(prompt), ~prompt, count)
@@ -142,16 +140,16 @@ class Chains(puma.ProgressiveUnmasking):
         super().advance(score, confidence)
 
 
-def make_streams(model, queue, config):
+def make_streams(model, queue, method, k_schedule, tau, grad_accum, **rest):
+    rest |= dict(method=method, k_schedule=k_schedule, tau=tau, grad_accum=grad_accum)
+    masks, chains, begin = puma.make_streams(model, queue, **rest)
+    queue.load_state_dict({"taken": 0})  # chains that were made are not used
     if model.visits > 1:
-        repeated = Repeated(queue, model.mask_token, model.visits)
-        return puma.RandomMasking(queue, model.mask_token), repeated, 0
-    masks, chains, begin = puma.make_streams(model, queue, config)
+        return masks, Repeated(queue, model.mask_token, model.visits), 0
     if chains is None:
-        return masks, None, math.inf
-    buffer = len(chains.x0) if chains.second_visit else model.pool
-    queue.load_state_dict({"taken": 0})  # the chains just made are not used
-    how = queue, model.mask_token, config["k_schedule"], config["tau"], buffer, chains.second_visit
+        return masks, None, begin
+    buffer = len(chains.x0) if chains.second_visit else model.pool * grad_accum
+    how = queue, model.mask_token, k_schedule, tau, buffer, chains.second_visit
     return masks, Chains(model.share, "start" in model.theirs, *how), begin
 
 

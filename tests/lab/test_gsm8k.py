@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import ROOT, lines
 
-import sample
+import checkpoint
 from lab.gsm8k import kind_of, load, number
 from lab.sandbox import Outcome
 
@@ -82,7 +82,7 @@ def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path):
 @torch.no_grad()
 def test_the_weights_are_what_they_were(task):
     """-log p of what is hidden in each row, by the code that trained them: logits bit for bit."""
-    model, _ = sample.load(WEIGHTS, "cpu")
+    model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     x0, prompt = map(torch.as_tensor, task.test[:4])
     some = torch.arange(176) % 3 > 0
     all_of_it = [4.3615, 20.1604, 12.4639, 85.0719]
