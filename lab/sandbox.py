@@ -1,4 +1,4 @@
-"""Runs programs that a model wrote, of TinyGSM's kind: arithmetic in a function. Each is read first.
+"""Runs programs that a model wrote, of TinyGSM's kind: arithmetic. Each is read before it runs.
 
     run(["def f(): return 6 * 7"], "f") -> [Outcome(kind="ok", value=42, detail="")]
 
@@ -16,23 +16,20 @@ order of a set of strings is not the same in each run.
 
 import ast
 import builtins
-import collections
 import contextlib
 import datetime
 import decimal
 import fractions
-import itertools
+import importlib
 import json
 import math
 import os
 import resource
 import signal
-import statistics
 import string
 import subprocess
 import sys
 import types
-import typing
 import unicodedata  # noqa: F401  for names and \N{...}: Python opens its file when first needed
 from typing import NamedTuple
 
@@ -54,26 +51,29 @@ BUILTINS = """
     OverflowError RuntimeError StopIteration TypeError ValueError ZeroDivisionError
 """
 MODULES = {
-    math: dir(math),
-    collections: ["Counter", "defaultdict"],
-    datetime: ["date", "datetime", "time", "timedelta"],
-    decimal: ["Decimal", *(name for name in dir(decimal) if name.startswith("ROUND_"))],
-    fractions: ["Fraction"],
-    itertools: dir(itertools),
-    statistics: ["fmean", "mean", "median", "mode", "pstdev", "stdev", "variance"],
-    typing: ["Any", "Dict", "List", "Optional", "Set", "Tuple", "Union"],
+    "datetime": "date datetime time timedelta",
+    "decimal": "Decimal ROUND_CEILING ROUND_DOWN ROUND_FLOOR ROUND_HALF_UP ROUND_UP",
+    "fractions": "Fraction",
+    "functools": "reduce",
+    "itertools": "accumulate chain combinations count cycle islice permutations product repeat",
+    "math": " ".join(name for name in dir(math) if name[0] != "_"),
+    "statistics": "fmean mean median mode pstdev stdev variance",
+    "typing": "Any Dict List Optional Set Tuple Union",
 }
-VALUES = (
-    str, int, float, list, dict, set, fractions.Fraction, decimal.Decimal,
-    collections.Counter, datetime.datetime, datetime.timedelta,
-)  # fmt: skip
+DATA = str, int, float, list, dict, set, fractions.Fraction, decimal.Decimal, datetime.timedelta
+
+
+def stand_in(module, names):
+    """For a module: these names of it and no others."""
+    module = importlib.import_module(module)
+    return types.SimpleNamespace(**{name: getattr(module, name) for name in names.split()})
+
+
 NODES = tuple(getattr(ast, name) for name in SYNTAX.split())
-ATTRIBUTES = {name for names in [*map(dir, VALUES), *MODULES.values()] for name in names}
-ATTRIBUTES = {name for name in ATTRIBUTES if name[0] != "_"} - {"format", "format_map"}  # "{0.__class__}"
-STAND_INS = {  # for modules: these names and no others
-    module.__name__: types.SimpleNamespace(**{name: getattr(module, name) for name in names})
-    for module, names in MODULES.items()
-}
+ATTRIBUTES = {name for kind in DATA for name in dir(kind) if name[0] != "_"}
+ATTRIBUTES |= {*" ".join(MODULES.values()).split()}
+ATTRIBUTES -= {"format", "format_map"}  # "{0.__class__}" would read more: see `readable`
+STAND_INS = {module: stand_in(module, names) for module, names in MODULES.items()}
 GIVEN = {name: getattr(builtins, name) for name in BUILTINS.split()}
 GIVEN |= {"print": lambda *_, **__: None, "__import__": lambda name, *_: STAND_INS[name]}
 WITHHELD = {*dir(builtins)} - {*GIVEN, "__name__"}
@@ -97,7 +97,7 @@ def run(programs, function, seconds=2.0):
 
 def ask_worker(programs, function, seconds):
     """The outcomes of all programs, or of the first ones if the worker is killed."""
-    command = [sys.executable, "-I", "-W", "ignore", __file__, function, str(seconds)]
+    command = [sys.executable, "-IS", "-W", "ignore", __file__, function, str(seconds)]
     asked = json.dumps(programs).encode()
     most = PATIENCE + 2 * seconds * len(programs)
     try:
@@ -123,7 +123,7 @@ def serve(function, seconds):
             outcome = file.read()
         if status := os.waitstatus_to_exitcode(os.wait()[1]):
             kind = "timeout" if status == -signal.SIGALRM else "killed"
-            outcome = json.dumps((kind, None, f"exit status {status}")).encode()
+            outcome = json.dumps((kind, None, f"ended with {status}")).encode()
         sys.stdout.buffer.write(outcome + b"\n")
         sys.stdout.buffer.flush()
 
