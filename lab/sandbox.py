@@ -100,8 +100,9 @@ def ask_worker(programs, function, seconds):
     command = [sys.executable, "-IS", "-W", "ignore", __file__, function, str(seconds)]
     asked = json.dumps(programs).encode()
     most = PATIENCE + 2 * seconds * len(programs)
+    how = dict(capture_output=True, env={}, start_new_session=True)  # Ctrl-C is not for it
     try:
-        done = subprocess.run(command, input=asked, capture_output=True, env={}, timeout=most)
+        done = subprocess.run(command, input=asked, timeout=most, **how)
     except subprocess.TimeoutExpired as late:
         done = subprocess.CompletedProcess(command, -1, late.stdout or b"")
     if done.returncode > 0:
@@ -190,9 +191,12 @@ def complaint_of(node, own):
     if isinstance(node, ast.Name) and node.id in WITHHELD and node.id not in own:
         return node.id
     if isinstance(node, ast.Import):
-        return next((f"import {a.name}" for a in node.names if a.name not in STAND_INS), None)
-    if isinstance(node, ast.ImportFrom) and (node.level or node.module not in STAND_INS):
-        return f"import {'.' * node.level}{node.module or ''}"
+        return next((f"import {a.name}" for a in node.names if a.name not in MODULES), None)
+    if isinstance(node, ast.ImportFrom):
+        module = "." * node.level + (node.module or "")
+        given = f"* {MODULES[module]}".split() if module in MODULES else []
+        missing = (alias.name for alias in node.names if alias.name not in given)
+        return next((f"from {module} import {name}" for name in missing), None)
     names = [getattr(node, field, None) for field in ("id", "name", "arg", "asname")]
     hidden = [name for name in names if isinstance(name, str) and name.startswith("__")]
     return next((name for name in hidden if name != "__name__"), None)

@@ -64,9 +64,13 @@ GOOD = [
     ),
 ]  # fmt: skip
 REFUSED = {
-    "import os": ["import os", "import math, os", "from os import *", "import os as math"],
+    "import os": ["import os", "import math, os", "import os as math"],
     "import os.path": ["import os.path"],
-    "import .": ["from . import math"],
+    "from os import *": ["from os import *"],
+    "from . import math": ["from . import math"],
+    "from .math import pi": ["from .math import pi"],
+    "from fractions import sys": ["from fractions import Fraction, sys"],
+    "from math import __x": ["from math import __x"],
     "import fractions.re": ["import fractions.re"],
     ".__class__": [
         "().__class__", "g = lambda y=().__class__: y", "(y := ().__class__)", "f'{().__class__}'",
@@ -94,7 +98,7 @@ REFUSED = {
     "breakpoint": ["breakpoint()"],
     "__import__": ["__import__('os')", "x: __import__('os') = 1", "def __import__(x): pass"],
     "__builtins__": ["__builtins__['eval']", "__builtins__ = {}"],
-    "__x": ["g = lambda __x: 1", "dict(__x=1)", "import math as __x", "from math import __x"],
+    "__x": ["g = lambda __x: 1", "dict(__x=1)", "import math as __x"],
     "ClassDef": ["class A: pass", "class A(metaclass=print): x = open('x')"],
     "With": ["with f() as x: pass"],
     "Match": ["match 1:\n case int(__class__=x): pass"],
@@ -123,7 +127,6 @@ ENDS = {
         "def f(x): return x",
         "def f(): return undefined",
         "eval = eval",
-        "from math import sys",
         "def f(): raise ValueError('\\ud800' * 10**6)",
     ],
     "killed": [
