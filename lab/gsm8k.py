@@ -28,7 +28,7 @@ NUMBER = re.compile(  # numbers as strings: $1,234.50, 12 000, 5 $, 50 %, -3/4, 
     re.IGNORECASE,
 )
 
-refused = Counter()  # what generated programs had that the sandbox refuses
+refused = Counter()  # what programs had, generated ones and held-out ones, that is refused
 
 
 class WordProblems(Text):
@@ -62,7 +62,7 @@ class WordProblems(Text):
         rows = *zip(tokens, prompt, strict=True), *zip(x0, prompt, strict=True)
         programs = [self.tokenizer.text(row[~given]) for row, given in rows]
         outcomes = sandbox.run(programs, FUNCTION)
-        refused.update(each.detail for each in outcomes[:n] if each.kind == "refused")
+        refused.update(each.detail for each in outcomes if each.kind == "refused")
         return [*map(kind_of, outcomes[:n], outcomes[n:], programs[n:])]
 
     def render(self, tokens, prompt):

@@ -1,6 +1,6 @@
 """lab/sandbox.py: good programs give Python's value; hostile ones are refused, or end alone.
 
-With PROGRAMS=FILE.jsonl in the environment, the `code` of its lines is tried with the good ones.
+With PROGRAMS=FOLDER in the environment, the `code` of each line of its .jsonl files is tried, too.
 """
 
 import json
@@ -179,10 +179,11 @@ def test_good_programs_give_the_value_that_python_gives():
     equal([p.code for s in splits for p in make_problems(100, s)], "simple_math_problem")
 
 
-@pytest.mark.skipif("PROGRAMS" not in os.environ, reason="needs PROGRAMS=FILE.jsonl")
-def test_programs_of_a_file():
-    lines = Path(os.environ["PROGRAMS"]).read_text().splitlines()
-    equal([json.loads(line)["code"] for line in lines], "simple_math_problem")
+@pytest.mark.skipif("PROGRAMS" not in os.environ, reason="needs PROGRAMS=FOLDER")
+def test_programs_of_a_folder():
+    files = Path(os.environ["PROGRAMS"]).glob("*.jsonl")
+    rows = [json.loads(line) for file in files for line in file.open()]
+    equal([row["code"] for row in rows], "simple_math_problem")
 
 
 def test_what_is_refused_and_what_is_said():
