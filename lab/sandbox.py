@@ -8,10 +8,10 @@ frame or the code that reports its value. It then runs in a process of its own, 
 file, with limits of time and memory; the value comes back as JSON. Refused, too, are harmless
 classes, `with`, `yield`, `type` and other modules.
 
-Not covered: a fault of Python's own that arithmetic can reach. Then the limits are all that is left;
-they forbid no signal to other processes, root can lift them, and macOS has none of memory. A program
-may keep a processor busy until its time is up, which runs on while others use that processor. The
-order of a set of strings is not the same in each run.
+Not covered: a fault of Python's own that arithmetic can reach. Then only the limits are left; they
+forbid no signal to other processes, root can lift them, and macOS has none of memory. A program may
+keep a processor busy until its time is up; the clock does not stop while others use the processor.
+The order of a set of strings is not the same in each run.
 """
 
 import ast
