@@ -6,10 +6,11 @@
         --confirm_run_unsafe_code
     ... --tasks mbpp_plus --num_fewshot 0 --model_args ...,temperature=0.1,...
 
-All flags are the harness's, as --batch_size=16; it runs the programs without a sandbox. The
-model_args are Puma's: a sampler as in sample.py, in place of a task's; length, of a row, 0 = as in
-training. A context is cut to half a row, from the left; the answer, which fills in the rest, at
-`until` and max_gen_toks. For tasks that generate; bounds of likelihoods are in lab/likelihood.py.
+All flags are the harness's, as --batch_size=16. HumanEval's programs run in the harness's own way,
+not in lab/sandbox.py. The model_args are Puma's: a sampler as in sample.py, in place of a task's;
+length, of a row, 0 = as in training. A context is cut to half a row, from the left; the answer,
+which fills in the rest, at `until` and max_gen_toks. For tasks that generate; bounds of likelihoods
+are in lab/likelihood.py.
 """
 
 import itertools

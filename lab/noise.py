@@ -7,8 +7,8 @@ Their noise is n_t = g_t - mean; printed are its correlations
 
     rho_k = sum_t <n_t, n_(t+k)> / sum_t <n_t, n_t>        (both sums as means over their terms)
 
-at lags k = 1 to 16, and the rows that a batch is worth if gradients are summed over so many updates:
-rows / (1 + 2 sum_k rho_k), for k to 16, the memory of Muon's momentum, and for all k to `lags`.
+at lags k = 1 to 16, and the rows that a batch is worth where gradients are summed, as momentum
+does: rows / (1 + 2 sum_k rho_k), with k to 16 and to `lags`.
 """
 
 import sys
@@ -27,8 +27,8 @@ from loss import objective
 from policies import top_k
 
 out_dir = "out/sudoku_tiny"  # a run of train.py on small rows; its averaged weights are used
-updates = 512
-lags = 320  # 32 batches of chains, nine visits each, and some
+updates = 768
+lags = 64  # few beside `updates`: the sum of rho_k over all k is -1/2, as noise has no mean
 rows = 32
 seed = 1
 
