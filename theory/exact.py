@@ -399,9 +399,8 @@ class Buffer:
         """
         stream = self.stream(size, second_visit)
         for batch, _ in training_steps(stream, Lookup(self.data), self.policy, size[1], objective):
-            stage = stream.stage[0].tolist()
             effective = (~stream.prompt[0]).sum(1).tolist()
-            n = zip(stage, effective, strict=True)
+            n = zip(stream.stage[0].tolist(), effective, strict=True)
             yield Counter(zip(map(tuple, batch.x.tolist()), n, strict=True))
 
 
