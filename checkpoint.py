@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import zipfile
 from pathlib import Path
 
 import torch
@@ -23,13 +24,13 @@ def of_variant(variant, name, default):
 
 def opened(out_dir, name, mode):
     """A file of a run's folder; never through a link: the folder may come from anyone."""
+    Path(out_dir).mkdir(parents=True, exist_ok=True)
     no_link = lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)  # noqa: E731
     return open(Path(out_dir, name), mode, opener=no_link)
 
 
 def save(saved, out_dir):
     """Write ckpt.pt, at once or not at all: a kill leaves the old one."""
-    Path(out_dir).mkdir(parents=True, exist_ok=True)
     with opened(out_dir, "ckpt.pt.tmp", "wb") as file:
         torch.save(saved, file)
         file.flush()
@@ -38,9 +39,11 @@ def save(saved, out_dir):
 
 
 def load(out_dir):
-    """What train.py has saved, on the CPU. No code of a stranger's file runs."""
+    """What train.py has saved, on the CPU. No code of a stranger's file runs, nothing unfolds."""
     path = Path(out_dir, "ckpt.pt")
     try:
+        if any(part.compress_type for part in zipfile.ZipFile(path).infolist()):
+            raise ValueError("compressed, which may take any amount of memory")
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's are of many kinds
         raise SystemExit(f"{path}: no whole checkpoint of train.py: {error!r:.99}") from None

@@ -57,7 +57,7 @@ def torchs_own(part):
 
 
 def unrotated(self, h, cos, sin, visible):
-    """Attention with the authors' embedding: component 2i turns with 2i + 1, but by other angles."""
+    """Attention with the authors' embedding: component 2i turns with 2i + 1, by two angles."""
     B, L, _ = h.shape
     q, k, v = (
         proj(h).view(B, L, -1, self.width).transpose(1, 2)

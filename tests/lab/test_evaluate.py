@@ -5,6 +5,7 @@ import json
 import runpy
 import shutil
 import sys
+import zipfile
 from unittest.mock import Mock
 
 import numpy as np
@@ -109,3 +110,10 @@ def test_a_sampler_of_the_method_kinds_and_no_judge(call, monkeypatch, tmp_path)
     monkeypatch.setattr(sudoku.Sudoku, "judge", None)
     with pytest.raises(SystemExit, match="no judge"):
         call()
+
+
+def test_no_checkpoint_unfolds(tmp_path):
+    with zipfile.ZipFile(tmp_path / "ckpt.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("ckpt/data.pkl", bytes(10**6))  # 1 kB; it might be 10 GB
+    with pytest.raises(SystemExit, match="compressed"):
+        checkpoint.load(tmp_path)
