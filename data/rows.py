@@ -4,7 +4,7 @@ An example of L tokens is `prompt, newline | response, end, end, ...`: what is l
 given, the rest is predicted, padding included. The two parts are encoded apart, since at inference
 only the prompt is known: in a single text a token could span the bar. What does not fit with one
 `end` after it is dropped, since a program that is cut off never returns. Documents have no prompt:
-they are joined, with an `end` after each, and cut into full rows. Windows line ends become newlines.
+they are joined, with an `end` after each, and cut into full rows.
 
 A row goes to train or val by a hash of its prompt, or of its document. `datasets` reads, and caches
 what is encoded: a script that was interrupted and is started again goes on from there.
@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import re
 import shutil
 import unicodedata
@@ -50,7 +49,7 @@ SPECIAL = {  # {kind: ({token: its place after the ids of text}, how many places
 READERS = {".jsonl": "json", ".parquet": "parquet", ".txt": "text"}
 PIECE = 8000  # rows of a worker's task
 FIRST = 1000  # rows that are decoded again, to see what the tokenizer loses
-DOCUMENT = 1 << 16  # characters of a document encoded at once
+DOCUMENT = 1 << 16  # characters encoded at once: more may overflow tiktoken's stack
 
 
 # -- the tokenizer ---------------------------------------------------------------------------------
@@ -73,13 +72,12 @@ class Tokenizer:
 
     def decode(self, ids):
         """The text of all ids; special ones by their name, like <|mask|>, or their number."""
-        parts = itertools.groupby(map(int, ids), key=lambda i: i >= self.end)
-        return "".join(
-            "".join(self.names.get(i, f"<|{i}|>") for i in part)
-            if special
-            else self.decode_text([*part])
-            for special, part in parts
-        )
+        text = ""
+        for is_special, group in itertools.groupby(map(int, ids), lambda i: i >= self.end):
+            part = [*group]
+            names = [self.names.get(i, f"<|{i}|>") for i in part]
+            text += "".join(names) if is_special else self.decode_text(part)
+        return text
 
     def text(self, ids):
         """The text of ids (k,), an array, up to the first end."""
@@ -94,14 +92,12 @@ class Ranks(Tokenizer):
     def __init__(self, content, kind):
         lines = map(bytes.split, content.splitlines())
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
-        all_bytes = all(bytes([i]) in ranks for i in range(256))
-        if not all_bytes or sorted(ranks.values()) != [*range(len(ranks))]:
+        has_bytes = all(bytes([i]) in ranks for i in range(256))
+        if not has_bytes or sorted(ranks.values()) != [*range(len(ranks))]:
             raise ValueError("expected ranks 0 to n - 1, each once, and all 256 bytes among them")
         super().__init__(content, kind, len(ranks))
-        name = hashlib.sha256(content).hexdigest()
-        self.bpe = tiktoken.Encoding(
-            name, pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={}
-        )
+        how = {"pat_str": PATTERN, "mergeable_ranks": ranks, "special_tokens": {}}
+        self.bpe = tiktoken.Encoding("own", **how)
 
     def encode(self, text):
         return self.bpe.encode_ordinary(unicodedata.normalize("NFC", text))
@@ -148,6 +144,9 @@ def tokenizer(name, kind="plain"):
         raise ValueError(f"{path} is no .tiktoken file or tokenizer.json: {error}") from None
 
 
+once = functools.cache(tokenizer)  # in a worker
+
+
 def download():
     """Qwen2's ranks, once, to tiktoken's cache."""
     try:
@@ -161,9 +160,6 @@ def kept(folder):
     """The tokenizer of a folder of rows."""
     about = json.loads(Path(folder, "header.json").read_text())["tokenizer"]
     return tokenizer(next(Path(folder).glob("tokenizer.*")), about["kind"])
-
-
-once = functools.cache(tokenizer)  # in a worker
 
 
 # -- the source ------------------------------------------------------------------------------------
@@ -204,15 +200,30 @@ def of(pairs):
     return datasets.Dataset.from_dict({"prompt": prompts, "response": responses})
 
 
+# -- one row ---------------------------------------------------------------------------------------
 def texts(row):
-    """The fields of a row as texts, or why the row is dropped."""
+    """The fields of a row: prompt and response, or one text."""
     return tuple(row.values())
 
 
-# -- one row ---------------------------------------------------------------------------------------
 def prompt_text(question):
     """The prompt that a model is given, in training and at inference."""
     return question.replace("\r\n", "\n").strip() + "\n"
+
+
+def cleaned(parts, most=None):
+    """Prompt and response, or one text, as they are encoded; or the word why the row is dropped.
+
+    most: characters of each that are kept; so many never fit, and may overflow tiktoken's stack.
+    """
+    if isinstance(parts, str):
+        return parts
+    if not all(isinstance(part, str) and part.strip() for part in parts):
+        return "unusable"
+    if len(parts) == 1:
+        return [parts[0].replace("\r\n", "\n")]
+    prompt, response = parts
+    return [prompt_text(prompt)[:most], response.replace("\r\n", "\n").strip("\n")[:most]]
 
 
 def plain(coder, prompt, response):
@@ -232,55 +243,23 @@ def chat(coder, prompt, response):
 
 
 def document(coder, text):
-    """No prompt | the text, its end; encoded in pieces, as tiktoken's stack overflows."""
+    """No prompt | the text, its end"""
     pieces = (text[at : at + DOCUMENT] for at in range(0, len(text), DOCUMENT))
     ids = [i for piece in pieces for i in coder.encode(piece)]
     return [], [*ids, coder.end] if ids else []
 
 
-def cleaned(parts, most=None):
-    """Prompt and response, or one text, as they are encoded, or why the row is dropped.
-
-    most: characters of each that are kept; so many never fit, and might overflow tiktoken's stack.
-    """
-    if isinstance(parts, str):
-        return parts
-    if not all(isinstance(part, str) and part.strip() for part in parts):
-        return "unusable"
-    if len(parts) == 1:
-        return [parts[0].replace("\r\n", "\n")]
-    prompt, response = parts
-    return [prompt_text(prompt)[:most], response.replace("\r\n", "\n").strip("\n")[:most]]
-
-
 def encode(coder, parts, form, length):
-    """Ids of prompt and response, or why the row is dropped; length: of a row, one end included."""
+    """Ids of prompt and response; or the word why the row is dropped, whose most are `length`."""
     found = cleaned(parts, 256 * length)
     if isinstance(found, str):
         return found
     prompt, response = form(coder, *found)
     if not response:
         return "empty"  # a tokenizer may leave out what it does not know
-    if form is not document and len(prompt) >= length:
-        return "prompt_too_long"
     if form is not document and len(prompt) + len(response) >= length:
-        return "too_long"
+        return "too_long" if len(prompt) < length else "prompt_too_long"
     return prompt, response
-
-
-def say_what_is_lost(coder, rows):
-    """How many of some rows, each prompt and response or one text, come back as another text."""
-    changed = []
-    for parts in map(cleaned, rows):
-        text = "" if isinstance(parts, str) else "".join(parts)[:DOCUMENT]
-        both = text, coder.decode_text(coder.encode(text))
-        if len({unicodedata.normalize("NFC", each) for each in both}) > 1:
-            changed.append(both)
-    if changed:
-        at = max(0, len(os.path.commonprefix(changed[0])) - 20)
-        text, back = (repr(each[at : at + 60]) for each in changed[0])
-        print(f"warning: the tokenizer changes {len(changed)} of the first rows, {text} to {back}")
-    return len(changed)
 
 
 def question_key(question):
@@ -297,6 +276,20 @@ def question_key(question):
     return int.from_bytes(digest, "little")
 
 
+def say_what_is_lost(coder, rows):
+    """How many rows, as `texts` gives them, say another text once they are decoded."""
+    changed = []
+    for parts in map(cleaned, rows):
+        text = "" if isinstance(parts, str) else "".join(parts)[:DOCUMENT]
+        back = coder.decode_text(coder.encode(text))
+        if unicodedata.normalize("NFC", back) != unicodedata.normalize("NFC", text):
+            changed.append((text, back))
+    if changed:
+        text, back = (f"{each!r:.80}" for each in min(changed, key=lambda both: len(both[0])))
+        print(f"warning: the tokenizer changes {len(changed)} of the first rows: {text} to {back}")
+    return len(changed)
+
+
 # -- all rows --------------------------------------------------------------------------------------
 class Folder:
     """The files that text.py reads, in the making: in `<out>.partial`, until `finish` renames it.
@@ -311,17 +304,15 @@ class Folder:
         if self.out.exists():
             raise FileExistsError(f"{out} exists: remove it, or choose another --out")
         self.partial = self.out.with_name(f"{self.out.name}.partial")
-        self.cache = self.partial / "cache"
-        self.cache.mkdir(parents=True, exist_ok=True)
-        for old in self.partial.glob("tokenizer.*"):
+        Path(self.partial, "cache").mkdir(parents=True, exist_ok=True)
+        for old in self.partial.glob("*.*"):
             old.unlink()
         self.file = self.partial / coder.file
         self.file.write_bytes(coder.content)
         about = {name: getattr(coder, name) for name in ("kind", "vocab_size", "end", "mask")}
-        about |= {"checksum": hashlib.sha256(coder.content).hexdigest()}
+        about["checksum"] = hashlib.sha256(coder.content).hexdigest()
         self.header = {"source": source, "length": length, "tokenizer": about}
         self.coder = coder
-        self.length = length
         self.dropped = Counter()
         self.splits = {name: Split(self.partial / name, coder) for name in ("train", "val")}
         print(f"tokenizer: {coder.vocab_size:,} ids, end and mask included", flush=True)
@@ -332,20 +323,17 @@ class Folder:
         parts_of(row): prompt and response, or one text, or a word that says why it is dropped.
         Workers import it by name.
         """
-        first = (parts_of(row) for row in rows.select(range(min(FIRST, len(rows)))))
-        self.header["changed"] = say_what_is_lost(self.coder, first)  # rows of the first
+        first = map(parts_of, rows.select(range(min(FIRST, len(rows)))))
+        self.header["changed_of_first"] = say_what_is_lost(self.coder, first)
         starts = range(0, len(rows), PIECE)
         pieces = (rows.select(range(at, min(at + PIECE, len(rows)))) for at in starts)
         task = functools.partial(encode_piece, self.file, self.header, parts_of, form)
         with contextlib.closing(in_order(task, pieces, workers or cores())) as results:
             for piece in progress_bar(results, total=len(starts), unit=f"x{PIECE} rows"):
-                table = piece.data.table.combine_chunks()
+                table = piece.data.table
                 ids = table["tokens"].combine_chunks()
                 columns = (table[name].to_numpy() for name in ("prompt", "place", "dropped"))
                 yield ids.flatten().to_numpy(), ids.value_lengths().to_numpy(), *columns
-
-    def add(self, split, tokens, lengths, prompts):
-        self.splits[split].add(tokens, lengths, prompts)
 
     def divide(self, pieces, val, most=math.inf):
         """Add all pieces, until `most` rows are kept; to val those of a place below val."""
@@ -355,9 +343,9 @@ class Folder:
             use = reasons == ""
             use &= use.cumsum() <= most - kept
             kept += use.sum()
-            in_val = places < val
-            for split, rows in ("train", use & ~in_val), ("val", use & in_val):
-                self.add(split, tokens[np.repeat(rows, lengths)], lengths[rows], prompts[rows])
+            for split, rows in ("train", use & (places >= val)), ("val", use & (places < val)):
+                chosen = tokens[np.repeat(rows, lengths)]
+                self.splits[split].add(chosen, lengths[rows], prompts[rows])
             if kept == most:
                 break
 
@@ -366,17 +354,17 @@ class Folder:
 
         Says what is in the folder and what was dropped. Raises ValueError if a split is empty.
         """
-        cut = self.length if joined else None
+        cut = self.header["length"] if joined else None
         counts = {name: split.save(cut) for name, split in self.splits.items()}
         dropped = ", ".join(f"{n:,} {why}" for why, n in self.dropped.items()) or "none"
         if 0 in counts.values():
             raise ValueError(
-                f"rows: {counts}, dropped: {dropped}; expected some in each: name fields of text, "
-                "another --length or --val, or give more text; rows with the same prompt go together"
+                f"rows: {counts}, dropped: {dropped}; expected some in each: give fields of text, "
+                "more text, another --length or --val; rows with the same prompt stay together"
             )
-        about = {"splits": counts, "dropped": self.dropped}
-        (self.partial / "header.json").write_text(json.dumps(self.header | about, indent=1))
-        shutil.rmtree(self.cache)
+        header = self.header | {"splits": counts, "dropped": self.dropped}
+        (self.partial / "header.json").write_text(json.dumps(header, indent=1))
+        shutil.rmtree(self.partial / "cache")
         self.partial.rename(self.out)
         print(f"dropped: {dropped}\nwritten to {self.out}")
 
@@ -387,10 +375,9 @@ class Split:
     def __init__(self, path, coder):
         self.path = path
         self.ids = np.uint16 if coder.vocab_size <= 1 << 16 else np.uint32
-        self.lengths = []
-        self.prompts = []
+        self.lengths = [np.zeros(1, int)]  # its sum is where the first row starts
+        self.prompts = [np.zeros(0, int)]
         self.raw = Path(f"{path}.tokens.tmp")
-        self.raw.write_bytes(b"")
 
     def add(self, tokens, lengths, prompts):
         with self.raw.open("ab") as file:
@@ -399,25 +386,24 @@ class Split:
         self.prompts.append(prompts)
 
     def save(self, cut):
-        """Write tokens (T,), starts (N + 1,), prompts (N,); N and the longest row are said.
+        """Write tokens (T,), starts (N + 1,), prompts (N,); returns N.
 
         cut: None, or the length of rows into which all tokens are cut; what is left over is lost.
         """
-        lengths = np.concatenate([np.zeros(1, int), *self.lengths])
-        starts = lengths.cumsum()
-        prompts = np.concatenate([np.zeros(0, int), *self.prompts])
+        starts = np.concatenate(self.lengths).cumsum()
+        prompts = np.concatenate(self.prompts)
         if cut:
             starts = np.arange(0, starts[-1] + 1, cut)
             prompts = np.zeros(len(starts) - 1)
-        if len(prompts):
-            tokens = np.memmap(self.raw, self.ids, "r")[: starts[-1]]
-            np.save(f"{self.path}.tokens.npy", tokens)
-            np.save(f"{self.path}.starts.npy", starts)
-            np.save(f"{self.path}.prompts.npy", prompts.astype(np.uint16))
-            longest = np.diff(starts).max()
-            print(f"{self.path.name}: {len(prompts):,} rows, {len(tokens):,} tokens, "
-                  f"the longest row {longest}")  # fmt: skip
+        if not len(prompts):
+            return 0
+        tokens = np.memmap(self.raw, self.ids, "r")[: starts[-1]]
+        np.save(f"{self.path}.tokens.npy", tokens)
+        np.save(f"{self.path}.starts.npy", starts)
+        np.save(f"{self.path}.prompts.npy", prompts.astype(np.uint16))
         self.raw.unlink()
+        longest = np.diff(starts).max()
+        print(f"{self.path.name}: {len(prompts):,} rows, the longest of {longest} tokens")
         return len(prompts)
 
 
@@ -427,21 +413,21 @@ def encode_piece(file, header, parts_of, form, piece):
     from datasets.fingerprint import Hasher
 
     disable_progress_bars()
-    name = Hasher.hash((piece._fingerprint, header))
-    how = {"parts_of": parts_of, "form": form, "length": header["length"]}
-    how |= {"file": file, "kind": header["tokenizer"]["kind"]}
     kinds = {"prompt": Value("uint32"), "place": Value("float64"), "dropped": Value("string")}
     features = Features({"tokens": List(Value("uint32"))} | kinds)
-    return piece.map(encode_row, fn_kwargs=how, features=features, new_fingerprint=name,
-                     remove_columns=piece.column_names,
-                     cache_file_name=str(file.parent / "cache" / f"{name}.arrow"))  # fmt: skip
+    name = Hasher.hash((piece._fingerprint, header))
+    path = file.with_name("cache") / f"{name}.arrow"
+    how = {"file": file, "header": header, "parts_of": parts_of, "form": form}
+    kept = {"cache_file_name": str(path), "new_fingerprint": name}
+    given = piece.column_names
+    return piece.map(encode_row, fn_kwargs=how, remove_columns=given, features=features, **kept)
 
 
-def encode_row(row, file, kind, parts_of, form, length):
+def encode_row(row, file, header, parts_of, form):
     parts = parts_of(row)
-    found = encode(once(file, kind), parts, form, length)
+    found = encode(once(file, header["tokenizer"]["kind"]), parts, form, header["length"])
     if isinstance(found, str):
         return {"tokens": [], "prompt": 0, "place": 0.0, "dropped": found}
     prompt, response = found
-    place = question_key(parts[0]) / 2**64
+    place = question_key(parts[0]) / 2**64  # in [0, 1]
     return {"tokens": prompt + response, "prompt": len(prompt), "place": place, "dropped": ""}

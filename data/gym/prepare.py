@@ -70,8 +70,9 @@ def main():
 
 def longest(coder, pairs, most=128):
     """The length of a row that all pairs fit into with an end, but for those of `most` tokens."""
-    found = (text_rows.encode(coder, pair, text_rows.plain, most) for pair in pairs)
-    return 1 + max((len(sum(ids, [])) for ids in found if not isinstance(ids, str)), default=1)
+    found = [text_rows.encode(coder, pair, text_rows.plain, most) for pair in pairs]
+    kept = [ids for ids in found if not isinstance(ids, str)]
+    return 1 + max((len(prompt) + len(answer) for prompt, answer in kept), default=1)
 
 
 def generator_of(argv):
