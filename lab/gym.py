@@ -18,8 +18,8 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data.rows import kept, prompt_text
 from data.gym import prepare
+from data.rows import kept, prompt_text
 from text import Text
 
 

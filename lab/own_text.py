@@ -1,8 +1,10 @@
-"""Text of your own as a task, with its tokenizer: what text.py trains on is typed and shown as text.
+"""Text of your own as a task: text.py with the tokenizer, so that prompts are typed, answers read.
 
-python data/jsonl/prepare.py --source=FILE.jsonl --prompt=question --response=answer
-python train.py config/own_text.py
-python sample.py --out_dir=out/own_text --prompt="..."
+    python data/jsonl/prepare.py --source=FILE.jsonl --prompt=question --response=answer
+    python train.py config/own_text.py
+    python sample.py --out_dir=out/own_text --prompt="..."
+
+Any tokenizer that data/rows.py knows will do.
 """
 
 from pathlib import Path

@@ -46,8 +46,10 @@ workers = None  # processes that generate; None = one per core
 
 def main():
     positive(clues=clues, train=train, test=test, workers=workers)
-    if not out or (Path(out) / "train.npy").exists():
-        raise ValueError(f"expected --out=FOLDER without a train.npy, got {out!r}")
+    if not out:
+        raise ValueError("expected --out=FOLDER; --help lists all settings")
+    if (Path(out) / "train.npy").exists():
+        raise FileExistsError(f"{out}/train.npy exists: remove it, or choose another --out")
     if tuple(box) not in BOXES.values():
         raise ValueError(f"box={tuple(box)}: expected one of {(*BOXES.values(),)}")
     if clues if source else test_source or max_rating < float("inf"):

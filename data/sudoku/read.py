@@ -59,7 +59,7 @@ def read_csv(path, box, max_rating):
         header = [name.strip().lower() for name in next(table, [])]
         puzzle, solution, rating = (column(header, names) for names in COLUMNS)
         if None in (puzzle, solution) or (max_rating < math.inf and rating is None):
-            raise ValueError(f"{path}: expected a header with {COLUMNS}, got {str(header):.99}")
+            raise ValueError(f"{path}: expected a header with {COLUMNS}, got {header!s:.99}")
         while slab := [(table.line_num, row) for row in itertools.islice(table, SLAB)]:
             try:
                 slab = [(at, row) for at, row in slab if row]
@@ -73,8 +73,8 @@ def read_csv(path, box, max_rating):
 
 
 def column(header, names):
-    """The first column that has one of the names, or None."""
-    return next((at for at, name in enumerate(header) if name in names), None)
+    """Where in a header one of the names is, or None."""
+    return next((header.index(name) for name in names if name in header), None)
 
 
 def decoded(path, box, lines, *columns):
