@@ -112,8 +112,10 @@ class Json(Tokenizer):
     file = "tokenizer.json"
 
     def __init__(self, content, kind):
-        import tokenizers
-
+        try:
+            import tokenizers
+        except ImportError:
+            raise SystemExit("a tokenizer.json needs: pip install tokenizers") from None
         added = {"added_tokens": []} if kind == "dream" else {}  # whose places they take
         text = json.dumps(json.loads(content) | {"truncation": None, "padding": None} | added)
         self.library = tokenizers.Tokenizer.from_str(text)
@@ -138,8 +140,6 @@ def tokenizer(name, kind="plain"):
     content = path.read_bytes() if name else download()
     try:
         return (Json if path.suffix == ".json" else Ranks)(content, kind)
-    except ModuleNotFoundError:
-        raise
     except Exception as error:  # `tokenizers` raises Exception itself
         raise ValueError(f"{path} is no .tiktoken file or tokenizer.json: {error}") from None
 

@@ -5,10 +5,7 @@ import base64
 import hashlib
 import itertools
 import json
-import os
 import random
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -17,8 +14,9 @@ import pyarrow.parquet
 import pytest
 import regex
 import tokenizers
-from small import ROOT, VOCABULARY, contents, header, run_main, write_lines
+from small import VOCABULARY, contents, header, run_main, write_lines
 
+import text
 from data import rows
 from data.jsonl import prepare as jsonl
 from data.tinygsm import prepare as tinygsm
@@ -118,12 +116,12 @@ def test_documents_are_joined_and_cut(call, name):
     coder = rows.tokenizer(name)
     streams = [], []
     for row in DOCUMENTS:
-        text = (row["text"] or "").replace("\r\n", "\n")
-        pieces = [text[at : at + 65_536] for at in range(0, len(text), 65_536)]
-        if text.strip():
-            streams[in_val(text[:16_384], 0.5)].extend(
-                [i for piece in pieces for i in coder.encode(piece)] + [coder.end]
-            )
+        whole = (row["text"] or "").replace("\r\n", "\n")
+        if whole.strip():
+            stream = streams[in_val(whole[:16_384], 0.5)]
+            for at in range(0, len(whole), 65_536):
+                stream.extend(coder.encode(whole[at : at + 65_536]))
+            stream.append(coder.end)
     for split, stream in zip(("train", "val"), streams, strict=True):
         tokens, starts, prompts = (
             np.load(out / f"{split}.{part}.npy") for part in ("tokens", "starts", "prompts")
@@ -224,26 +222,6 @@ def test_interrupted_it_goes_on_and_gives_the_same_bytes(tiny, monkeypatch):
     assert len(seen) == 550 + 432 - 192
 
 
-@pytest.mark.slow
-def test_a_signal_leaves_one_line_and_what_was_encoded(tmp_path):
-    """As a user starts the script, with two workers."""
-    write_lines(tmp_path / "a.jsonl", [{"text": f"{i} " * 300} for i in range(100_000)])
-    script = ROOT / "data/jsonl/prepare.py"
-    command = [sys.executable, script, "--source=a.jsonl", "--text=text", "--workers=2"]
-    env = os.environ | {"HF_HOME": str(tmp_path / "hf")}
-    how = {"cwd": tmp_path, "stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*command, "--out=out"], env=env, **how) as process:
-        cache = tmp_path / "out.partial" / "cache"
-        while not [*cache.glob("*.arrow")] and process.poll() is None:
-            pass
-        process.terminate()
-        _, said = process.communicate(timeout=20)
-    assert process.returncode == 1 and said.endswith("interrupted; run the same command again\n")
-    assert "Traceback" not in said
-    subprocess.run([*command, "--out=out"], env=env, check=True, **how)
-    assert (tmp_path / "out" / "header.json").exists()
-
-
 NO_FIELD = "pairs.jsonl has no field 'asks', but ask, say"
 
 
@@ -263,9 +241,9 @@ NO_FIELD = "pairs.jsonl has no field 'asks', but ask, say"
     ],
 )
 def test_mistakes_are_named(call, settings, message):
-    text = {} if "prompt" in settings else {"text": "say"}
+    field = {} if "prompt" in settings else {"text": "say"}
     with pytest.raises((ValueError, OSError), match=message):
-        call(**{"source": "pairs.jsonl"} | text | settings)
+        call(**{"source": "pairs.jsonl"} | field | settings)
 
 
 def test_the_hub_is_asked_and_a_failure_says_what_to_do(monkeypatch):
@@ -302,10 +280,10 @@ def test_ids_are_those_of_the_textbook_and_text_survives():
     ranges = [(32, 127), (0, 0x300), (0x300, 0x370), (0x1F300, 0x1F700), (0xAC00, 0xD7A4)]
     noise = ["".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(40)) for _ in range(50)]
     letters = ["".join(rng.choices("abc ", k=30)) for _ in range(300)]
-    for text in TEXTS + letters + noise:
-        ids = VOCABULARY.encode(text)
-        assert ids == textbook(text)
-        assert VOCABULARY.decode(ids) == unicodedata.normalize("NFC", text)
+    for each in TEXTS + letters + noise:
+        ids = VOCABULARY.encode(each)
+        assert ids == textbook(each)
+        assert VOCABULARY.decode(ids) == unicodedata.normalize("NFC", each)
 
 
 def test_special_ids_show_and_special_strings_are_text(folder):
@@ -365,14 +343,18 @@ def test_a_typed_prompt_is_that_of_training_and_shows(call, name):
     out = call(source="pairs.jsonl", prompt="ask", response="say", tokenizer=name)
     task = own_text.load(out, 1)
     x0, given = task.train[40:41] if name == "bytes" else task.train[:1]
-    text = task.tokenizer.decode(x0[given])
-    typed, prompt = task.parse(f" {text} \n")
+    said = task.tokenizer.decode(x0[given])
+    typed, prompt = task.parse(f" {said} \n")
     assert (prompt == given).all() and (typed[prompt] == x0[given]).all()
-    assert task.render(typed[0], prompt[0]) == text
+    assert task.render(typed[0], prompt[0]) == said
     x0[0, 0] = task.mask_token
     assert task.render(x0[0], given[0])[0] == "\N{LIGHT SHADE}"
     with pytest.raises(SystemExit, match="no room in rows of 64"):
         task.parse("Who is " * 99)
+    numbers = text.load(out, 1)
+    assert numbers.render(typed[0], prompt[0]).split() == [*map(str, typed[prompt])]
+    with pytest.raises(SystemExit, match=r"train with --task=lab\.own_text"):
+        numbers.parse("Why?")
 
 
 def test_keys_ignore_form_only():
