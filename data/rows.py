@@ -152,8 +152,8 @@ def download():
     try:
         return tiktoken.load.read_file_cached(QWEN2, QWEN2_SHA256)
     except (OSError, ValueError) as error:  # no network; another file
-        message = f"cannot download {QWEN2} ({error}): supply the file with --tokenizer=PATH"
-        raise OSError(message) from None
+        message = "cannot download Qwen2's tokenizer, supply its file with --tokenizer=PATH"
+        raise OSError(f"{message}: {error}") from None
 
 
 def kept(folder):
@@ -250,7 +250,7 @@ def document(coder, text):
 
 
 def encode(coder, parts, form, length):
-    """Ids of prompt and response; or the word why the row is dropped, whose most are `length`."""
+    """Ids of prompt and response, or the word why the row is dropped; length: with one end."""
     found = cleaned(parts, 256 * length)
     if isinstance(found, str):
         return found

@@ -35,7 +35,7 @@ PAIRS[40:40] = [
     {"ask": "Why?", "say": "\n"},
 ]
 DOCUMENTS = [{"text": f"caf\u00e9 {i}:\r\n" + "the cat sat. " * (i % 9)} for i in range(200)]
-DOCUMENTS += [{"text": " "}, {"text": "".join(f"{i} " for i in range(30_000))}, {"text": None}]
+DOCUMENTS += [{"text": " "}, {"text": " apples" * 20_000}, {"text": None}]
 TEXTS = [
     "Ann has 12 apples and buys 30 more. How many apples does she have?",
     "def solve():\n    apples = 12 + 30\n    result = apples\n    return result",
@@ -300,6 +300,7 @@ def test_special_ids_show_and_special_strings_are_text(folder):
     coder = rows.tokenizer(folder)  # the folder with it
     assert [coder.encode(text) for text in TEXTS] == [made.encode(text).ids for text in TEXTS]
     assert coder.end == made.get_vocab_size()
+    assert made.token_to_id("<s>") not in coder.encode("a<s>")
 
 
 def test_what_is_no_table_of_ranks_fails(tmp_path):
@@ -313,7 +314,7 @@ def test_what_is_no_table_of_ranks_fails(tmp_path):
 def test_download_is_verified(tmp_path, monkeypatch):
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(rows, "QWEN2", str(tmp_path / "a.tiktoken"))
-    with pytest.raises(OSError, match=r"cannot download .*supply the file with --tokenizer=PATH"):
+    with pytest.raises(OSError, match=r"cannot download .* supply its file with --tokenizer=PATH"):
         rows.tokenizer("")
     (tmp_path / "a.tiktoken").write_bytes(VOCABULARY.content)
     with pytest.raises(OSError, match="Hash mismatch"):
