@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
     (folder / "a.tiktoken").write_bytes(VOCABULARY.content)
     made = tokenizers.ByteLevelBPETokenizer()
     made.train_from_iterator(TEXTS, 400, special_tokens=["<s>"], show_progress=False)
+    made.add_tokens([tokenizers.AddedToken("<think>", special=False)])
     made.save(str(folder / "tokenizer.json"))
     return folder
 
@@ -292,20 +293,21 @@ def test_special_ids_show_and_special_strings_are_text(folder):
         coder = rows.tokenizer(folder / name, kind)
         n, mask = coder.end, coder.mask
         assert (mask - n, coder.vocab_size - n) == ((1, 2) if kind == "plain" else (23, 421))
-        ids = coder.encode("a<|endoftext|><s>")
-        assert coder.decode([*ids, mask, n]) == "a<|endoftext|><s><|mask|><|endoftext|>"
+        ids = coder.encode("a<|endoftext|><s><think>")
+        assert coder.decode([*ids, mask, n]) == "a<|endoftext|><s><think><|mask|><|endoftext|>"
         assert max(ids) < n and coder.text(np.array([*ids[:2], n, mask])) == coder.decode(ids[:2])
     assert coder.decode([n + 1, n + 2, n + 3]) == f"<|im_start|><|im_end|><|{n + 3}|>"
     made = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     coder = rows.tokenizer(folder)  # the folder with it
     assert [coder.encode(text) for text in TEXTS] == [made.encode(text).ids for text in TEXTS]
     assert coder.end == made.get_vocab_size()
+    assert rows.tokenizer(folder, "dream").end == made.get_vocab_size(with_added_tokens=False)
     assert made.token_to_id("<s>") not in coder.encode("a<s>")
 
 
 def test_what_is_no_table_of_ranks_fails(tmp_path):
     lines = VOCABULARY.content.splitlines(keepends=True)
-    for content in b"[]", b"YQ== x\n", b"\xff 1\n", b"".join(lines[:-2] + lines[-1:]), lines[300]:
+    for content in b"[]", b"YQ== x\n", b"\xff 1\n", b"".join(lines[:-2] + lines[-1:]), b"YWI= 0":
         (tmp_path / "a.tiktoken").write_bytes(content)
         with pytest.raises(ValueError, match=r"a\.tiktoken is no .tiktoken file"):
             rows.tokenizer(tmp_path / "a.tiktoken")
