@@ -1,4 +1,4 @@
-"""Tokenise text of your own, with prompts and responses or without, to train on.
+r"""Tokenise text of your own, with prompts and responses or without, to train on.
 
     python data/jsonl/prepare.py --source=chat.jsonl --prompt=question --response=answer
     python data/jsonl/prepare.py --source='books/*.parquet' --text=text --tokenizer=tokenizer.json
