@@ -46,7 +46,7 @@ SPECIAL = {  # {kind: ({token: its place after the ids of text}, how many places
     "plain": ({END: 0, MASK: 1}, 2),
     "dream": ({END: 0, IM_START: 1, IM_END: 2, BEGIN: 22, MASK: 23}, 421),  # 152,064 ids in all
 }
-READERS = {".jsonl": "json", ".parquet": "parquet", ".txt": "text"}
+READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 PIECE = 8000  # rows of a worker's task
 FIRST = 1000  # rows that are decoded again, to see what the tokenizer loses
 DOCUMENT = 1 << 16  # characters encoded at once: more may overflow tiktoken's stack
@@ -173,6 +173,8 @@ def load(source, fields=(), config=None, split="train"):
     print(f"reading {source}", flush=True)
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # the error below says it
     reader = READERS.get(Path(source).suffix)
+    if not reader and Path(source).exists():
+        raise ValueError(f"{source}: expected files of {', '.join(READERS)}")
     try:
         if reader:
             files = [glob.escape(name) for name in sorted(glob.glob(source))]

@@ -233,6 +233,7 @@ NO_FIELD = "pairs.jsonl has no field 'asks', but ask, say"
         ({"prompt": "asks", "response": "say"}, NO_FIELD),
         ({"source": "none.jsonl"}, "cannot read none.jsonl: no such file"),
         ({"source": "damaged.jsonl"}, "cannot read damaged.jsonl: JSON parse error.* in row 1"),
+        ({"source": "a.tiktoken"}, "a.tiktoken: expected files of .jsonl, .json, .parquet, .txt"),
         ({"tokenizer": "none.json"}, "No such file or directory: 'none.json'"),
         ({"tokenizer": "pairs.jsonl"}, "pairs.jsonl is no .tiktoken file or tokenizer.json"),
         ({"val": 1e-9}, "'val': 0.*dropped: 2 unusable; expected some in each"),
