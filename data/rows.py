@@ -112,10 +112,8 @@ class Json(Tokenizer):
     file = "tokenizer.json"
 
     def __init__(self, content, kind):
-        try:
-            import tokenizers
-        except ImportError:
-            raise SystemExit("a tokenizer.json needs: pip install tokenizers") from None
+        import tokenizers  # pip install tokenizers
+
         added = {"added_tokens": []} if kind == "dream" else {}  # whose places they take
         text = json.dumps(json.loads(content) | {"truncation": None, "padding": None} | added)
         self.library = tokenizers.Tokenizer.from_str(text)
