@@ -48,7 +48,6 @@ if __name__ == "__main__":
     configure(globals())
 
 N = 13  # words in a row that overlap, as in arXiv 2005.14165
-SHORT = 6  # a shorter text overlaps with none
 DISTINCT = 6  # words of a run that differ and are no numbers, at least
 
 
@@ -174,17 +173,16 @@ class Index:
     """Finds texts that share words with some others.
 
     Two texts overlap if they have the same N words (runs of `\\w`, in lower case) in a row. A text
-    of fewer words, but at least SHORT, overlaps with each that has all of its words in a row. Words
-    in a row count only if DISTINCT different ones among them are not numbers.
+    of fewer words overlaps with each that has all of its words in a row. Words in a row count only
+    if DISTINCT different ones among them are not numbers.
     """
 
     def __init__(self, texts):
         self.runs = {}
         for text in texts:
             n = min(N, len(words(text)))
-            if n >= SHORT:
-                distinctive = filter(is_distinctive, runs(text, n))
-                self.runs.setdefault(n, set()).update(distinctive)
+            if found := {*filter(is_distinctive, runs(text, n))}:
+                self.runs.setdefault(n, set()).update(found)
 
     def overlaps(self, text):
         return any(not known.isdisjoint(runs(text, n)) for n, known in self.runs.items())
