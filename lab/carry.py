@@ -21,8 +21,8 @@ from collections import namedtuple
 
 import torch
 
+import loss
 import model as root
-import policies
 import puma
 import sample
 
@@ -87,24 +87,24 @@ class CarryingChains(puma.ProgressiveUnmasking):
         self.carry[self.turn] = self.following.detach()
 
 
-def make_streams(model, queue, config):
-    masks, chains, begin = puma.make_streams(model, queue, config)
-    return masks, chains and CarryingChains(chains, config["dim"]), begin
+def make_streams(model, queue, **settings):
+    masks, chains, begin = puma.make_streams(model, queue, **settings)
+    return masks, chains and CarryingChains(chains, model.lm_head.in_features), begin
 
 
 def objective(model, policy, x, x0, hidden, carry=None, chains=None):
     """The mean loss of the visits of a window; score, confidence and state h of the last one."""
     if chains is None:  # random masks
-        return policies.objective(model, policy, x, x0, hidden)
-    total = 0
+        return loss.objective(model, policy, x, x0, hidden)
+    mean = 0
     for left in reversed(range(model.window)):
         h = model(x, carry)
         weight = hidden / (hidden.sum(1, keepdim=True) * len(hidden))
-        loss, *seen = policies.loss_and_scores(model, policy, h, x0, hidden, weight)
-        total = total + loss / model.window
+        one, *seen = loss.loss_and_scores(model, policy, h, x0, hidden, weight)
+        mean = mean + one / model.window
         if left:
             x, x0, hidden, carry, _ = chains.again(*seen, h)
-    return total, *seen, h.detach()
+    return mean, *seen, h.detach()
 
 
 @torch.no_grad()

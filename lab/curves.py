@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+import checkpoint
 import policies
 import puma
 import sample
@@ -90,7 +91,7 @@ def curve(folder):
     runs = {u: evaluate.open_run(folder / "at" / str(u), examples, "cpu") for u in kept(folder)}
     for _, config, problem, _ in runs.values():
         if what != "solved":
-            likelihood.refuse_own_sampler(config.get("variant", ""))
+            likelihood.refuse_own_sampler(config["variant"])
         elif problem.judge is None:
             raise SystemExit(f"task {config['task']} has no judge: --what=nelbo, --what=distance")
     values = {u: MEASURES[what](*each) for u, each in runs.items()}
@@ -103,7 +104,7 @@ def curve(folder):
 def solved(model, run, problem, count):
     torch.manual_seed(1)
     x0, prompt = problem.test[:count]
-    generate = sample.hook(run.get("variant", ""), "generate", sample.generate)
+    generate = checkpoint.of_variant(run["variant"], "generate", sample.generate)
     how = policies.POLICIES[policy], reveal, tau
     tokens, _ = evaluate.fill(model, generate, x0, prompt, *how)
     return problem.judge(tokens, x0, prompt).mean().item()

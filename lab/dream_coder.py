@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import peft
 import torch
 
-import sample
+import checkpoint
 from configurator import configure
 from lab import hf
 
@@ -114,5 +114,5 @@ def make_model(
 
 if __name__ == "__main__":
     configure(globals())
-    model, _ = sample.load(out_dir, "cpu")
+    model, _ = checkpoint.load_model(out_dir, "cpu")
     model.base[0].save_pretrained(folder or f"{out_dir}/adapters")

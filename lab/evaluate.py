@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import checkpoint
 import policies
 import sample
 from configurator import configure, fit, pick
@@ -39,9 +40,9 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 
 def open_run(out_dir, examples, device):
     """Model, settings and task of a run, and how many of its held-out examples to use."""
-    model, run = sample.load(out_dir, device)
+    model, run = checkpoint.load_model(out_dir, device)
     held_out = run.get("test_examples", 256)
-    problem = sample.module(run["task"]).load(run["data"], held_out)
+    problem = checkpoint.module(run["task"]).load(run["data"], held_out)
     return model, run, problem, min(examples or held_out, len(problem.test))
 
 
@@ -53,11 +54,11 @@ def main(config):
     usual = "bfloat16" if "cuda" in run.get("device", device) else "float32"
     low = (run.get("dtype") or usual) == "bfloat16"  # as training has evaluated it
     casts = torch.autocast(device.split(":")[0], torch.bfloat16, enabled=low)
-    generate = sample.hook(run.get("variant", ""), "generate", sample.generate)
+    generate = checkpoint.of_variant(run["variant"], "generate", sample.generate)
     head = f"{'sampler':32}{'tokens a step':>15}{'steps a problem':>17}  solved, % [95 %]"
     print(f"{out_dir}: {count} held-out problems\n{head}", flush=True)
     bar = tqdm(total=len(samplers) * samples * count, unit="problem", leave=False)
-    with casts, bar, sample.opened(out_dir, "eval.jsonl", "w") as file:
+    with casts, bar, checkpoint.opened(out_dir, "eval.jsonl", "w") as file:
         file.write(json.dumps({"config": config, "torch": torch.__version__}) + "\n")
         for sampler in samplers:
             torch.manual_seed(seed)
@@ -83,7 +84,7 @@ def grid(run):
         "tau": [fit("tau", value, 1.0) for value in tau],
         "temperature": [fit("temperature", value, 0.0) for value in temperature],
     }
-    used = sample.hook(run.get("variant", ""), "SAMPLER", values)  # the others change nothing
+    used = checkpoint.of_variant(run["variant"], "SAMPLER", values)  # the others change nothing
     each = [value if name in used else value[:1] for name, value in values.items()]
     return [dict(zip(values, sampler, strict=True)) for sampler in itertools.product(*each)]
 

@@ -1,4 +1,4 @@
-"""Updates of train.py as CUDA graphs: for small models, which a GPU computes faster than it is told.
+"""Updates of train.py as CUDA graphs: small models, which a GPU computes faster than it is told.
 
     python train.py config/sudoku.py --variant=lab.graphs
 

@@ -1,15 +1,18 @@
 """Word problems that a program answers, as a task: train.py --task=lab.gsm8k.
 
 An example is `question, newline | program, end, end, ...` (text.py). It is solved if the generated
-simple_math_problem(), run in lab/sandbox, returns the right number, within a thousandth. Held out
-are the rows of val, whose own programs say what is right; or, if the folder has a test.jsonl
-(data/tinygsm/prepare.py writes GSM8K's 1,319 test questions), these; then val_loss says nothing.
+simple_math_problem(), run in lab/sandbox.py, returns the right number, within a thousandth; what
+the sandbox refuses is not solved, and counted at the end. Held out are the rows of val, whose own
+programs say what is right; or, if the folder has a test.jsonl (data/tinygsm/prepare.py writes
+GSM8K's 1,319 test questions), these; then val_loss says nothing.
 """
 
+import atexit
 import copy
 import json
 import math
 import re
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -25,6 +28,8 @@ NUMBER = re.compile(  # numbers as strings: $1,234.50, 12 000, 5 $, 50 %, -3/4, 
     r"(e[-+]?\d{1,3})?(?: ?/ ?(\d{1,100}))? ?[%$]?",
     re.IGNORECASE,
 )
+
+refused = Counter()  # what programs had, generated ones and held-out ones, that is refused
 
 
 class WordProblems(Text):
@@ -59,7 +64,7 @@ class WordProblems(Text):
         rows = *zip(tokens, prompt, strict=True), *zip(x0, prompt, strict=True)
         programs = [self.tokenizer.text(row[~given]) for row, given in rows]
         outcomes = sandbox.run(programs, FUNCTION)
-        sandbox.count_missing_modules(outcomes[:n])
+        refused.update(each.detail for each in outcomes if each.kind == "refused")
         return [*map(kind_of, outcomes[:n], outcomes[n:], programs[n:])]
 
     def render(self, tokens, prompt):
@@ -79,6 +84,13 @@ class WordProblems(Text):
         return rows[:1]
 
 
+@atexit.register
+def say_refused():
+    if refused:
+        most = ", ".join(f"{what}: {n:,}" for what, n in refused.most_common(9))
+        print(f"programs refused by lab/sandbox.py: {refused.total():,} ({most})")
+
+
 def kind_of(outcome, reference, text):
     """The reference, of this text, is a program, or else the text ends in `#### NUMBER`."""
     if outcome.kind != "ok":
@@ -94,8 +106,6 @@ def number(value):
 
     A percent sign changes nothing: 50 % is 50, as in GSM8K's answers.
     """
-    if type(value) is complex and value.imag == 0:
-        value = value.real
     if type(value) is str:
         return spelled(value)
     return Fraction(value) if type(value) in (int, float) and abs(value) < math.inf else None
@@ -114,5 +124,4 @@ def spelled(text):
 
 
 def load(folder, test_examples):
-    sandbox.report_missing_layers()
     return WordProblems(Path(folder))

@@ -6,10 +6,11 @@
         --confirm_run_unsafe_code
     ... --tasks mbpp_plus --num_fewshot 0 --model_args ...,temperature=0.1,...
 
-All flags are the harness's, as --batch_size=16; it runs the programs without a sandbox. The
-model_args are Puma's: a sampler as in sample.py, in place of a task's; length, of a row, 0 = as in
-training. A context is cut to half a row, from the left; the answer, which fills in the rest, at
-`until` and max_gen_toks. For tasks that generate; bounds of likelihoods are in lab/likelihood.py.
+All flags are the harness's, as --batch_size=16. HumanEval's programs run in the harness's own way,
+not in lab/sandbox.py. The model_args are Puma's: a sampler as in sample.py, in place of a task's;
+length, of a row, 0 = as in training. A context is cut to half a row, from the left; the answer,
+which fills in the rest, at `until` and max_gen_toks. For tasks that generate; bounds of likelihoods
+are in lab/likelihood.py.
 """
 
 import itertools
@@ -27,6 +28,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.models.utils import handle_stop_sequences
 from tqdm import tqdm
 
+import checkpoint
 import policies
 import sample
 from configurator import pick
@@ -40,8 +42,8 @@ class Puma(LM):
         super().__init__()
         self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
         self.batch_size = int(batch_size)
-        self.model, run = sample.load(out_dir, self._device)
-        self.fill = sample.hook(run.get("variant", ""), "generate", sample.generate)
+        self.model, run = checkpoint.load_model(out_dir, self._device)
+        self.fill = checkpoint.of_variant(run["variant"], "generate", sample.generate)
         score_of = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
         self.sampler = score_of, reveal, tau, temperature
         header = json.loads(Path(run["data"], "header.json").read_text())

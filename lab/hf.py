@@ -19,6 +19,7 @@ is no attention mask. Ends cost steps, so rows should be little longer than the 
 """
 
 import collections
+import functools
 import json
 import os
 import sys
@@ -27,11 +28,11 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np
 import torch
 import transformers
 from torch.utils.data import DataLoader, TensorDataset
 
+import checkpoint
 import policies
 import puma
 import sample
@@ -39,6 +40,7 @@ from configurator import configure, pick
 from data import files
 from data import rows as texts
 from lab.evaluate import fill
+from loss import objective
 
 model = ""  # a folder, or a name on the hub
 data = ""  # FILE.jsonl
@@ -63,7 +65,7 @@ samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, 
 
 
 class Scored:
-    """A model of transformers as policies.py and sample.py want one, whose row i scores token i.
+    """A model of transformers as loss.py and sample.py want one, whose row i scores token i.
 
     h = scored(x) (B, L, dim), what its output head takes; logits (n, vocab_size) of rows of h, for
     hidden positions alone. shift: the head's row i - 1 scores token i; token 0 has its own row.
@@ -111,9 +113,11 @@ class PumaTrainer(transformers.Trainer):
         self.mask_token = mask_token
         self.shift = shift
         self.policy = policies.POLICIES[policy]
-        self.config = dict(method=method, k_schedule=[(0, K)], tau=tau, buffer=buffer)
-        self.config |= {"grad_accum": args.gradient_accumulation_steps, "chains_from": chains_from}
-        self.config["batch_size"] = args.train_batch_size * args.gradient_accumulation_steps
+        passes = args.gradient_accumulation_steps
+        self.make_streams = functools.partial(
+            puma.make_streams, method=method, k_schedule=[(0, K)], tau=tau, buffer=buffer,
+            chains_from=chains_from, batch_size=args.train_batch_size * passes, grad_accum=passes,
+        )  # fmt: skip
 
     def get_train_dataloader(self):
         """Begin the streams. What Trainer itself reads are numbers: rows come from the streams."""
@@ -121,14 +125,14 @@ class PumaTrainer(transformers.Trainer):
         self.draw(0)
         queue = puma.Queue(self.rows, args.train_batch_size, args.device, args.seed,
                            args.process_index, args.world_size)  # fmt: skip
-        masks, chains, self.begin = puma.make_streams(self, queue, self.config)
+        masks, chains, self.begin = self.make_streams(self, queue)
         self.streams = {"queue": queue, "masks": masks} | ({"chains": chains} if chains else {})
-        return DataLoader(TensorDataset(torch.arange(args.max_steps * self.config["grad_accum"])))
+        passes = args.max_steps * args.gradient_accumulation_steps
+        return DataLoader(TensorDataset(torch.arange(passes)))
 
     def draw(self, number):
         """All randomness of a forward pass is a function of its number in the run, from 1."""
-        mixed = np.random.SeedSequence((self.args.seed, self.args.process_index, number))
-        torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
+        puma.draw_from(self.args.seed, self.args.process_index, number)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         update = self.state.global_step
@@ -137,7 +141,7 @@ class PumaTrainer(transformers.Trainer):
         batch = stream.batch(update)
         scored = Scored(model, self.mask_token, self.shift)
         with self.accelerator.autocast():  # the head, too
-            loss, *seen = policies.objective(scored, self.policy, *batch)
+            loss, *seen = objective(scored, self.policy, *batch)
         stream.advance(*seen)
         return loss
 
@@ -149,7 +153,7 @@ class PumaTrainer(transformers.Trainer):
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
         states = {name: stream.state_dict() for name, stream in self.streams.items()}
-        with sample.opened(output_dir, self.kept, "wb") as file:
+        with checkpoint.opened(output_dir, self.kept, "wb") as file:
             torch.save(states, file)
 
     def _load_rng_state(self, checkpoint):

@@ -21,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 from tqdm import tqdm
 
+import checkpoint
+import loss
 import policies
-import sample
 from configurator import configure, pick
 from lab.evaluate import open_run
 
@@ -41,7 +42,7 @@ def main(config):
         raise SystemExit("masks and batch_size are 1 or more")
     torch.manual_seed(seed)
     model, run, problem, count = open_run(out_dir, examples, device)
-    refuse_own_sampler(run.get("variant", ""))
+    refuse_own_sampler(run["variant"])
     order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
     if chain and order == "random":
         raise SystemExit("--chain: policy random has no order, and so no likelihood")
@@ -55,12 +56,12 @@ def main(config):
         result[name] = estimates(problem, x0.cpu(), prompt.cpu(), nats.cpu())
         for unit, (value, error) in result[name].items():
             print(f"{name}: {value:.5g}" + f" +- {error:.2g}" * (count > 1) + f" {unit}")
-    with sample.opened(out_dir, "nelbo.json", "w") as file:
+    with checkpoint.opened(out_dir, "nelbo.json", "w") as file:
         json.dump(result, file, indent=1)
 
 
 def refuse_own_sampler(variant):
-    if sample.hook(variant, "generate", None):
+    if checkpoint.of_variant(variant, "generate", None):
         raise SystemExit(f"{variant} has a sampler of its own, which this does not follow")
 
 
@@ -96,8 +97,8 @@ def read(model, x0, hidden, policy):
     where = hidden.nonzero(as_tuple=True)
     h = model(x0.masked_fill(hidden, model.mask_token))[where]
     target = x0[where]
-    parts = policies.chunks(len(h), model.vocab_size)
-    seen = [policies.read(model.logits(h[at]).log_softmax(-1), target[at], policy) for at in parts]
+    parts = loss.chunks(len(h), model.vocab_size)
+    seen = [loss.read(model.logits(h[at]).log_softmax(-1), target[at], policy) for at in parts]
     nll, score, _ = (torch.cat(values).double() for values in zip(*seen, strict=True))
     return [nll.new_zeros(hidden.shape).index_put(where, values) for values in (nll, score)]
 

@@ -94,7 +94,7 @@ class PumaStrategy(MDLMStrategy):
             recipe.dataloader.load_state_dict(loader.next_iter_state)
 
     def pre_step(self, recipe, batches):
-        """Counts rows instead of tokens: the loss is the mean over rows, as in policies.py."""
+        """Counts rows instead of tokens: the loss is the mean over rows, as in loss.py."""
         if not recipe.model_parts[0].training:
             return super().pre_step(recipe, batches)
         rows = sum(len(batch["input_ids"]) for batch in batches)

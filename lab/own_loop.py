@@ -1,4 +1,4 @@
-"""Progressive Unmasking with a model, data and a loop of your own: copy puma.py and policies.py.
+"""Progressive Unmasking with a model, data and a loop of your own, for which three files will do.
 
     python lab/own_loop.py
 
@@ -13,10 +13,11 @@ import torch
 import torch.nn as nn
 from torch.utils.data import TensorDataset
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # leave it out beside the two files
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # leave it out beside the files
 
 import policies
 import puma
+from loss import read
 
 WORDS, MASK = 12, 12  # words are 0..11; the mask is an input only
 torch.manual_seed(0)
@@ -35,7 +36,7 @@ chains = puma.ProgressiveUnmasking(queue, MASK, [(0, 4)], tau=0.9, buffer=1, sec
 for update in range(200):
     batch = chains.batch(update)  # what the model sees, the truth, what is hidden; (B, L) each
     log_probs = model(batch.x).log_softmax(-1)
-    nll, score, confidence = policies.read(log_probs, batch.x0, policies.top_k)  # (B, L) each
+    nll, score, confidence = read(log_probs, batch.x0, policies.top_k)  # (B, L) each
     loss = ((nll * batch.hidden).sum(1) / batch.hidden.sum(1)).mean()
     optimizer.zero_grad()
     loss.backward()

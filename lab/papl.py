@@ -13,7 +13,7 @@ so tokens that the model knows weigh more. w depends on hidden tokens, so it mov
 
 import torch
 
-import policies
+import loss
 from model import Transformer
 
 
@@ -27,7 +27,7 @@ def objective(model, policy, x, x0, hidden):
     h = model(x)
     weight = hidden / (hidden.sum(1, keepdim=True) * len(hidden))
     weight = weight * (1 + model.alpha * shares(model, h, x0, hidden))
-    return policies.loss_and_scores(model, policy, h, x0, hidden, weight)
+    return loss.loss_and_scores(model, policy, h, x0, hidden, weight)
 
 
 @torch.no_grad()
@@ -41,7 +41,7 @@ def shares(model, h, x0, hidden):
     target = x0[where][:, None]
     log_f = [
         model.logits(states[part]).log_softmax(-1).gather(-1, target[part])[:, 0]
-        for part in policies.chunks(len(states), model.vocab_size)
+        for part in loss.chunks(len(states), model.vocab_size)
     ]
     table = torch.full(hidden.shape, -torch.inf, device=h.device)
     return table.index_put(where, torch.cat(log_f)).softmax(1)

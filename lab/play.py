@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+import checkpoint
 import policies
 import sample
 from configurator import configure, pick
@@ -30,15 +31,15 @@ SHOWN = "", "lab.carry"  # the variants that the pages can follow
 
 def about(folder):
     """What the page needs of a model: its weights, and what it makes of the puzzles with them."""
-    model, run = sample.load(folder, "cpu")
-    name = label(pick("variant", run.get("variant", ""), SHOWN) or run["method"])
-    problem = sample.module(run["task"]).load(run["data"], 100)
+    model, run = checkpoint.load_model(folder, "cpu")
+    name = label(pick("variant", run["variant"], SHOWN) or run["method"])
+    problem = checkpoint.module(run["task"]).load(run["data"], 100)
     if not hasattr(problem, "box"):
         raise SystemExit(f"{folder}: the page shows grids, expected a run on Sudoku")
-    saved = sample.load_checkpoint(folder)
+    saved = checkpoint.load(folder)
     data = saved["args"] | rounded(model) | {"box": problem.box, "updates": saved["iteration"]}
     x0, prompt = problem.test[:100]
-    generate = sample.hook(run.get("variant", ""), "generate", sample.generate)
+    generate = checkpoint.of_variant(run["variant"], "generate", sample.generate)
     hidden = ~torch.as_tensor(prompt)
     x, _ = generate(model, torch.as_tensor(x0).long(), hidden, policies.top_k, reveal=2)
     solved = problem.judge(x.numpy(), x0, prompt).tolist()

@@ -16,7 +16,7 @@ class Reverse(puma.ProgressiveUnmasking):
         super().advance(-score, torch.zeros_like(confidence))
 
 
-def make_streams(model, queue, config):
-    how = config["k_schedule"], config["tau"], config["grad_accum"], False
+def make_streams(model, queue, k_schedule, tau, grad_accum, **rest):
+    how = k_schedule, tau, grad_accum, False
     chains = Reverse(queue, model.mask_token, *how)
     return puma.RandomMasking(queue, model.mask_token), chains, 0

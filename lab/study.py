@@ -31,6 +31,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+import checkpoint
 import policies
 import sample
 from configurator import configure, fit, pick, read
@@ -107,7 +108,7 @@ def start(arm, seed):
 
 def launch(command, log):
     """A process on one core, what it prints in a file; stopped_together ends it."""
-    with sample.opened("", log, "a") as file:
+    with checkpoint.opened("", log, "a") as file:
         run = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True,
                                env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
     launch.runs.append(run)
@@ -161,7 +162,7 @@ def finished(arm, seed):
     where = folder(arm, seed)
     if not (where / "ckpt.pt").exists():
         return False
-    saved = sample.load_checkpoint(where)
+    saved = checkpoint.load(where)
     made = saved["config"]
     wanted = dict(pair for flag in flags_of(arm, seed) for pair in read(flag))
     wanted.pop("out_dir", None)  # a config file's
@@ -198,7 +199,7 @@ def share_solved(where, tokens, tau):
     if problem.judge is None:
         raise SystemExit(f"task {config['task']} has no judge, so nothing can be solved")
     say_what_is_known(config["task"], config["data"], count)
-    generate = sample.hook(config.get("variant", ""), "generate", sample.generate)
+    generate = checkpoint.of_variant(config["variant"], "generate", sample.generate)
     policy = policies.POLICIES[config["policy"]]
     solved = 0
     for at in range(0, count, 64):
@@ -216,7 +217,7 @@ def say_what_is_known(task, data, count):
         both = examples[np.arange(min(len(examples), size))]  # x0 and prompt, (n, L)
         return {row.tobytes() for row in np.concatenate(both, 1).astype(np.int32)}
 
-    problem = sample.module(task).load(data, count)
+    problem = checkpoint.module(task).load(data, count)
     with contextlib.suppress(SystemExit):  # of a task whose training data is not there
         if known := rows(problem.test, count) & rows(problem.train, 100_000):
             print(f"{data}: {len(known)} of {count} held-out rows are also trained on", flush=True)

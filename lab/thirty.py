@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
+import checkpoint
 import policies
 import sample
 from configurator import configure, pick
@@ -174,7 +175,7 @@ def measure(where):
             right = ((tokens == x0) & answer).sum(1) / answer.sum(1)
             rows.append(np.stack([problem.judge(tokens, x0, prompt), right, steps]))
         result[name] = np.concatenate(rows, 1).mean(1).tolist()
-    with sample.opened(where, "eval.json", "w") as file:
+    with checkpoint.opened(where, "eval.json", "w") as file:
         json.dump(result, file)
 
 

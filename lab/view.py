@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 
+import checkpoint
+import loss
 import policies
 import puma
 import sample
@@ -39,8 +41,8 @@ seed = 1  # of a random policy
 def main():
     choose = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
     torch.manual_seed(seed)
-    _, first = sample.load(out_dir[0], "cpu")
-    problem = sample.module(first["task"]).load(first["data"], examples)
+    _, first = checkpoint.load_model(out_dir[0], "cpu")
+    problem = checkpoint.module(first["task"]).load(first["data"], examples)
     x0, prompt = map(torch.as_tensor, problem.test[:examples])
     x0 = x0.long()
     runs = [about(folder, x0, ~prompt, choose) for folder in out_dir]
@@ -60,14 +62,14 @@ def shown(data):
 
 def about(folder, x0, hidden, choose):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
-    model, run = sample.load(folder, "cpu")
-    name = label(pick("variant", run.get("variant", ""), SHOWN) or run["method"])
-    updates = sample.load_checkpoint(folder)["iteration"]
+    model, run = checkpoint.load_model(folder, "cpu")
+    name = label(pick("variant", run["variant"], SHOWN) or run["method"])
+    updates = checkpoint.load(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")
     filled = []
     how = choose, reveal, tau, 0.0, lambda x: filled.append(x.clone())
-    sample.hook(run.get("variant", ""), "generate", sample.generate)(model, x0, hidden, *how)
+    checkpoint.of_variant(run["variant"], "generate", sample.generate)(model, x0, hidden, *how)
     ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
     return {
         "name": name, "folder": str(folder), "updates": updates,
@@ -97,7 +99,7 @@ def chain(model, x0, hidden, policy, K, tau):
     h = None
     while hidden.any():
         h = forward(model, states[-1], h)
-        _, *seen = policies.read(model.logits(h).log_softmax(-1), x0, policy)
+        _, *seen = loss.read(model.logits(h).log_softmax(-1), x0, policy)
         now = hidden, stage, effective, *seen
         hidden, stage, ended = puma.step(*now, torch.zeros(len(x0)), stages, tau)
         hidden = hidden & ~ended[:, None]

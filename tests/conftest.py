@@ -22,10 +22,11 @@ ROOT = Path(__file__).parents[1]
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
 SMALL = [
     "--test_examples=8", "--dim=16", "--layers=2", "--heads=2", "--mlp=32", "--batch_size=8",
-    "--buffer=3", "--k_schedule=[(0,4),(9,2)]", "--max_iters=24", "--save_interval=5",
+    "--k_schedule=[(0,4),(9,2)]", "--max_iters=24", "--save_interval=5",
     "--eval_interval=12", "--log_interval=1", "--warmup=3", "--device=cpu",
     "--dtype=float32",
 ]  # fmt: skip
+PLUS = ["--method=puma_plus", "--buffer=3"]
 torch.set_num_threads(1)
 
 

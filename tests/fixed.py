@@ -10,12 +10,12 @@ class EverySecond(puma.RandomMasking):
         return ~prompt & ((~prompt).cumsum(1) % 2 == 1)
 
 
-def make_streams(model, queue, config):
+def make_streams(model, queue, k_schedule, tau, chains_from, **rest):
     """With a tau, chains too, and masks of a fixed sureness: 0.9, tau in the second process."""
     masks = EverySecond(queue, model.mask_token)
-    if config["tau"] == 1:
+    if tau == 1:
         return masks, None, torch.inf
-    masks.sure.fill_(config["tau"] if queue.rank else 0.9)
+    masks.sure.fill_(tau if queue.rank else 0.9)
     masks.advance = lambda score, confidence: None
-    chains = puma.ProgressiveUnmasking(queue, model.mask_token, config["k_schedule"], 1, 1, False)
-    return masks, chains, config["chains_from"]
+    chains = puma.ProgressiveUnmasking(queue, model.mask_token, k_schedule, 1, 1, False)
+    return masks, chains, chains_from

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+import loss
 import policies
 import puma
 
@@ -261,7 +262,7 @@ def random_contexts(data, law, given=()):
 
 # -- the minimizer of the loss ---------------------------------------------------------------------
 def per_hidden(z, n):
-    """The weight in policies.objective."""
+    """The weight in loss.objective."""
     return Fraction(1, len(hidden(z)))
 
 
@@ -398,9 +399,8 @@ class Buffer:
         """
         stream = self.stream(size, second_visit)
         for batch, _ in training_steps(stream, Lookup(self.data), self.policy, size[1], objective):
-            stage = stream.stage[0].tolist()
             effective = (~stream.prompt[0]).sum(1).tolist()
-            n = zip(stage, effective, strict=True)
+            n = zip(stream.stage[0].tolist(), effective, strict=True)
             yield Counter(zip(map(tuple, batch.x.tolist()), n, strict=True))
 
 
@@ -418,8 +418,8 @@ def training_steps(stream, model, policy, calls, objective=None):
     """Yields (batch, loss) before the stream advances."""
     for call in range(calls):
         batch = stream.batch(call)
-        loss, *seen = (objective or policies.objective)(model, POLICIES[policy], *batch)
-        yield batch, loss
+        value, *seen = (objective or loss.objective)(model, POLICIES[policy], *batch)
+        yield batch, value
         stream.advance(*seen)
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import product
 
 import exact
-from exact import LEVEL, ONE, Buffer, instances, policies
+from exact import LEVEL, ONE, Buffer, instances, loss, policies
 
 
 # -- one index per step ----------------------------------------------------------------------------
@@ -100,13 +100,13 @@ def most_at_once(buffer):
 
 def peeking_objective(model, policy, x, x0, is_hidden):
     """Against the rules: hidden positions whose true token is 0 go first."""
-    loss, _, confidence = policies.objective(model, policy, x, x0, is_hidden)
-    return loss, (x0 == 0).to(confidence), confidence
+    mean, _, confidence = loss.objective(model, policy, x, x0, is_hidden)
+    return mean, (x0 == 0).to(confidence), confidence
 
 
 def other_objective(model, policy, *batch):
     """Another policy than the law knows."""
-    return policies.objective(model, policies.top_k, *batch)
+    return loss.objective(model, policies.top_k, *batch)
 
 
 # -- the whole -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from itertools import product
 
 import exact
 import torch
-from exact import LEVEL, MASK, ONE, Buffer, Data, hidden, instances, policies, puma, shifts
+from exact import LEVEL, MASK, ONE, Buffer, Data, hidden, instances, loss, policies, puma, shifts
 
 
 # -- the shipped loss and masks --------------------------------------------------------------------
@@ -43,7 +43,7 @@ def same_loss_row(most, law=exact.over_t):
 def loss_row(data, law=exact.uniform_count):
     """Eq. 1 is a likelihood: at the posteriors it is the entropy of what is not given.
 
-    policies.objective leaves out the factor L_eff of a row, which depends on the prompt alone.
+    loss.objective leaves out the factor L_eff of a row, which depends on the prompt alone.
     """
     off = 0
     gradient = 0
@@ -51,16 +51,16 @@ def loss_row(data, law=exact.uniform_count):
     for given in prompts:
         model = exact.Lookup(data)
         model.table.requires_grad_()
-        loss = 0
+        mean = 0
         for (x0, z, _), p in exact.random_contexts(data, law, given).items():
             x = torch.tensor([z])
             batch = x, torch.tensor([x0]), x == MASK
-            loss += float(p) * policies.objective(model, policies.top_k, *batch)[0]
-        loss.backward()
-        eq_1 = (data.L - len(given)) * loss.item()
+            mean += float(p) * loss.objective(model, policies.top_k, *batch)[0]
+        mean.backward()
+        eq_1 = (data.L - len(given)) * mean.item()
         off = max(off, abs(eq_1 - conditional_entropy(data, given)))
         gradient = max(gradient, model.table.grad.abs().max().item())
-    claim = "L_eff x policies.objective, a prompt given: entropy of the rest, and least there"
+    claim = "L_eff x loss.objective, a prompt given: entropy of the rest, and least there"
     found = f"{len(prompts)} prompts, off by {off:.1g}, gradient {gradient:.1g}"
     return claim, found, off < 1e-6 and gradient < 1e-15
 

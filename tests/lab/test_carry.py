@@ -4,7 +4,7 @@ import signal
 
 import pytest
 import torch
-from conftest import same, state, stop_at
+from conftest import PLUS, same, state, stop_at
 
 import lab.carry
 import policies
@@ -26,8 +26,8 @@ def make_model(**options):
 def make_chains(module, model, method, folder):
     torch.manual_seed(1)
     queue = puma.Queue(sudoku.load(folder, 8).train, 8, "cpu", 1)
-    config = dict(k_schedule=[(0, 3), (5, 2)], tau=0.9, buffer=2, batch_size=8, grad_accum=1)
-    return module.make_streams(model, queue, config | dict(chains_from=0, dim=12, method=method))[1]
+    settings = dict(k_schedule=[(0, 3), (5, 2)], tau=0.9, buffer=2, batch_size=8, grad_accum=1)
+    return module.make_streams(model, queue, method=method, chains_from=0, **settings)[1]
 
 
 @pytest.mark.parametrize(("base", "window"), [("puma", 1), ("puma", 3), ("puma_plus", 3)])
@@ -104,7 +104,7 @@ def test_sampling_is_a_loop_over_rows(reveal, tau):
 def test_a_killed_run_ends_as_another(puzzles, tmp_path, train):
     flags = (
         "--variant=lab.carry",
-        "--method=puma_plus",
+        *PLUS,
         "--options={'window': 2}",
         "--chains_from=8",
         "--grad_accum=2",

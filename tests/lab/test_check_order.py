@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import loss
 import policies
 from lab.check_order import check_order
 from model import Transformer
@@ -14,7 +15,7 @@ HIDDEN = torch.rand(4, 10) < 0.6
 
 
 def scores(policy, x0, hidden):
-    _, score, _ = policies.objective(MODEL, policy, x0.masked_fill(hidden, 8), x0, hidden)
+    _, score, _ = loss.objective(MODEL, policy, x0.masked_fill(hidden, 8), x0, hidden)
     return score
 
 

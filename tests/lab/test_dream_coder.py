@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import ROOT, command, run, same, state
 
+import checkpoint
 import sample
 from policies import top_k
 
@@ -87,7 +88,7 @@ def test_only_adapters_are_trained_averaged_and_saved(base, puzzles, tmp_path, m
     train(monkeypatch, puzzles, tmp_path / "b", base, "--max_iters=5")
     train(monkeypatch, puzzles, tmp_path / "b", base, "--max_iters=12", "--resume")
     assert same(whole, state(tmp_path / "b"))
-    saved, _ = sample.load(tmp_path / "b", "cpu")
+    saved, _ = checkpoint.load_model(tmp_path / "b", "cpu")
     x0, prompt = (torch.as_tensor(part) for part in done["problem"].test[:4])
     x, _ = sample.generate(saved, x0.long(), ~prompt, top_k)
     assert x[prompt].equal(x0[prompt].long()) and (x != MASK).all()

@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import ROOT
 
+import checkpoint
 import sample
 import sudoku
 from lab import evaluate
@@ -52,7 +53,7 @@ def slow(model, puzzle, tau):
 
 def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
     _, *records = call("--reveal=[9]", "--tau=[1.0,0.8]", "--examples=12")
-    model, _ = sample.load(WEIGHTS, "cpu")
+    model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     puzzles = np.load(WEIGHTS / "test.npy")[:12, 0].astype(int)
     for record, (tau, i) in zip(records, itertools.product((1.0, 0.8), range(12)), strict=True):
         steps, solved = slow(model, puzzles[i], tau)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from conftest import ROOT, lines
 
-import sample
+import checkpoint
+from lab import gsm8k
 from lab.gsm8k import kind_of, load, number
 from lab.sandbox import Outcome
 
@@ -26,9 +27,9 @@ def task():
     [
         (7, 7), (-2.5, Fraction(-5, 2)), ("1,234.50", Fraction(2469, 2)), ("$1,000,000", 10**6),
         ("50%", 50), ("50 %", 50), ("3/4", Fraction(3, 4)), ("-3/4", Fraction(-3, 4)), (" 12 ", 12),
-        ("1.5e3", 1500), (".5", Fraction(1, 2)), ("5.", 5), (4 + 0j, 4), ("- $ 3", -3), ("$-5", -5),
+        ("1.5e3", 1500), (".5", Fraction(1, 2)), ("5.", 5), ("- $ 3", -3), ("$-5", -5),
         (True, None), (None, None), (float("nan"), None), (float("inf"), None), (1j, None),
-        (complex("nan"), None), ([7], None), (b"7", None), ("", None), (".", None), ("seven", None),
+        ([7], None), (b"7", None), ("", None), (".", None), ("seven", None),
         ("1,23", None), ("1/0", None), ("7 apples", None), ("1e9999", None), ("9" * 1000, None),
         ("\u22125", -5), ("5$", 5), ("5 $", 5), ("12\u00a0000", 12000),
         ("1_000", None), ("²", None), ("1 2", None), ("$" + " " * 30_000 + "x", None),
@@ -54,11 +55,11 @@ VERDICTS = {  # what the program's last line is; the right number is 5
     "from fractions import Fraction; return Fraction(15, 3)": "correct",
     "from decimal import Decimal; return Decimal('5.00')": "correct",
     "return None": "wrong_number", "return [5]": "exception", "return 5 / 0": "exception",
-    "return (": "syntax_error", "import os; os._exit(0)": "killed",
+    "return (": "syntax_error", "import os; os._exit(0)": "refused",
 }  # fmt: skip
 
 
-def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path):
+def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path, capsys):
     answer = "Half of 10 is 10/2 = 5.\n#### 5"
     rows = [json.dumps({"question": f"Question {line}?", "answer": answer}) for line in VERDICTS]
     too_long = json.dumps({"question": "Who is " * 99, "answer": answer})
@@ -75,6 +76,8 @@ def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path):
         row[given.sum() :][: len(ids)] = ids
     expected = [*VERDICTS.values(), "no_function", "no_function"]
     assert gsm.kinds(tokens, x0, prompt) == expected
+    gsm8k.say_refused()
+    assert "refused by lab/sandbox.py: 1 (import os: 1)" in capsys.readouterr().out
     x0, prompt = task.test[:8]
     assert task.judge(x0, x0, prompt).all() and not task.judge(x0[::-1], x0, prompt).any()
 
@@ -82,7 +85,7 @@ def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path):
 @torch.no_grad()
 def test_the_weights_are_what_they_were(task):
     """-log p of what is hidden in each row, by the code that trained them: logits bit for bit."""
-    model, _ = sample.load(WEIGHTS, "cpu")
+    model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     x0, prompt = map(torch.as_tensor, task.test[:4])
     some = torch.arange(176) % 3 > 0
     all_of_it = [4.3615, 20.1604, 12.4639, 85.0719]

@@ -14,6 +14,7 @@ from conftest import ENV, ROOT
 pytest.importorskip("reasoning_gym")
 import reasoning_gym
 
+import checkpoint
 import sample
 from data.gym import prepare
 from lab import gym, thirty
@@ -128,8 +129,8 @@ def test_rows_that_are_too_long_are_dropped_and_counted(tmp_path):
     "name, word",
     [
         ("--rows=9", "expected a generator's name"),
-        ("mini_sudoko", "did you mean mini_sudoku"),
-        ("mini_sudoku --min_emty=1", "did you mean min_empty"),
+        ("mini_sudoko", "generator .mini_sudoko.: expected"),
+        ("mini_sudoku --min_emty=1", "no setting .min_emty."),
         ("mini_sudoku --min_empty=99", "must be between"),
         ("rubiks_cube", "the verifier accepts none"),
     ],
@@ -167,7 +168,7 @@ def test_a_run_is_measured_and_counted(puzzles, tmp_path, train, capsys):
     train(puzzles.folder, tmp_path / "run", *flags)
     thirty.measure(tmp_path / "run")
     found = json.loads((tmp_path / "run" / "eval.json").read_text())
-    model, _ = sample.load(tmp_path / "run", "cpu")
+    model, _ = checkpoint.load_model(tmp_path / "run", "cpu")
     x0, prompt = puzzles.test[:10]
     tokens, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 4)
     right = []

@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import ENV, ROOT, run
 
+import checkpoint
 import sample
 from data import rows
 from lab import own_text
@@ -56,7 +57,7 @@ def answers(puma, *requests):
 
 def test_answers_are_those_of_the_sampler_cut(folder):
     problem = own_text.load(folder / "data", 1)
-    model, _ = sample.load(folder / "run", "cpu")
+    model, _ = checkpoint.load_model(folder / "run", "cpu")
     x0, prompt = problem.parse("17 + 4?")
     x, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 3)
     whole = bytes(x[0][8:].tolist()).decode(errors="replace")  # an id is a byte

@@ -231,13 +231,13 @@ def test_lora_trains_the_adapters_alone(family, bf16, tmp_path, monkeypatch):
     net = make(family).to(torch.bfloat16 if bf16 else torch.float32)
     net = peft.get_peft_model(net, peft.LoraConfig(r=4, target_modules="all-linear"))
     before = copy.deepcopy(net.state_dict())
-    plain, casts = hf.policies.objective, []
+    plain, casts = hf.objective, []
 
     def watched(*parts):
         casts.append(torch.is_autocast_enabled("cpu"))
         return plain(*parts)
 
-    monkeypatch.setattr(hf.policies, "objective", watched)
+    monkeypatch.setattr(hf, "objective", watched)
     trainer(net, tmp_path, steps=2, bf16=bf16).train()
     assert casts == [bf16] * 2  # the head's products, too
     moved = {name for name, p in net.state_dict().items() if not torch.equal(p, before[name])}

@@ -12,9 +12,11 @@ import torch
 from browser import CHROMIUM, browser
 from conftest import ENV, ROOT
 
+import checkpoint
 import policies
 import sample
 from lab import play, view
+from model import Transformer
 
 MINI = ROOT / "results/weights/sudoku_mini"
 SIX = ".1..2....6....1...2..3.1.2...44.3..."
@@ -39,14 +41,14 @@ def toy(folder, variant="", data=MINI, n=6, task="sudoku", **options):
     sizes = dict(vocab_size=n + 1, mask_token=n, length=n * n)
     args = sizes | dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0) | options
     torch.manual_seed(0)
-    model = sample.hook(variant, "make_model", sample.Transformer)(**args)
+    model = checkpoint.of_variant(variant, "make_model", Transformer)(**args)
     for p in model.parameters():
         p.data += torch.randn_like(p) * 0.3
     config = dict(
         task=task, data=str(data), method="mdm", variant=variant, k_schedule=[(0, 4)], tau=0.5
     )
     saved = {"args": args, "config": config, "averaged": model.state_dict(), "iteration": 5}
-    sample.save_checkpoint(saved, folder)
+    checkpoint.save(saved, folder)
     return folder
 
 
@@ -55,13 +57,13 @@ def run(request, tmp_path):
     """Folder, model, the model as a function of x and of the h before, its sampler."""
     variant, options = request.param
     folder = toy(tmp_path, variant, **options)
-    model, _ = sample.load(folder, "cpu")
+    model, _ = checkpoint.load_model(folder, "cpu")
     forward = model if options else lambda x, h: model(x)
-    return folder, model, forward, sample.hook(variant, "generate", sample.generate)
+    return folder, model, forward, checkpoint.of_variant(variant, "generate", sample.generate)
 
 
 def problems(count):
-    x0, prompt = sample.module("sudoku").load(MINI, count).test[:count]
+    x0, prompt = checkpoint.module("sudoku").load(MINI, count).test[:count]
     return torch.as_tensor(x0).long(), ~torch.as_tensor(prompt)
 
 

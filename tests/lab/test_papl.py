@@ -45,9 +45,9 @@ def test_reverse_reveals_the_least_confident():
     class Model:
         mask_token = 9
 
-    config = {"k_schedule": [(0, 1)], "tau": 0.9, "grad_accum": 1}
+    settings = {"k_schedule": [(0, 1)], "tau": 0.9, "grad_accum": 1}
     queue = puma.Queue(Data(), 4, "cpu", 1)
-    _, chains, begin = lab.reverse.make_streams(Model(), queue, config)
+    _, chains, begin = lab.reverse.make_streams(Model(), queue, **settings)
     before = chains.batch(0).hidden
     score = torch.arange(6.0).expand(4, 6)
     chains.advance(score, torch.ones(4, 6))  # sure of all: no fast-forward all the same

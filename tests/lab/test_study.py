@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import ROOT
 
+import checkpoint
 import policies
 import sample
 import sudoku
@@ -63,7 +64,7 @@ def test_a_panel_has_what_each_sampler_solves(savefig, tmp_path):
 @patch.object(study, "draw", Mock())
 def test_mistakes_are_one_line(capsys):
     for name, value, message in [
-        ("against", "mmd", "did you mean mdm"), ("samplers", [2], "expected pairs"),
+        ("against", "mmd", "expected mine, mdm"), ("samplers", [2], "expected pairs"),
         ("flags", ["--max_iters=8"], "mine_1 has another max_iters: choose another --out"),
         ("out", "none", "no run is finished; add --run"),
     ]:  # fmt: skip
@@ -82,7 +83,8 @@ def test_share_solved(tmp_path, monkeypatch):
     torch.save(saved, tmp_path / "ckpt.pt")
     puzzles = np.load("results/weights/sudoku_mini/test.npy")[:70, 0]
     x = torch.from_numpy(puzzles).long() - 1
-    x, _ = sample.generate(sample.load(tmp_path, "cpu")[0], x, x < 0, policies.margin, 9, 0.8)
+    model, _ = checkpoint.load_model(tmp_path, "cpu")
+    x, _ = sample.generate(model, x, x < 0, policies.margin, 9, 0.8)
     solved = sudoku.solves(x.numpy() + 1, puzzles, (2, 3))
     assert 0 < study.share_solved(tmp_path, 9, 0.8) == solved.mean() < 1
 

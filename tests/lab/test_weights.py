@@ -5,7 +5,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-import sample
+import checkpoint
 
 SAID = {  # logits of the first held-out puzzle, three of each cell; then with its state as a carry
     "sudoku_mini": [[-3.87911, 3.65221, -3.25238, -3.97244, -4.17534, 3.99096]],
@@ -19,7 +19,7 @@ SAID = {  # logits of the first held-out puzzle, three of each cell; then with i
 @pytest.mark.parametrize("name", SAID)
 @torch.no_grad()
 def test_converted_weights(name):
-    model, _ = sample.load(ROOT / "results" / "weights" / name, "cpu")
+    model, _ = checkpoint.load_model(ROOT / "results" / "weights" / name, "cpu")
     puzzle, solution = torch.as_tensor(np.load(ROOT / f"results/weights/{name}/test.npy")[0]).long()
     x = torch.where(puzzle > 0, solution - 1, model.mask_token)[None]
     carry = []

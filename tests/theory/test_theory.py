@@ -20,6 +20,7 @@ import verify_marginals as marginals
 import verify_minimizer as minimizer
 import verify_sample_complexity as complexity
 
+import loss
 import policies
 import puma
 
@@ -86,7 +87,7 @@ def floor(share, effective):
     return (share * effective).long().clamp(max=effective - 1)
 
 
-def peeking_read(log_probs, x0, policy, read=policies.read):
+def peeking_read(log_probs, x0, policy, read=loss.read):
     nll, _, confidence = read(log_probs, x0, policy)
     return nll, (x0 == 0).to(confidence), confidence
 
@@ -98,7 +99,7 @@ MUTANTS = {
     "stage not recomputed": (puma, "step", one_stage_on, TAU),
     "ties to the rightmost": (puma, "reveal", rightmost, "K=1, ties"),
     "rounded down": (puma, "tokens_at", floor, "K=2"),
-    "a policy that peeks": (policies, "read", peeking_read, "K=1, entropy"),
+    "a policy that peeks": (loss, "read", peeking_read, "K=1, entropy"),
 }
 
 
@@ -132,13 +133,13 @@ def test_other_masks_and_other_losses_are_caught(monkeypatch):
         hide = lambda self, prompt: (torch.rand(prompt.shape) < 0.5) & ~prompt  # noqa: E731
         patch.setattr(puma.RandomMasking, "hide", hide)
         assert not minimizer.masks_row(data, 4000, 0)[-1]
-    whole = policies.loss_and_scores
+    whole = loss.loss_and_scores
 
     def mean_over_all(model, policy, h, x0, hidden, weight):
         return whole(model, policy, h, x0, hidden, hidden / hidden.numel())
 
     assert minimizer.loss_row(data)[-1]
-    monkeypatch.setattr(policies, "loss_and_scores", mean_over_all)
+    monkeypatch.setattr(loss, "loss_and_scores", mean_over_all)
     assert not minimizer.loss_row(data)[-1]
 
 
