@@ -1,5 +1,4 @@
-import json
-import sys
+import json, itertools, sys
 
 
 def run(out, flags, updates, **kw):
