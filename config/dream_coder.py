@@ -12,7 +12,7 @@
 # its table. Paper: 10 points of HumanEval and 5 of MBPP above the base model after training on
 # eight H100; random masks at most 3 of HumanEval. Not yet run in full here.
 out_dir = "out/dream_coder"
-task = "text"
+task = "lab.own_text"
 data = "data/dream_coder/tokens"  # rows of 640 tokens
 test_examples = 1024
 

@@ -4,7 +4,7 @@
 #     python train.py config/own_text.py
 #     python sample.py --out_dir=out/own_text --prompt="..."
 out_dir = "out/own_text"
-task = "text"
+task = "lab.own_text"
 data = "data/jsonl/tokens"
 test_examples = 64
 

@@ -9,6 +9,7 @@ GSM8K's 1,319 test questions), these; then val_loss says nothing.
 
 import atexit
 import copy
+import json
 import math
 import re
 from collections import Counter
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data import corpus, sources, vocabularies
+from data.rows import kept, prompt_text
 from lab import sandbox
 from text import Text
 
@@ -36,14 +37,15 @@ class WordProblems(Text):
         if "wordproblems" in folder.parts and not (folder / "header.json").is_file():
             raise SystemExit(f"{folder}: make it with: python data/wordproblems/prepare.py")
         super().__init__(folder)
-        self.tokenizer = vocabularies.open_kept(next(folder.glob("tokenizer.*")))
+        self.tokenizer = kept(folder)
         if (folder / "test.jsonl").is_file():
-            self.test = self.rows([*sources.json_objects(folder / "test.jsonl")])
+            with (folder / "test.jsonl").open() as lines:
+                self.test = self.rows([json.loads(line) for line in lines if line.strip()])
 
     def rows(self, problems):
         """Dictionaries with question and answer as text.Rows; without room, one is not solved."""
         encode = self.tokenizer.encode
-        prompts = [encode(corpus.prompt_text(p["question"]))[: self.length - 1] for p in problems]
+        prompts = [encode(prompt_text(p["question"]))[: self.length - 1] for p in problems]
         numbers = [encode("####" + p["answer"].rpartition("####")[2]) for p in problems]
         examples = [(p + n)[: self.length] for p, n in zip(prompts, numbers, strict=True)]
         rows = copy.copy(self.test)

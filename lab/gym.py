@@ -18,8 +18,8 @@ import numpy as np
 if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data import corpus, vocabularies
 from data.gym import prepare
+from data.rows import kept, prompt_text
 from text import Text
 
 
@@ -31,7 +31,7 @@ class Gym(Text):
         self.about = json.loads((folder / "header.json").read_text())["source"]
         if "generator" not in self.about:
             raise SystemExit(f"{folder} is not of data/gym/prepare.py")
-        self.tokenizer = vocabularies.open_kept(next(folder.glob("tokenizer.*")))
+        self.tokenizer = kept(folder)
         self.verifier = Verifier(self.about)
 
     @functools.cached_property
@@ -41,7 +41,7 @@ class Gym(Text):
         if not any(self.verifier.accepts(row["answer"], row) for row in made[:50]):
             raise SystemExit(f"{self.folder}: none of its answers is accepted; make it again")
         questions = (prepare.trimmed(row["question"], self.about) for row in made)
-        prompts = (self.tokenizer.encode(corpus.prompt_text(question)) for question in questions)
+        prompts = (self.tokenizer.encode(prompt_text(question)) for question in questions)
         return dict(zip(map(tuple, prompts), made, strict=True))
 
     def judge(self, tokens, x0, prompt):

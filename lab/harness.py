@@ -32,8 +32,7 @@ import checkpoint
 import policies
 import sample
 from configurator import pick
-from data import vocabularies
-from data.tokenizer import BEGIN
+from data import rows
 
 
 @register_model("puma")
@@ -49,8 +48,7 @@ class Puma(LM):
         self.sampler = score_of, reveal, tau, temperature
         header = json.loads(Path(run["data"], "header.json").read_text())
         self.length = length or header["length"]
-        (file,) = Path(run["data"]).glob("tokenizer.*")
-        self.tokenizer = vocabularies.open_kept(file, header["tokenizer"]["kind"])
+        self.tokenizer = rows.kept(run["data"])
 
     def generate_until(self, requests, disable_tqdm=False):
         answers = []
@@ -68,7 +66,7 @@ class Puma(LM):
 
     def ids(self, text):
         special = self.tokenizer.special
-        start = [special[BEGIN]] if BEGIN in special else []  # as Dream begins
+        start = [special[rows.BEGIN]] if rows.BEGIN in special else []  # as Dream begins
         return (start + self.tokenizer.encode(text))[-(self.length // 2) :]
 
     def text(self, ids, how):

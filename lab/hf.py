@@ -28,7 +28,6 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np
 import torch
 import transformers
 from torch.utils.data import DataLoader, TensorDataset
@@ -38,8 +37,8 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from data import corpus, files, sources
-from data.prepare_rows import usable
+from data import files
+from data import rows as texts
 from lab.evaluate import fill
 from loss import objective
 
@@ -209,28 +208,32 @@ say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
 
 def read(tokenizer, end):
     """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
-    sources.require((prompt, answer), sources.fields_of(Path(data)), data)
-    texts = sources.json_rows([data], (prompt, answer), None)
-    pairs = [usable([row[prompt], row[answer]]) for row in texts]
-    pairs = ["has_mask" if tokenizer.mask_token in "".join(pair) else pair for pair in pairs]
 
     def encode(text):
         return tokenizer(text, add_special_tokens=False).input_ids
 
-    coder = SimpleNamespace(special={}, end=end, encode=encode, decode_text=tokenizer.decode)
-    encoded, reasons = corpus.encode(coder, pairs, length)
-    count = len(encoded.lengths)
-    dropped = ", ".join(f"{n} {why}" for why, n in collections.Counter(reasons).items() if why)
+    coder = SimpleNamespace(encode=encode, decode_text=tokenizer.decode)
+    pairs = [tuple(row.values()) for row in texts.load(data, [prompt, answer])]
+    texts.say_what_is_lost(coder, pairs[: texts.FIRST])
+    read, reasons = [], collections.Counter()
+    for pair in pairs:
+        has_mask = any(tokenizer.mask_token in str(text) for text in pair)
+        ids = texts.encode(coder, "has_mask" if has_mask else pair, texts.plain, length)
+        if isinstance(ids, str):
+            reasons[ids] += 1
+        else:
+            read.append(ids)
+    count = len(read)
+    dropped = ", ".join(f"{n} {why}" for why, n in reasons.items())
     about = f"{count} of {len(pairs)} rows can be used, dropped: {dropped or 'none'}"
     say(f"{about}; held out: {held_out}")
-    for loss in sorted({*encoded.losses} - {0}):
-        say(f"of some texts the tokenizer loses {[*corpus.LOSSES][loss]}")
     if not 1 <= held_out < count:
         raise ValueError(f"{about}: held_out={held_out} leaves none of either")
-    column = torch.arange(length)
-    inside, given = (column < torch.as_tensor(n)[:, None] for n in encoded[1:3])
-    x0 = torch.full((count, length), end)
-    x0[inside] = torch.as_tensor(encoded.tokens.astype(np.int64))
+    prompts = torch.tensor([len(ids) for ids, _ in read])
+    ids = [torch.tensor(given + rest) for given, rest in read]
+    x0 = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=end)
+    x0 = torch.nn.functional.pad(x0, (0, length - x0.shape[1]), value=end)
+    given = torch.arange(length) < prompts[:, None]
     rows = TensorDataset(x0, given)
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 

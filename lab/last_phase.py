@@ -23,7 +23,7 @@ import transformers
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
 from configurator import configure
-from data import tokenizer
+from data import rows as texts
 from data.gym import prepare
 from data.wordproblems.generate import make_problems
 from lab import hf, study, thirty
@@ -106,9 +106,9 @@ def write_model(task, family):
     ranks = Path("data/wordproblems/vocabulary.tiktoken")
     if task != "words":
         ranks = Path(out, "bytes.tiktoken")
-        ranks.write_bytes(tokenizer.to_text({byte: i for i, byte in enumerate(tokenizer.BYTES)}))
-    fast = TikTokenConverter(str(ranks), tokenizer.PATTERN).converted()
-    special = {"eos_token": tokenizer.END, "mask_token": tokenizer.MASK}
+        ranks.write_bytes(texts.tokenizer("bytes").content)
+    fast = TikTokenConverter(str(ranks), texts.PATTERN).converted()
+    special = {"eos_token": texts.END, "mask_token": texts.MASK}
     coder = transformers.PreTrainedTokenizerFast(tokenizer_object=fast, **special)
     size = {"vocab_size": len(coder), "hidden_size": 256, "num_hidden_layers": 8}
     size |= {"num_attention_heads": 4, "max_position_embeddings": 256}

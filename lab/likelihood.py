@@ -112,9 +112,9 @@ def estimates(problem, x0, prompt, nats):
         end = x0 == problem.end
         content = ~prompt & ~(end & torch.nn.functional.pad(end, (1, -1)))
         sums["nats per token without padding"] = (nats * content).sum(1), content.sum(1)
-        if not prompt.any():
-            letters = {i: sum(b >> 6 != 2 for b in piece) for i, piece in problem.pieces().items()}
-            size = [sum(letters.get(i, 0) for i in row) for row in x0.tolist()]  # in UTF-8
+        if not prompt.any() and hasattr(problem.tokenizer, "text"):
+            ids = ([i for i in row if i < problem.end] for row in x0.tolist())
+            size = [len(problem.tokenizer.decode(row)) for row in ids]
             sums["bits per character"] = total / torch.tensor(2.0).log(), torch.tensor(size)
     for unit, (top, size) in sums.items():
         value = top.sum() / size.sum()

@@ -137,9 +137,9 @@ def words(problem):
     """The text of each token, {id: text}; the end of a text is shown as a sign."""
     if hasattr(problem, "box"):
         return {token: str(token + 1) for token in range(problem.mask_token)}
-    if not hasattr(problem, "pieces"):  # the numbers of its tokens, which may break a line
+    if not hasattr(problem, "tokenizer"):  # the numbers of its tokens, which may break a line
         return {token: f"{token}\N{THIN SPACE}" for token in range(problem.vocab_size)}
-    pieces = {token: piece.decode(errors="replace") for token, piece in problem.pieces().items()}
+    pieces = {token: problem.tokenizer.decode([token]) for token in range(problem.end)}
     return pieces | {problem.end: "\N{END OF PROOF}"}
 
 

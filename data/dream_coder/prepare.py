@@ -4,24 +4,24 @@ r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper,
     python data/dream_coder/prepare.py --source='FOLDER/*.parquet' --humaneval=HumanEval.jsonl \
         --mbpp=mbpp.jsonl --tokenizer=FOLDER                                  from files
 
-Mixes the data sets of SETS by a seeded choice until `limit` examples are kept. An example is a
-conversation in the model's chat template (corpus.chat). Writes a folder that text.py reads. After
-an interruption the same command goes on, and ends with the same bytes. Rows are dropped, and
-counted in header.json, if they are unusable, failed their tests, are not Python, do not fit, or
-overlap with a problem of HumanEval or MBPP (overlap.py).
+Mixes the data sets of SETS by a seeded choice until `limit` examples are kept: the two small sets
+whole, and the first rows of the large one. An example is a conversation in the model's chat
+template (rows.chat). Writes a folder that text.py reads. After an interruption the same command
+goes on. Dropped, and counted in header.json, are rows that failed their tests, are not Python, do
+not fit, or overlap with HumanEval or MBPP (Index). It has run on files in the form of each set, not
+against the hub. A model trained on the mix is trained on KodCode: no commercial use.
 """
 
 import ast
 import functools
-import itertools
-import json
+import glob
 import re
 import sys
+import unicodedata
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
 
 import numpy as np
 
@@ -29,31 +29,26 @@ if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
-from data import corpus, sources
-from data.dream_coder import overlap
-from data.files import write_json
-from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
+from data import rows
 from data.processes import positive, start
 
-# -- what to read --------------------------------------------------------------------------------
-source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the data sets on the hub
-limit = 700_000  # 1..: examples to keep, held-out ones included
-seed = 1  # 0..18446744073709551615: of the mix
-humaneval = ""  # HumanEval.jsonl; "" = the hub's openai/openai_humaneval
-mbpp = ""  # mbpp.jsonl; "" = the hub's google-research-datasets/mbpp
+# -- what to read
+source = ""  # .jsonl or .parquet files, a pattern: their fields tell the set; "" = from the hub
+limit = 700_000  # examples to keep, held-out ones included
+seed = 1  # of the mix
+humaneval = "openai/openai_humaneval"  # on the hub; or HumanEval.jsonl
+mbpp = "google-research-datasets/mbpp"  # on the hub; or mbpp.jsonl
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, as Dream's
-# -- what to write -------------------------------------------------------------------------------
-out = ""  # folder; "" = `tokens` beside this script
-length = 640  # 2..65535: tokens of an example, with at least one end of text
-val = 0.05  # 0..1: share of the questions held out
-# -- system --------------------------------------------------------------------------------------
-workers: int | None = None  # 1..1000: processes; None = one per core
+# -- what to write
+out = "data/dream_coder/tokens"  # folder
+length = 640  # tokens of an example
+val = 0.05  # share of the questions held out
+workers = None  # processes; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
-HERE = Path(__file__).resolve().parent
-HUMANEVAL = "openai/openai_humaneval"
-MBPP = "google-research-datasets/mbpp"
+N = 13  # words in a row that overlap, as in arXiv 2005.14165
+DISTINCT = 6  # words of a run that differ and are no numbers, at least
 
 
 class Set(NamedTuple):
@@ -71,8 +66,9 @@ def first_two(instruction, *programs):
 
 
 def tested(instruction, program, score):
+    """The pair, if the program passes nine in ten of its tests: the score is text, or nan."""
     try:
-        if not float(score) >= 0.9:  # the share of its tests that it passes, as text; maybe nan
+        if not float(score) >= 0.9:
             return "failed_tests"
     except (TypeError, ValueError):
         return "unusable"
@@ -96,13 +92,13 @@ def is_python(text):
 
 
 SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fills the mix to `limit`
-    "OpenCoder-LLM/opc-sft-stage2": Set(
+    "OpenCoder-LLM/opc-sft-stage2": Set(  # MIT
         "educational_instruct", ("instruction", "code"), first_two, 118
     ),
-    "KodCode/KodCode-V1-SFT-4o": Set(
+    "KodCode/KodCode-V1-SFT-4o": Set(  # CC BY-NC 4.0
         None, ("question", "4o_solution", "solution"), first_two, 263
     ),
-    "nvidia/OpenCodeInstruct": Set(
+    "nvidia/OpenCodeInstruct": Set(  # CC BY 4.0
         None, ("input", "output", "average_test_score"), tested, 950
     ),
 }  # fmt: skip
@@ -110,84 +106,103 @@ SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fill
 
 def main():
     positive(limit=limit, workers=workers)
-    encoding = read_tokenizer(tokenizer, "dream")
-    tests = benchmarks()
-    sets = local_sets() if source else hub_sets()
-    origin = [row for rows, _ in sets.values() for row in rows]
-    about = {"rows": origin, "limit": limit, "seed": seed, "val": val}
-    about |= {"benchmarks": crc32(repr(tests).encode())}
-    writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
-    write_json(writer.partial / "benchmarks.json", tests)
-    rows = mixed({name: read(writer.cache) for name, (_, read) in sets.items()})
-    write_rows(writer, encode_all(writer, rows, pair_of, corpus.chat, workers), val, limit)
+    coder = rows.tokenizer(tokenizer, "dream")
+    solved = rows.load(humaneval, ["prompt", "canonical_solution"], split="test")
+    splits = "prompt+train+validation+test"
+    solved_too = rows.load(mbpp, ["text", "code"], "full", splits)
+    tests = tuple(text for part in (solved, solved_too) for row in part for text in row.values())
+    about = {"rows": source or [*SETS], "limit": limit, "seed": seed, "val": val}
+    folder = rows.Folder(out, coder, length, about)
+    pieces = folder.encoded(mixed(), functools.partial(pair, tests), rows.chat, workers)
+    folder.divide(pieces, val, limit)
+    folder.finish()
 
 
-def pair_of(folder, row):
-    """Instruction and program of a row of `mixed`, or why it is dropped."""
-    filled = [name for name, value in row.items() if value is not None]
-    if not filled:
-        return "unusable"
-    kind = filled[0].rpartition("/")[0]
-    pair = SETS[kind].pair(*(row[name] for name in row if name.rpartition("/")[0] == kind))
-    pair = pair if isinstance(pair, str) else usable(pair)
-    if isinstance(pair, str):
-        return pair
-    return "benchmark" if any(map(index_once(folder).overlaps, pair)) else pair
-
-
-@functools.cache
-def index_once(folder):
-    return overlap.Index(json.loads((folder / "benchmarks.json").read_text(encoding="utf-8")))
-
-
-# -- sources -------------------------------------------------------------------------------------
-def benchmarks():
-    """All problems and solutions of HumanEval, and of MBPP, of all its splits."""
-    solved = {"prompt": str, "canonical_solution": str}
-    splits = "prompt", "train", "validation", "test"
-    rows = sources.read_small(humaneval, solved, HUMANEVAL)
-    rows += sources.read_small(mbpp, {"text": str, "code": str}, MBPP, "full", splits)
-    return [*itertools.chain(*rows)]
-
-
-def hub_sets():
-    """{name: what the header records of a data set on the hub, and a function that reads it}."""
-    return {name: sources.hub(name, each.fields, each.config) for name, each in SETS.items()}
-
-
-def local_sets():
-    """As hub_sets, from local files; a file's field names tell which data set it is of."""
-    groups = {}
-    for file in sources.files(source):
-        groups.setdefault(recognised(file), []).append(file)
-    return {name: sources.local(files, SETS[name].fields) for name, files in groups.items()}
-
-
-def recognised(file):
-    """The set that a file belongs to. Raises ValueError with the known ones."""
-    present = sources.fields_of(file)
-    for name, each in SETS.items():
-        if {*each.fields} <= {*present}:
-            return name
-    known = "; ".join(", ".join(each.fields) for each in SETS.values())
-    raise ValueError(f"{file} has the fields {', '.join(sorted(present))}; known sets: {known}")
-
-
-def mixed(sets):
-    """All rows of the sets {name: Dataset}; the set of each is drawn at random, by weight and seed.
+def mixed():
+    """All rows of the sets; the set of each is drawn at random, by weight and seed.
 
     Field i of a set is in the column `<name>/<i>`, which is None in the rows of other sets.
     """
     import datasets
 
+    found = local_sets() if source else {
+        name: rows.load(name, each.fields, each.config) for name, each in SETS.items()
+    }  # fmt: skip
     renamed = [
-        rows.rename_columns({name: f"{kind}/{i}" for i, name in enumerate(rows.column_names)})
-        for kind, rows in sets.items()
+        part.rename_columns({field: f"{name}/{i}" for i, field in enumerate(part.column_names)})
+        for name, part in found.items()
     ]
-    weights = np.array([SETS[kind].weight for kind in sets])
-    chances = weights / weights.sum()
+    weights = np.array([SETS[name].weight for name in found])
     stop = "all_exhausted_without_replacement"
+    chances = weights / weights.sum()
     return datasets.interleave_datasets(renamed, chances, seed, stopping_strategy=stop)
+
+
+def local_sets():
+    """{name: rows} of the sets that the files belong to."""
+    import datasets
+
+    found = {}
+    for file in sorted(glob.glob(source)):
+        part = rows.load(file)
+        names = [name for name, each in SETS.items() if {*each.fields} <= {*part.column_names}]
+        if not names:
+            known = "; ".join(", ".join(each.fields) for each in SETS.values())
+            fields = ", ".join(part.column_names)
+            raise ValueError(f"{file} has the fields {fields}; known sets: {known}")
+        found.setdefault(names[0], []).append(part.select_columns([*SETS[names[0]].fields]))
+    if not found:
+        raise FileNotFoundError(f"{source}: no such file")
+    return {name: datasets.concatenate_datasets(parts) for name, parts in found.items()}
+
+
+def pair(tests, row):
+    """Instruction and program of a row of `mixed`, or why it is dropped; tests: texts."""
+    filled = [name for name, value in row.items() if value is not None]
+    if not filled:
+        return "unusable"
+    kind = filled[0].rpartition("/")[0]
+    found = SETS[kind].pair(*(row[name] for name in row if name.rpartition("/")[0] == kind))
+    if isinstance(rows.cleaned(found), str):
+        return rows.cleaned(found)
+    return "benchmark" if any(map(index_of(tests).overlaps, found)) else found
+
+
+# -- overlap with test problems --------------------------------------------------------------------
+class Index:
+    """Finds texts that share words with some others.
+
+    Two texts overlap if they have the same N words (runs of `\\w`, in lower case) in a row. A text
+    of fewer words overlaps with each that has all of its words in a row. Words in a row count only
+    if DISTINCT different ones among them are not numbers.
+    """
+
+    def __init__(self, texts):
+        self.runs = {}
+        for text in texts:
+            n = min(N, len(words(text)))
+            if found := {*filter(is_distinctive, runs(text, n))}:
+                self.runs.setdefault(n, set()).update(found)
+
+    def overlaps(self, text):
+        return any(not known.isdisjoint(runs(text, n)) for n, known in self.runs.items())
+
+
+index_of = functools.cache(Index)  # once in a worker
+
+
+def words(text):
+    return re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
+
+
+def runs(text, n):
+    """All runs of n words of the text, as tuples."""
+    found = words(text)
+    return (tuple(found[at : at + n]) for at in range(len(found) - n + 1))
+
+
+def is_distinctive(run):
+    return len({word for word in run if not word.isdigit()}) >= DISTINCT
 
 
 if __name__ == "__main__":

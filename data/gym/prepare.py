@@ -18,6 +18,7 @@ import json
 import operator
 import os
 import re
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -26,9 +27,8 @@ if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure, pick, plain
-from data import corpus
+from data import rows as text_rows
 from data.files import progress_bar
-from data.prepare_rows import read_tokenizer, usable, write_rows
 from data.processes import cores, in_order, positive, start
 
 rows = 30_000  # of the generator
@@ -48,24 +48,31 @@ def main():
     globals().update(asked)
     positive(rows=rows, length=length, workers=workers)
     folder = Path(out or Path(__file__).resolve().parent / name)
-    encoding = read_tokenizer(tokenizer)
+    coder = text_rows.tokenizer(tokenizer)
     if folder.exists():
-        raise FileExistsError(f"{folder} already exists: remove it, or give another --out")
+        raise FileExistsError(f"{folder} exists: remove it, or choose another --out")
     about = {"generator": name, "options": options, "seed": seed, "rows": rows}
     about["reasoning-gym"] = importlib.metadata.version("reasoning-gym")
     made = generate(about, Path(f"{folder}.jsonl"))
     about |= wording([row["question"] for row in made[:300]])
     for end in "begin", "end":
         print(f"questions {end} with, removed: {about[end]!r}")
-    pairs = [usable([trimmed(row["question"], about), row["answer"]]) for row in made]
+    pairs = [(trimmed(row["question"], about), row["answer"]) for row in made]
     different = len({pair[0] for pair in pairs})
     few = ": so few that intervals of what is solved are too narrow" * (different < len(pairs) / 2)
     print(f"{different:,} of {len(pairs):,} questions differ{few}")
-    encoded, reasons = corpus.encode(encoding, pairs, length or 128)
-    fitting = length or int(encoded.lengths.max(initial=1)) + 1
-    writer = corpus.Writer(folder, encoding, fitting, about)
-    write_rows(writer, [(encoded, reasons)], val)
-    os.replace(f"{folder}.jsonl", folder / "rows.jsonl")
+    writer = text_rows.Folder(folder, coder, length or longest(coder, pairs), about)
+    writer.divide(writer.encoded(text_rows.of(pairs), workers=workers), val)
+    shutil.copy(f"{folder}.jsonl", writer.partial / "rows.jsonl")
+    writer.finish()
+    os.remove(f"{folder}.jsonl")
+
+
+def longest(coder, pairs, most=128):
+    """The length of a row that all pairs fit into with an end, but for those of `most` tokens."""
+    found = [text_rows.encode(coder, pair, text_rows.plain, most) for pair in pairs]
+    kept = [ids for ids in found if not isinstance(ids, str)]
+    return 1 + max((len(prompt) + len(answer) for prompt, answer in kept), default=1)
 
 
 def generator_of(argv):

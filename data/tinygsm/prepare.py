@@ -1,13 +1,14 @@
-"""Tokenise TinyGSM, 11.8 million questions with programs, and GSM8K's test set beside it.
+"""Tokenise TinyGSM, 11.8 million questions with programs, and put GSM8K's test set beside it.
 
     python data/tinygsm/prepare.py                                   all from the hub, about 10 GB
     python data/tinygsm/prepare.py --source='tinygsm/*.parquet' --gsm8k=test.jsonl --tokenizer=...
     python data/tinygsm/prepare.py --source=train.jsonl --code=answer    GSM8K's own solutions
 
-Writes a folder that text.py reads, with test.jsonl (question, answer that ends in `#### NUMBER`).
-After an interruption the same command goes on (prepare_rows.py), and ends with the same bytes. A
-row goes to train or val by a hash of its question. Dropped, and counted in header.json, are
-unusable rows, rows that do not fit, and every question that is in GSM8K's test set.
+Writes a folder that text.py reads (rows.py), with test.jsonl: GSM8K's 1,319 test questions, of
+github.com/openai/grade-school-math. A row is dropped if it does not fit, or if its question has the
+same words as one of these; paraphrases are not detected. After an interruption the same command
+goes on. The folder has an estimated 10 GB, and takes three times as much until it is whole. TinyGSM
+and GSM8K state the licence MIT.
 """
 
 import functools
@@ -20,69 +21,47 @@ if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
-from data import corpus, sources
-from data.files import lines, write_lines
-from data.prepare_rows import encode_all, read_tokenizer, usable, write_rows
+from data import rows
 from data.processes import positive, start
 
-# -- what to read --------------------------------------------------------------------------------
-source = ""  # comma-separated .jsonl or .parquet files or patterns; "" = the hub's TinyGSM/TinyGSM
+# -- what to read
+source = "TinyGSM/TinyGSM"  # on the hub; or .jsonl or .parquet files, a pattern
 code = "code"  # field of the solution; the question's is `question`
-revision = ""  # of TinyGSM on the hub: commit, branch or tag; "" = the newest
-limit: int | None = None  # 1..: rows to read; None = all
-gsm8k = ""  # GSM8K's test.jsonl; "" = the hub's openai/gsm8k
-tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's
-# -- what to write -------------------------------------------------------------------------------
-out = ""  # folder; "" = `tokens` beside this script
-length = 512  # 2..65535: tokens of an example, with at least one end of text
-val = 0.02  # 0..1: share of the questions held out
-# -- system --------------------------------------------------------------------------------------
-workers: int | None = None  # 1..1000: processes; None = one per core
+gsm8k = "openai/gsm8k"  # on the hub; or its test.jsonl
+tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, downloaded
+# -- what to write
+out = "data/tinygsm/tokens"  # folder
+length = 512  # tokens of a row
+val = 0.02  # share of the questions held out
+workers = None  # processes; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
-HERE = Path(__file__).resolve().parent
-TINYGSM = "TinyGSM/TinyGSM"
-GSM8K, SHA256 = "openai/gsm8k", "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"
+SHA256 = "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"  # of test.jsonl
 
 
 def main():
-    fields = "question", code
-    positive(limit=limit, workers=workers)
-    encoding = read_tokenizer(tokenizer)
-    problems, checksum = read_gsm8k()
-    given = sources.local(source, fields) if source else None
-    origin, read = given or sources.hub(TINYGSM, fields, revision=revision)
-    about = {"rows": origin, "code": code, "limit": limit, "val": val, "gsm8k_test": checksum}
-    writer = corpus.Writer(out or HERE / "tokens", encoding, length, about)
-    write_lines(writer.partial / "test.jsonl", problems)
-    rows = read(writer.cache, limit)
-    write_rows(writer, encode_all(writer, rows, pair_of, corpus.plain, workers), val)
-
-
-def read_gsm8k():
-    """The questions and answers of GSM8K's test set, and its sha256 as JSON lines."""
-    rows = sources.read_small(gsm8k, {"question": str, "answer": str}, GSM8K, "main")
-    problems = [{"question": question, "answer": answer} for question, answer in rows]
-    content = "".join(json.dumps(problem) + "\n" for problem in problems)
-    checksum = hashlib.sha256(content.encode()).hexdigest()
+    positive(workers=workers)
+    coder = rows.tokenizer(tokenizer)
+    test = rows.load(gsm8k, ["question", "answer"], "main", "test")
+    lines = "".join(json.dumps(problem) + "\n" for problem in test)
+    checksum = hashlib.sha256(lines.encode()).hexdigest()
     if checksum != SHA256:
-        print(f"warning: {len(rows)} test questions, but not GSM8K's test set as published")
-    return problems, checksum
+        print(f"warning: {len(test):,} questions that are not GSM8K's test set as published")
+    about = {"rows": source, "code": code, "val": val, "gsm8k": checksum}
+    folder = rows.Folder(out, coder, length, about)
+    (folder.partial / "test.jsonl").write_text(lines)
+    keys = frozenset(map(rows.question_key, test["question"]))
+    examples = rows.load(source, ["question", code])
+    folder.divide(folder.encoded(examples, functools.partial(pair, keys), workers=workers), val)
+    folder.finish()
 
 
-def pair_of(folder, row):
-    """Question and code, or why the row is dropped."""
-    pair = usable([*row.values()])
-    if not isinstance(pair, str) and corpus.question_key(pair[0]) in test_keys(folder):
-        return "gsm8k_test"
-    return pair
-
-
-@functools.cache
-def test_keys(folder):
-    rows = map(json.loads, lines(folder / "test.jsonl"))
-    return {corpus.question_key(row["question"]) for row in rows}
+def pair(keys, row):
+    """Question and code; or why the row is dropped, if its question has one of the keys."""
+    question, code = row.values()
+    is_taken = isinstance(question, str) and rows.question_key(question) in keys
+    return "gsm8k_test" if is_taken else (question, code)
 
 
 if __name__ == "__main__":

@@ -16,38 +16,30 @@ if not __package__:  # run as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure, pick
-from data import corpus, vocabularies
-from data.files import progress_bar
+from data import rows
 from data.processes import positive, start
 from data.wordproblems.generate import make_problems
 
 train = 200_000  # problems to train on; those that do not fit in a row are dropped
 test = 1000  # problems in val
 held_out = "test"  # which these are: test, or transfer, of templates that are never trained on
-out = ""  # folder; "" = `tokens` beside this script
+out = "data/wordproblems/tokens"  # folder
 if __name__ == "__main__":
     configure(globals())
-    pick("held_out", held_out, ["test", "transfer"])
 
-HERE = Path(__file__).resolve().parent
 LENGTH = 176  # tokens of a row
 
 
 def main():
+    pick("held_out", held_out, ["test", "transfer"])
     positive(train=train, test=test)
-    encoding = vocabularies.open_kept(HERE / "vocabulary.tiktoken")
-    about = {"wordproblems": train, "held_out": held_out}
-    writer = corpus.Writer(out or HERE / "tokens", encoding, LENGTH, about)
-    for split, kind, count in (("train", "train", train), ("val", held_out, test)):
+    coder = rows.tokenizer(Path(__file__).with_name("vocabulary.tiktoken"))
+    folder = rows.Folder(out, coder, LENGTH, {"wordproblems": train, "held_out": held_out})
+    for kind, count, val in (("train", train, 0.0), (held_out, test, 1.0)):  # val: the share of it
         print(f"making {count:,} problems: {kind}", flush=True)
         pairs = [(problem.question, problem.code) for problem in make_problems(count, kind)]
-        for at in progress_bar(range(0, count, 1000), total=-(-count // 1000), unit="k"):
-            encoded, reasons = corpus.encode(encoding, pairs[at : at + 1000], LENGTH)
-            writer.add(split, encoded)
-            writer.dropped.update(filter(None, reasons))
-    splits = writer.finish()["splits"]
-    kept = ", ".join(f"{split} {splits[split]['examples']:,}" for split in splits)
-    print(f"{kept} problems written to {writer.folder}")
+        folder.divide(folder.encoded(rows.of(pairs), workers=1), val)
+    folder.finish()
 
 
 if __name__ == "__main__":

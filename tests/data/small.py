@@ -5,18 +5,18 @@ import itertools
 import json
 from pathlib import Path
 
+import datasets
 import pytest
 
-from data import prepare_rows, vocabularies
+from data import rows
 
 ROOT = Path(__file__).parents[2]
-VOCABULARY = vocabularies.open_kept(ROOT / "data/wordproblems/vocabulary.tiktoken")
-RANKS = {token: rank for token, rank in VOCABULARY.ranks.items() if rank < 300}  # enough merges
+VOCABULARY = rows.tokenizer(ROOT / "data/wordproblems/vocabulary.tiktoken")
 
 
-def write_lines(path, rows):
-    """Write JSON lines; a row that is text is written as it is. Returns the path."""
-    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+def write_lines(path, objects):
+    """Write JSON lines; what is text is written as it is. Returns the path."""
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in objects)
     path.write_text("".join(line + "\n" for line in lines))
     return path
 
@@ -34,8 +34,8 @@ def run_main(module, out, **settings):
     """main() of a prepare.py with these settings, in pieces of 96 rows; the folder it wrote."""
     settings = {"out": str(out), "length": 64, "val": 0.1, "workers": 1} | settings
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare_rows, "PIECE", 96)
-        patch.setattr(prepare_rows, "CHUNK", 32)
+        patch.setattr(rows, "PIECE", 96)
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(out).parent / "cache")
         for name, value in settings.items():
             patch.setattr(module, name, value)
         module.main()

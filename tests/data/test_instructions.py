@@ -1,14 +1,14 @@
-"""data/dream_coder/prepare.py and overlap.py. Oracle: each row's fate, decided here by hand."""
+"""data/dream_coder/prepare.py. Oracle: each row's fate, decided here by hand."""
 
 import numpy as np
 import pytest
 from small import contents, header, run_main, write_lines
 
-import text
-from data import corpus, tokenizer
-from data.dream_coder import overlap, prepare
+from data import rows
+from data.dream_coder import prepare
+from lab import own_text
 
-BYTES = tokenizer.Tokenizer({byte: rank for rank, byte in enumerate(tokenizer.BYTES)}, "dream")
+BYTES = rows.tokenizer("bytes", "dream")
 PROMPT = "Put as many of the red boxes as fit into every one of the two blue crates."
 SOLUTION = "return sum(heavy * depth + width - x for heavy, depth, width, x, hue, name in b)"
 FENCE = "Here:\n```{}\n{} / 2\n```\nDone."
@@ -36,21 +36,23 @@ AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 @pytest.fixture(scope="module")
 def how(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    for rows, odd, each in zip((OPC, KODCODE, TESTED), ODD, prepare.SETS.values(), strict=True):
-        objects = [dict(zip(each.fields, row, strict=True)) for row in rows[:20] + odd + rows[20:]]
-        write_lines(folder / f"{each.fields[1]}.jsonl", objects)
-    write_lines(folder / "h.json", [{"prompt": PROMPT, "canonical_solution": SOLUTION}])
-    write_lines(folder / "m.json", [{"text": "Write a function to rotate plane 600.", "code": "f"}])
+    for some, odd, each in zip((OPC, KODCODE, TESTED), ODD, prepare.SETS.values(), strict=True):
+        objects = [dict(zip(each.fields, row, strict=True)) for row in some[:20] + odd + some[20:]]
+        write_lines(folder / f"set_{each.fields[1]}.jsonl", objects)
+    write_lines(folder / "h.jsonl", [{"prompt": PROMPT, "canonical_solution": SOLUTION}])
+    write_lines(
+        folder / "m.jsonl", [{"text": "Write a function to rotate plane 600.", "code": "f"}]
+    )
     (folder / "r.tiktoken").write_bytes(BYTES.content)
-    names = dict(source="*.jsonl", humaneval="h.json", mbpp="m.json", tokenizer="r.tiktoken")
+    names = dict(source="set_*.jsonl", humaneval="h.jsonl", mbpp="m.jsonl", tokenizer="r.tiktoken")
     return {k: str(folder / name) for k, name in names.items()} | {"length": 200, "val": 0.2}
 
 
 def rows_of(out):
     """(split, question, answer) of every row, as text.py reads it."""
-    problem = text.load(out, 0)
-    for split, rows in ("train", problem.train), ("val", problem.test):
-        for x0, prompt in zip(*rows[np.arange(len(rows))], strict=True):
+    problem = own_text.load(out, 0)
+    for split, part in ("train", problem.train), ("val", problem.test):
+        for x0, prompt in zip(*part[np.arange(len(part))], strict=True):
             given = BYTES.decode(x0[prompt])
             answer, end, _ = BYTES.decode(x0[~prompt]).partition("<|im_end|>")
             assert given.startswith(BEFORE) and given.endswith(AFTER) and end
@@ -62,7 +64,7 @@ def test_every_row_is_where_it_belongs(how, tmp_path):
     found = [*rows_of(run_main(prepare, tmp_path / "out", **how))]
     assert sorted(pair for _, *pair in found) == sorted(map(list, KEPT)) and len(found) == 200
     for split, question, _ in found:
-        assert (split == "val") == (corpus.question_key(question) < 0.2 * 2**64)
+        assert (split == "val") == (rows.question_key(question) < 0.2 * 2**64)
     assert header(tmp_path / "out")["dropped"] == DROPPED
 
 
@@ -76,7 +78,7 @@ def test_the_mix_is_seeded_and_stops_at_the_limit(how, tmp_path):
 
 def test_words_in_a_row():
     letters = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
-    index = overlap.Index([letters, "Sort a list of big numbers", "one two three", "1 2 3 4 a b c"])
+    index = prepare.Index([letters, "Sort a list of big numbers", "one two three", "1 2 3 4 a b c"])
     found = "A, b; c\nd-e f/g (h) i j   k l M", "please sort a list\nof BIG numbers."
     absent = "a b c d e f g h i j k l 0 n o p q r s t u v w x y", "one two three", "1 2 3 4 a b c"
     assert all(map(index.overlaps, found)) and not any(map(index.overlaps, absent))

@@ -35,12 +35,17 @@ def pairs():
     return np.random.default_rng(0).permutation(np.concatenate([train, test]))
 
 
-def convert(out, train, held_out="", box=(2, 3), test=1000):
-    for name, rows in ("a.csv", train), ("b.csv", held_out):
-        (out.parent / name).write_text(rows if isinstance(rows, str) else "\n".join(text_of(rows)))
-    files = out.parent / "a.csv", out.parent / "b.csv" if len(held_out) else ""
-    prepare.convert(out, box, *files, None, test)
-    return load(out)
+@pytest.fixture
+def call(monkeypatch, tmp_path):
+    """main() with these settings, in the folder `out`."""
+
+    def run(**settings):
+        for name, value in ({"out": str(tmp_path / "out"), "workers": 1} | settings).items():
+            monkeypatch.setattr(prepare, name, value)
+        prepare.main()
+        return load(tmp_path / "out")
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -54,10 +59,9 @@ def convert(out, train, held_out="", box=(2, 3), test=1000):
         ((3, 3), 33, 100, 5, [1364476465, 2887156214]),
     ],
 )
-def test_the_same_puzzles_forever(box, clues, train, test, checksums, tmp_path):
+def test_the_same_puzzles_forever(box, clues, train, test, checksums, call):
     """All different, with their clues; what the project has trained on and held out so far."""
-    prepare.make(tmp_path / "out", box, clues, train, test, workers=1)
-    parts = load(tmp_path / "out")
+    parts = call(box=box, clues=clues, train=train, test=test)
     assert [zlib.crc32(part) for part in parts] == checksums
     assert [len(part) for part in parts] == [train, test]
 
@@ -69,7 +73,7 @@ def test_the_script_makes_the_same_with_two_workers(tmp_path):
         done = subprocess.run([*script, *flags], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == status
         assert [zlib.crc32(part) for part in load(tmp_path / "out")] == [2402508453, 1017307792]
-    assert done.stderr == "out/train.npy exists; delete it or choose another --out\n"
+    assert done.stderr == "out/train.npy exists: remove it, or choose another --out\n"
 
 
 @pytest.mark.parametrize(
@@ -78,46 +82,46 @@ def test_the_script_makes_the_same_with_two_workers(tmp_path):
         ({"out": ""}, "expected --out=FOLDER"),
         ({"box": (3, 2)}, "box=(3, 2): expected one of ((2, 2), (2, 3), (3, 3))"),
         ({"clues": "x"}, "clues='x': expected a whole number, from 1"),
-        ({"clues": 16}, "clues=16: must be None (minimal) or 1..15"),
+        ({"clues": 16}, "clues=16 leave no cell of box=(2, 2) blank"),
         ({"clues": 15, "train": 300}, "ask for fewer"),
-        ({"source": "no.csv"}, "no.csv: no such file"),
+        ({"source": "no.csv"}, "No such file or directory: 'no.csv'"),
         ({"source": "no.csv", "clues": 8}, "clues is for generated puzzles"),
-        ({"source": "no.npy", "max_rating": 1}, "an .npy of steps has no ratings"),
-        ({"test_source": "no.csv"}, "need a --source"),
+        ({"source": "no.npy", "max_rating": 1.0}, "an .npy of steps has no ratings"),
+        ({"test_source": "no.csv"}, "test_source, max_rating for a --source"),
     ],
 )
-def test_mistakes_are_named(settings, message, tmp_path, monkeypatch):
-    settings = {"out": str(tmp_path), "box": (2, 2), "test": 4, "workers": 1} | settings
-    for name, value in settings.items():
-        monkeypatch.setattr(prepare, name, value)
+def test_mistakes_are_named(settings, message, call, tmp_path):
     with pytest.raises((ValueError, OSError), match=re.escape(message)):
-        prepare.main()
+        call(**{"box": (2, 2), "test": 4} | settings)
     assert not [*tmp_path.iterdir()]
 
 
-def test_an_interruption_leaves_nothing_half_written(tmp_path, monkeypatch):
+def test_an_interruption_leaves_nothing_half_written(call, tmp_path, monkeypatch):
     def half(file, pairs):
         file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "save", half)
     with pytest.raises(KeyboardInterrupt):
-        prepare.make(tmp_path, (2, 2), None, 9, 1, workers=1)
-    assert not [*tmp_path.iterdir()]
+        call(box=(2, 2), train=9, test=1)
+    assert not [*(tmp_path / "out").iterdir()]
 
 
-def test_a_source_is_held_out_by_its_keys_and_nothing_is_in_it_twice(tmp_path, pairs, capsys):
+def test_a_source_is_held_out_by_its_keys_and_nothing_is_in_it_twice(pairs, capsys):
     source = np.concatenate([pairs, renamed(pairs[:50])])
-    train, test = convert(tmp_path / "out", source, test=10)
+    train, test = prepare.divided(source, pairs[:0], 10)
     held_out = prepare.is_held_out(prepare.renaming_keys(pairs[:, 0], pairs[:, 1]))
     assert held_out.sum() == 20 and (train == pairs[~held_out]).all()
     assert len(test) == 10 and {*text_of(test)} < {*text_of(pairs[held_out])}
     said = capsys.readouterr().out
-    assert "dropped 50: same as an earlier one" in said and "dropped 10: held out, but" in said
+    assert "50 puzzles are earlier ones" in said and "20 are held out, of which --test=10" in said
 
 
-def test_the_puzzles_of_a_test_file_are_held_out_and_no_others(tmp_path, pairs):
-    train, test = convert(tmp_path / "out", pairs, renamed(pairs[:30]))
+def test_the_puzzles_of_a_test_file_are_held_out_and_no_others(tmp_path, pairs, call):
+    for name, some in ("a.csv", pairs), ("b.csv", renamed(pairs[:30])):
+        (tmp_path / name).write_text("\n".join(["puzzle,solution", *text_of(some)]))
+    files = {"source": str(tmp_path / "a.csv"), "test_source": str(tmp_path / "b.csv")}
+    train, test = call(box=(2, 3), **files)
     assert (train == pairs[30:]).all() and len(test) == 30
 
 
@@ -131,7 +135,7 @@ def names_of(pairs):
 
 
 @pytest.mark.parametrize("with_test_file", [False, True])
-def test_no_clues_are_both_trained_on_and_held_out(with_test_file, tmp_path, capsys):
+def test_no_clues_are_both_trained_on_and_held_out(with_test_file, capsys):
     """Puzzles of several solutions, a row for each of them, in any order and by any names."""
     grids = np.array([*solutions([0] * 16, (2, 2))], np.uint8)
     assert len(grids) == 288
@@ -147,12 +151,15 @@ def test_no_clues_are_both_trained_on_and_held_out(with_test_file, tmp_path, cap
     found = []
     for test in 1000, 1000, 10:
         shuffled = rng.permutation(rows)
-        theirs = rows[:400:7] if with_test_file else ""
-        train, held_out = convert(tmp_path / f"{len(found)}", shuffled, theirs, (2, 2), test)
+        theirs = rows[: 400 * with_test_file : 7]
+        train, held_out = prepare.divided(shuffled, theirs, test)
         found.append(({*names_of(train)}, {*names_of(held_out)}))
         assert found[-1][0].isdisjoint(found[-1][1]) and len(held_out) >= 10
-        assert "clues of a held-out puzzle, with another solution" in capsys.readouterr().out
+        assert "\n0 more have the clues of a held-out one" not in capsys.readouterr().out
     assert found[0] == found[1] and found[2][0] == found[0][0] and found[2][1] < found[0][1]
+
+
+HEAD = "puzzle,solution,rating\n"
 
 
 @pytest.mark.parametrize(
@@ -160,28 +167,23 @@ def test_no_clues_are_both_trained_on_and_held_out(with_test_file, tmp_path, cap
     [
         (f"id,Quizzes , solutions\n7,{PUZZLE},{GRID}\n", None),
         (f"question,answer,note\n{PUZZLE.replace('.', '0')},{GRID},x\n", None),
-        (f"\ufeffpuzzle,solution\r\n\r\n  {PUZZLE} ,\t{GRID} \r\n   \r\n", None),
-        (f"{PUZZLE},{GRID}", None),
-        ("", "expected a header with puzzle and solution, got []"),
-        (f"{PUZZLE},{GRID}\n\n{PUZZLE}4,{GRID}", "line 3: 17 cells, but --box=(2, 2) has 16"),
-        (f"{PUZZLE},{GRID}\n5{PUZZLE[1:]},{GRID}", "line 2: cells must be digits up to 4"),
-        (f"{GRID},{GRID}", "line 1: no blank cell"),
-        (f"11{'.' * 14},{GRID}", "line 1: the same clue twice in a row, column or box"),
-        (f"1...1{'.' * 11},{GRID}", "line 1: the same clue twice in a row, column or box"),
-        (f"1....1{'.' * 10},{GRID}", "line 1: the same clue twice in a row, column or box"),
-        (f"{PUZZLE},{GRID[:-1]}2", "line 1: the solution breaks the rules"),
-        (f"2{'.' * 15},{GRID}", "line 1: the solution disagrees with the clues"),
-        (f"puzzle,solution\n{PUZZLE}", "line 2: too few columns"),
+        (f"\ufeffpuzzle,solution\r\n\r\n  {PUZZLE} ,\t{GRID} \r\n", None),
         (f"puzzle,solution,difficulty,rating\n{PUZZLE},{GRID},easy,1\n{GRID},x,hard,7", None),
-        (f"puzzle,solution,Difficulty,rating\n{PUZZLE},{GRID},1,", "column rating: the rating ''"),
-        (f"puzzle,solution,difficulty\n{PUZZLE},{GRID},easy,rating", "line 2, column difficulty"),
-        (f"puzzle,solution,rating\n{PUZZLE},{GRID},nan", "the rating 'nan' is not a number"),
-        (f"puzzle,solution,rating\n{PUZZLE},{GRID},5", "no puzzle rated at most 1"),
+        ("", "expected a header with"),
+        (f"{PUZZLE},{GRID}", "expected a header with"),
+        (f"{HEAD}{PUZZLE},{GRID},0\n\n{PUZZLE}4,{GRID},0", "line 4: expected 16 cells, as --box"),
+        (f"{HEAD}{PUZZLE},{GRID},0\n5{PUZZLE[1:]},{GRID},0", "line 3: cells are digits to 4"),
+        (f"{HEAD}{GRID},{GRID},0", "line 2: no blank cell"),
+        (f"{HEAD}{PUZZLE},{GRID[:-1]}2,0", "line 2: the solution breaks the rules"),
+        (f"{HEAD}2{'.' * 15},{GRID},0", "line 2: the solution breaks the rules or disagrees"),
+        (f"{HEAD}{PUZZLE}", "lines up to 2: list index out of range"),
+        (f"{HEAD}{PUZZLE},{GRID},", "lines up to 2: could not convert string to float: ''"),
+        (f"{HEAD}{PUZZLE},{GRID},5", "no puzzle, or none of a rating up to 1"),
     ],
 )
 def test_tables(text, message, tmp_path):
     (tmp_path / "a.csv").write_bytes(text.encode())
-    arguments = tmp_path / "a.csv", (2, 2), 1 if "rating" in text else None
+    arguments = tmp_path / "a.csv", (2, 2), 1 if "rating" in text else float("inf")
     if message:
         with pytest.raises(ValueError, match="a.csv.*" + re.escape(message)):
             read.read(*arguments)
@@ -199,5 +201,8 @@ def test_steps(tmp_path, pairs):
         assert (read.read(tmp_path / "a.npy", (2, 3)) == pairs).all()
     rows[7, 1:3] = rows[7, 5:7]
     np.save(tmp_path / "a.npy", rows)
-    with pytest.raises(ValueError, match=r"a\.npy, row 7: a cell occurs twice"):
+    with pytest.raises(ValueError, match=r"a\.npy, row 7: not each cell once"):
+        read.read(tmp_path / "a.npy", (2, 3))
+    (tmp_path / "a.npy").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"a\.npy: no whole \.npy file"):
         read.read(tmp_path / "a.npy", (2, 3))

@@ -3,9 +3,8 @@ import itertools
 import re
 
 import pytest
-from conftest import ROOT
+from small import VOCABULARY
 
-from data import vocabularies
 from data.wordproblems import generate, prepare, templates
 from data.wordproblems.generate import HELD_OUT, SEEN, SPLITS, Draws, make, make_problems, numbers
 from text import Text
@@ -101,10 +100,9 @@ def test_the_folder_has_the_problems_as_rows(tmp_path, monkeypatch):
         monkeypatch.setattr(prepare, name, value)
     prepare.main()
     task = Text(tmp_path / "a")
-    tokenizer = vocabularies.open_kept(ROOT / "data/wordproblems/vocabulary.tiktoken")
     for rows, split in (task.train, "train"), (task.test, "test"):
         problems = make_problems(len(rows), split)
         for problem, x0, prompt in zip(problems, *rows[: len(rows)], strict=True):
-            assert tokenizer.decode(x0[prompt]) == problem.question + "\n"
-            assert tokenizer.decode(x0[(x0 != task.end) & ~prompt]) == problem.code
+            assert VOCABULARY.decode(x0[prompt]) == problem.question + "\n"
+            assert VOCABULARY.decode(x0[(x0 != task.end) & ~prompt]) == problem.code
     assert (len(task.train), len(task.test)) == (1200, 9)

@@ -10,8 +10,8 @@ from conftest import ENV, ROOT, run
 
 import checkpoint
 import sample
-import text
-from data import corpus, vocabularies
+from data import rows
+from lab import own_text
 from policies import top_k
 
 pytest.importorskip("lm_eval")
@@ -36,11 +36,9 @@ metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}
 def folder(tmp_path_factory):
     """Token files, and a run on them with random weights."""
     folder = tmp_path_factory.mktemp("run")
-    encoding = vocabularies.find("bytes")
-    writer = corpus.Writer(folder / "data", encoding, 24, "sums")
-    for split in "train", "val":
-        pairs = [(f"{i} + {i}?", f"{2 * i}") for i in range(50)]
-        writer.add(split, corpus.encode(encoding, pairs, 24)[0])
+    writer = rows.Folder(folder / "data", rows.tokenizer("bytes"), 24, "sums")
+    pairs = rows.of([(f"{i} + {i}?", f"{2 * i}") for i in range(50)])
+    writer.divide(writer.encoded(pairs, workers=1), 0.5)
     writer.finish()
     code, output = run(folder / "data", folder / "run", "--task=text", "--max_iters=1")
     assert code == 0, output
@@ -58,7 +56,7 @@ def answers(puma, *requests):
 
 
 def test_answers_are_those_of_the_sampler_cut(folder):
-    problem = text.load(folder / "data", 1)
+    problem = own_text.load(folder / "data", 1)
     model, _ = checkpoint.load_model(folder / "run", "cpu")
     x0, prompt = problem.parse("17 + 4?")
     x, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 3)

@@ -18,6 +18,7 @@ from conftest import ENV, ROOT, same
 from torch.utils.data import TensorDataset
 
 pytest.importorskip("accelerate")
+import datasets
 import tokenizers
 import transformers
 
@@ -294,7 +295,7 @@ class Forgetful:
     ("text", "message"),
     [
         ('{"question": "a", "text": "b"}\n', "no field 'answer', but question, text"),
-        ("[1, 2]", "expected one JSON object a line"),
+        ("[1, 2", "cannot read .*rows.jsonl: "),
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows .*dropped: none: held_out=1 leaves"),
         ('{"question": "a", "answer": "unknown"}\n', "0 of 1 rows .*dropped: 1 empty"),
         ('{"question": "unknown", "answer": "b"}\n', "1 of 1 rows"),
@@ -305,10 +306,10 @@ def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "rows.jsonl").write_text(text)
     monkeypatch.setattr(hf, "data", str(tmp_path / "rows.jsonl"))
     monkeypatch.setattr(hf, "held_out", 1)
-    with pytest.raises(ValueError, match=message):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises((ValueError, OSError), match=message):
         hf.read(Forgetful(), 0)
-    lossy = '"question": "unknown"' in text
-    assert ("of some texts the tokenizer loses characters" in capsys.readouterr().out) == lossy
+    assert ("tokenizer changes 1 of the first" in capsys.readouterr().out) == ("unknown" in text)
 
 
 def test_dream_loads_as_qwen2_and_no_head_is_made_up(tmp_path):

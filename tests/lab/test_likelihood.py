@@ -66,7 +66,9 @@ def test_chains_against_all_sequences(name):
 
 
 def test_units_and_standard_errors():
-    problem = Mock(end=9, pieces=lambda: {1: b"na\xc3", 2: b"\xafve", 3: b"cat"})
+    pieces = {1: b"na\xc3", 2: b"\xafve", 3: b"cat"}
+    tokenizer = Mock(decode=lambda ids: b"".join(map(pieces.get, ids)).decode())
+    problem = Mock(end=9, tokenizer=tokenizer)
     x0 = torch.tensor([[1, 2, 9, 9], [9, 3, 9, 9]])
     nats = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 2, 3, 4]])
     found = likelihood.estimates(problem, x0, x0 < 0, nats)
