@@ -12,7 +12,10 @@ that lab/curves.py has kept, as out/curves/puma_plus_1/at/400. lab/view.html is 
 data; the result needs no server and no network.
 """
 
+import base64
+import json
 import sys
+import zlib
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,7 +28,6 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from lab.play import SHOWN, write
 from lab.study import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
@@ -36,6 +38,8 @@ policy = "top_k"  # top_k, margin, entropy, random
 reveal = 2  # tokens per step
 tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
 seed = 1  # of a random policy
+
+SHOWN = "", "lab.carry"  # the variants that the page can follow
 
 
 def main():
@@ -141,6 +145,13 @@ def words(problem):
         return {token: f"{token}\N{THIN SPACE}" for token in range(problem.vocab_size)}
     pieces = {token: problem.tokenizer.decode([token]) for token in range(problem.end)}
     return pieces | {problem.end: "\N{END OF PROOF}"}
+
+
+def write(data, template, out):
+    """A page without its data, with it."""
+    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
+    Path(out).write_text(template.read_text().replace("DATA", packed))
+    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

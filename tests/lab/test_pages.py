@@ -1,39 +1,19 @@
-"""lab/play.py, lab/view.py: the pages' JavaScript against the models; the pages in a browser."""
+"""lab/view.py: its page says what the models say."""
 
-import json
 import re
-import shutil
-import subprocess
-import sys
 from unittest.mock import patch
 
 import pytest
 import torch
-from browser import CHROMIUM, browser
-from conftest import ENV, ROOT
+from conftest import ROOT
 
 import checkpoint
 import policies
 import sample
-from lab import play, view
+from lab import view
 from model import Transformer
 
 MINI = ROOT / "results/weights/sudoku_mini"
-SIX = ".1..2....6....1...2..3.1.2...44.3..."
-FILL = """(model, how) => {
-  const clues = Uint8Array.from(model.puzzles[0][0]);
-  const boards = [{grid: clues, at: new Uint16Array(clues.length), carry: null, steps: 0}];
-  while (boards.at(-1).grid.includes(0)) boards.push(advance(model, boards.at(-1), how));
-  return boards.map(({grid, at, thought: t}) =>
-    ({grid: [...grid], at: [...at], said: t && [...logits(model, t.h)]}));
-}"""
-MASKED = "[...document.querySelectorAll('.board')].map(b => b.querySelectorAll('.hidden').length)"
-EDGE = "document.querySelector('{}').getBoundingClientRect().{}"
-ALONE = "document.querySelector('h2 span').textContent"
-ORDER = """[...document.querySelector('.grid').children].map(cell => {
-  const {content, fontSize} = getComputedStyle(cell, '::after');
-  return parseFloat(fontSize) < 10 ? fontSize : content;
-})"""  # as shown, if large enough to read
 
 
 def toy(folder, variant="", data=MINI, n=6, task="sudoku", **options):
@@ -67,38 +47,6 @@ def problems(count):
     return torch.as_tensor(x0).long(), ~torch.as_tensor(prompt)
 
 
-def ask(file, expression):
-    """The value of an expression in `data`, in node, by the page's own script."""
-    parts = (part.split("</script>")[0] for part in file.read_text().split("<script ")[1:3])
-    data, engine = (part.split(">", 1)[1] for part in parts)
-    script = f"{engine}unpacked('{data}').then(data => console.log(JSON.stringify({expression})))"
-    return json.loads(subprocess.check_output(["node", "-"], input=script, text=True))
-
-
-@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
-@torch.no_grad()
-def test_it_says_and_does_what_the_model_does(run, tmp_path):
-    folder, model, forward, fill = run
-    file = tmp_path / "play.html"
-    play.write([play.about(folder)], ROOT / "lab/play.html", file)
-    exact = model.lm_head.weight.clone()
-    play.rounded(model)
-    assert 0 < (model.lm_head.weight - exact).abs().max() < exact.abs().max() / 250
-    for policy, tau in ("top_k", 0.5), ("margin", 1.0), ("entropy", 1.0):
-        states = []
-        show = lambda x, to=states: to.append(x.clone())  # noqa: E731
-        fill(model, *problems(1), policies.POLICIES[policy], 2, tau, show=show)
-        states = torch.cat(states)  # (steps + 1, L)
-        how = json.dumps(dict(policy=policy, count=2, tau=tau))
-        boards = ask(file, f"({FILL})(data[0], {how})")
-        assert [board["grid"] for board in boards] == ((states + 1) % 7).tolist()
-        assert boards[-1]["at"] == (states == 6).sum(0).tolist()
-        h = None
-        for x, board in zip(states[:-1, None], boards[:-1], strict=True):
-            h = forward(x, h)
-            assert torch.allclose(torch.tensor(board["said"]), model.lm_head(h).view(-1), atol=1e-3)
-
-
 def test_a_page_knows_the_tokens_that_it_shows(tmp_path):
     numbered = toy(tmp_path, data="2", n=13, task="lab.products", length=12)  # no text, no grid
     written = []
@@ -113,9 +61,8 @@ def test_a_page_knows_the_tokens_that_it_shows(tmp_path):
     assert all(int(word) == token for token, word in numbers.items())
 
 
-@pytest.mark.parametrize("page", [ROOT / "lab/play.html", ROOT / "lab/view.html"])
-def test_a_page_loads_nothing(page):
-    text = page.read_text()
+def test_a_page_loads_nothing():
+    text = (ROOT / "lab/view.html").read_text()
     links = re.findall(r'href="([^"]+)"', text)
     assert links == re.findall(r"https?://[^\"'\s<]+", text) == ["https://arxiv.org/abs/2602.10314"]
     assert "default-src 'none'" in text and not re.search(r"\bsrc=|@import|url\(|import\(", text)
@@ -163,65 +110,3 @@ def test_a_panel_says_what_the_model_says_of_each_state(run):
             p = model.logits(h)[0].softmax(-1)
             assert [guess[i] for i in left] == [int(p[i].argmax()) for i in left]
             assert all(sure[i] - 1.01 <= 1000 * p[i].max() <= sure[i] + 0.01 for i in left)
-
-
-@pytest.fixture
-def chromium():
-    CHROMIUM or pytest.skip("needs Chromium")
-    with browser() as page:
-        yield page
-        assert not page.problems
-
-
-def opened(chromium, name, folders, cells):
-    """The page that the command makes, open; it is as wide as the screen."""
-    file = folders[-1] / f"{name}.html"
-    command = [sys.executable, f"lab/{name}.py", f"--out_dir={[*map(str, folders)]}"]
-    subprocess.run([*command, f"--out={file}"], cwd=ROOT, env=ENV, check=True)
-    for width in 1400, 400:
-        chromium.open(file, width, 667)
-        chromium.wait(f"document.querySelectorAll('.cell').length === {cells}")
-        assert chromium.evaluate("document.documentElement.scrollWidth") == width
-
-
-@pytest.mark.slow
-def test_a_puzzle_is_typed_in(chromium, puzzles, tmp_path):
-    opened(chromium, "play", [MINI, MINI, toy(tmp_path, "mdm", puzzles, 4)], 72)
-    assert chromium.evaluate(f"{EDGE.format('main', 'bottom')} < {EDGE.format('form', 'top')}")
-    buttons = EDGE.format("#actions", "top")  # they stay in sight, and cover nothing of a grid
-    assert chromium.evaluate(f"{EDGE.format('.grid', 'bottom')} <= {buttons}")
-    chromium.evaluate("document.getElementById('clear').click()")
-    for symbol in SIX:
-        chromium.press(symbol, symbol)
-        chromium.press("ArrowRight")  # from the end of a row to the next one
-    verdict = "document.querySelector('.verdict').textContent"
-    said = []
-    for key in " ", "ArrowUp", "2", "Delete", *12 * " ":
-        said.append(chromium.evaluate(verdict))
-        chromium.press(key, key.strip("ArowUpDelt"))
-    assert said[1] == "1 step; 23 cells empty" and said[4] == "1 step; 24 cells empty"
-    assert said[3].startswith("Breaks a rule: row 5 has more than one 2")
-    for box, alone in ("2x2", "the only weights for 4x4 here"), ("2x3", ""):  # and back
-        chromium.evaluate(f"size.value = '{box}', size.onchange()")
-        assert chromium.evaluate(ALONE) == alone
-    # What was typed outlives a look at another size
-    assert chromium.evaluate(verdict) == "Solved in 13 steps"
-    order = chromium.evaluate(ORDER)
-    assert [at == "none" for at in order] == [c != "." for c in SIX[:29] + "." + SIX[30:]]
-    assert {*order} == {"none", *(f'"{step}"' for step in range(1, 14))}  # 26 cells, 2 a step
-
-
-@pytest.mark.slow
-def test_it_plays_and_slides(chromium, tmp_path):
-    folders = [MINI, toy(tmp_path)]
-    opened(chromium, "view", folders, 144)
-    example = int(chromium.evaluate("example.value"))  # an element's id is its name
-    runs = [view.about(folder, *problems(3), policies.top_k) for folder in folders]
-    panels = [panel[example] for run in runs for panel in run["panels"]]
-    chromium.evaluate("step.value = 0, step.oninput()")
-    for step in 1, 2:
-        chromium.press("ArrowRight")
-        left = [sum(at > step for at in panel["at"]) for panel in panels]
-        assert chromium.evaluate(MASKED) == left
-    chromium.press(" ", " ")  # plays to the end
-    chromium.wait(f"step.value === '{max(max(panel['at']) for panel in panels)}'")
