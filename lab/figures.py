@@ -64,7 +64,10 @@ def over_tasks(found, tasks, arms, against, samplers, title, file):
     left, right = page.subplots(1, 2)
     for axes, what, of in (left, "solved", known), (right, "right", tasks):
         for arm in arms:
-            runs = [[len(gaps(found, t, each, against, samplers[0])) for t in of] for each in (arm, against)]
+            runs = [
+                [len(gaps(found, t, each, against, samplers[0])) for t in of]
+                for each in (arm, against)
+            ]
             if runs[0] != runs[1]:  # of other tasks or seeds: not comparable
                 continue
             points = {each: point(found, of, arm, each, what) for each in samplers}

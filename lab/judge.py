@@ -61,7 +61,9 @@ def judged(where, tokens, tau, *policy):
         x0, prompt = problem.test[first : min(first + ROWS, count)]
         x, steps = fill(model, generate, x0, prompt, *how)
         own = score(x, x0, prompt, getattr(problem, "end", None))
-        rows.append({"solved": problem.judge(x, x0, prompt), **own, "steps": np.asarray(steps.cpu())})
+        rows.append(
+            {"solved": problem.judge(x, x0, prompt), **own, "steps": np.asarray(steps.cpu())}
+        )
     return means(rows)
 
 

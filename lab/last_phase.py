@@ -1,178 +1,44 @@
 """Does a short last phase do what a whole run does? The study of results/last_phase.md.
 
     pip install transformers accelerate reasoning-gym
-    python lab/last_phase.py                       # what of it is done, and its tables
-    python lab/last_phase.py --run                 # first what is missing: twenty hours of a core
-    python lab/last_phase.py --run --last=2000     # a longer last phase; so, too, --lr=1e-4
-    python lab/last_phase.py --run --whole         # in place of it, whole runs from random weights
+    python lab/study.py lab/last_phase.py                        # what of it is done, its tables
+    python lab/study.py lab/last_phase.py --run --only=qwen2     # the longest part
+    python lab/study.py lab/last_phase.py --run --seeds=4 --only=words_modernbert/500
 
-A model of 5 to 7 million parameters, in the shape of Qwen2 or of ModernBERT, is trained on random
-masks. From these weights lab/hf.py goes on twice for each seed, with PUMA+ and with random masks.
-An interruption leaves checkpoints: the same command goes on.
+A model that random masks have taught (lab/small_models.py, 3,000 updates) is trained further by
+lab/hf.py, with PUMA+ and with random masks: 500 updates at two rates, for Qwen2's shape also 125
+and 2,000; or, in its place, a whole run from random weights. What it solved before:
+
+    python lab/study.py --out=out/last_phase/words_qwen2 --seeds=1 --against=fine_tuned
+        --arms="{'fine_tuned': ''}"
 """
 
-import json
-import shutil
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-import torch
-import transformers
-from transformers.convert_slow_tokenizer import TikTokenConverter
-
-from configurator import configure
-from data import tokenizer
-from data.gym import prepare
-from data.wordproblems.generate import make_problems
-from lab import hf, study, thirty
-
-out = "out/last_phase"
-run = False  # train what is missing; else only the tables
-last = 500  # of the last phase
-lr = 5e-4  # of the last phase
-whole = False  # in its place, as many updates as both phases; chains from update 200
-jobs = 2  # at a time, on a core each
-if __name__ == "__main__":
-    configure(globals())
-
-TASKS = {  # tokens of a row, and of a stage
-    "words": (176, 16),
-    "mini_sudoku": (64, 8),
-    "binary_matrix": (104, 12),
+_rows = {"words": (176, 16), "mini_sudoku": (64, 8), "binary_matrix": (104, 12)}  # tokens, K
+_phases = {
+    "500_at_0.0005": "--lr=5e-4 --last=500",
+    "500_at_0.0001": "--lr=1e-4 --last=500",
+    "125_at_0.0005": "--lr=5e-4 --last=125",
+    "2000_at_0.0005": "--lr=5e-4 --last=2000",
+    "whole_3500_at_0.0005": "--lr=5e-4 --last=3500 --chains_from=200",
 }
-SEEDS = {"qwen2": 8, "modernbert": 4}
-UPDATES = 3000  # on random masks, before the last phase
-ROWS = 30_000  # to train on, and held out:
-HELD_OUT = 200
-
-
-def main():
-    transformers.logging.set_verbosity_error()
-    studies = [(task, family) for task in TASKS for family in SEEDS]
-    if run:
-        for task in TASKS:
-            write_rows(task)
-        for pair in studies:
-            write_model(*pair)
-        pairs = [(t, f, s) for s in range(1, 9) for t, f in studies if s <= SEEDS[f]]
-        missing = [pair for pair in pairs if not all(map(study.records, arms_of(*pair)))]
-        models = [] if whole else dict.fromkeys(pair[:2] for pair in missing)
-        study.side_by_side(learn, models, jobs)
-        study.side_by_side(phases, missing, jobs)
-    for task, family in studies:
-        table(task, family)
-
-
-def folder(task, family):
-    return Path(out, f"{task}_{family}")
-
-
-def arms_folder(task, family):
-    name = f"whole_{UPDATES + last}" if whole else f"{last}"
-    return folder(task, family) / f"{name}_at_{lr:g}"
-
-
-def arms_of(task, family, seed):
-    return [arms_folder(task, family) / f"{arm}_{seed}" for arm in hf.arms[1:]]
-
-
-# -- data and models -------------------------------------------------------------------------------
-def write_rows(task):
-    """Questions and answers, no question twice; the last HELD_OUT are held out."""
-    path = Path(out, f"{task}.jsonl")
-    if path.exists():
-        return
-    print(f"{task}: its rows", flush=True)
-    if task == "words":
-        problems = [*make_problems(ROWS, "train"), *make_problems(HELD_OUT, "test")]
-        rows = {problem.question: problem.code for problem in problems}
-    else:
-        thirty.prepare(task)
-        about = json.loads(Path("data/gym", task, "header.json").read_text())["source"]
-        made = prepare.said(Path("data/gym", task, "rows.jsonl"))
-        rows = {prepare.trimmed(row["question"], about): row["answer"] for row in made}
-    lines = [json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows.items()]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines))
-
-
-def write_model(task, family):
-    """A random model and its tokenizer, as files of transformers."""
-    where = folder(task, family) / "start"
-    if (where / "model.safetensors").exists():
-        return
-    ranks = Path("data/wordproblems/vocabulary.tiktoken")
-    if task != "words":
-        ranks = Path(out, "bytes.tiktoken")
-        ranks.write_bytes(tokenizer.to_text({byte: i for i, byte in enumerate(tokenizer.BYTES)}))
-    fast = TikTokenConverter(str(ranks), tokenizer.PATTERN).converted()
-    special = {"eos_token": tokenizer.END, "mask_token": tokenizer.MASK}
-    coder = transformers.PreTrainedTokenizerFast(tokenizer_object=fast, **special)
-    size = {"vocab_size": len(coder), "hidden_size": 256, "num_hidden_layers": 8}
-    size |= {"num_attention_heads": 4, "max_position_embeddings": 256}
-    size |= {f"{name}_token_id": coder.eos_token_id for name in ("pad", "bos", "eos", "cls", "sep")}
-    torch.manual_seed(1)
-    if family == "qwen2":
-        grouped = {"num_key_value_heads": 2, "intermediate_size": 704}
-        config = transformers.Qwen2Config(**size, **grouped)
-        net = transformers.Qwen2ForCausalLM(config)
-    else:
-        kind = {"intermediate_size": 512, "global_attn_every_n_layers": 1}
-        config = transformers.ModernBertConfig(**size, **kind)
-        net = transformers.ModernBertForMaskedLM(config)
-    print(f"{where}: {sum(p.numel() for p in net.parameters()):,} parameters", flush=True)
-    coder.save_pretrained(where)
-    net.save_pretrained(where)
-
-
-# -- runs ------------------------------------------------------------------------------------------
-def learn(task, family):
-    """The training on random masks that all last phases of a model go on from."""
-    where = folder(task, family)
-    if study.records(where / "fine_tuned_1"):
-        if (where / "fine_tuned_1/model.safetensors").exists():
-            return
-        raise SystemExit(f"{where} has records of weights that are not there: choose another --out")
-    print(f"{task}, {family}: {UPDATES} updates", flush=True)
-    flags = [f"--updates={UPDATES}", "--lr=5e-4", "--arms=['fine_tuned']"]
-    train(task, where / "start", where, 1, flags)
-
-
-def phases(task, family, seed):
-    """Both arms of a seed."""
-    print(f"{task}, {family}, seed {seed}", flush=True)
-    begin = folder(task, family) / ("start" if whole else "fine_tuned_1")
-    flags = ["--updates=0", f"--lr={lr}", f"--arms={hf.arms[1:]}"]
-    flags += [f"--last={UPDATES + last}", "--chains_from=200"] if whole else [f"--last={last}"]
-    train(task, begin, arms_folder(task, family), seed, flags)
-    for arm in arms_of(task, family, seed):
-        for checkpoint in arm.glob("checkpoint-*"):
-            shutil.rmtree(checkpoint)
-
-
-def train(task, model, where, seed, flags):
-    length, K = TASKS[task]
-    flags += [f"--model={model}", f"--data={out}/{task}.jsonl", f"--out={where}", f"--seed={seed}"]
-    flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", "--batch_size=16"]
-    where.mkdir(exist_ok=True)
-    thirty.call(["lab/hf.py", "--bf16=False", *flags], f"{where}/{seed}.log")
-
-
-def table(task, family):
-    where = arms_folder(task, family)
-    if not any(study.records(arm) for arm in where.glob("*_*")):
-        print(f"{task}, {family}: not yet trained")
-        return
-    shares = study.records(folder(task, family) / "fine_tuned_1").items()
-    shares = ", ".join(f"{sampler} {100 * share:.1f}" for sampler, share in shares)
-    print(f"\n== {task}, {family}, {where.name}; {UPDATES} updates of random masks: {shares}")
-    study.out = where
-    study.arms = {"puma_plus": "", "mdm": ""}
-    study.samplers = hf.samplers
-    study.table([(arm, seed) for seed in range(1, SEEDS[family] + 1) for arm in study.arms])
-
-
-if __name__ == "__main__":
-    study.begin(main)
+_models = [(task, family) for task in _rows for family in ("qwen2", "modernbert")]
+script = "lab/hf.py"
+flags = ["--bf16=False", "--updates=0", "--batch_size=16", "--held_out=200"]
+tasks = {}
+make = {}
+for _task, _family in _models:
+    _length, _K = _rows[_task]
+    _where = f"out/last_phase/{_task}_{_family}"
+    _data = f"--data=out/last_phase/{_task}.jsonl --length={_length} --K={_K}"
+    for _phase, _how in _phases.items():
+        _begin = "start" if "whole" in _phase else "fine_tuned_1"
+        if _family == "qwen2" or _phase.startswith("500"):
+            _model = f"--model={_where}/{_begin}"
+            tasks[f"{_task}_{_family}/{_phase}"] = f"{_data} {_how} {_model}"
+        make[f"{_where}/{_begin}"] = (
+            f"lab/small_models.py --task={_task} --family={_family} --length={_length} --K={_K}"
+        )
+arms = {"puma_plus": "--arms=\"['puma_plus']\"", "mdm": "--arms=\"['mdm']\""}
+seeds = 8
+out = "out/last_phase"
+samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]

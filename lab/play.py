@@ -21,7 +21,7 @@ import checkpoint
 import policies
 import sample
 from configurator import configure, pick
-from lab.study import label
+from lab.tables import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on Sudoku
 out = "play.html"

@@ -282,7 +282,10 @@ def lines(task, seed):
 
 
 def line(task, seed, update, shares):
-    bars = [f"{tables.label(arm)} {'#' * round(24 * share):24} {share:6.1%}" for arm, share in shares.items()]
+    bars = [
+        f"{tables.label(arm)} {'#' * round(24 * share):24} {share:6.1%}"
+        for arm, share in shares.items()
+    ]
     return f"{update:6}  {'   '.join(bars)}   seed {seed} {task}".rstrip()
 
 

@@ -74,7 +74,9 @@ def mean(numbers):
 # -- one task --------------------------------------------------------------------------------------
 def values(found, task, arm, sampler, what="solved"):
     """{seed: value} of the runs that have been judged."""
-    return {s: kept[str(sampler)][what] for (t, a, s), kept in found.items() if (t, a) == (task, arm)}
+    return {
+        s: kept[str(sampler)][what] for (t, a, s), kept in found.items() if (t, a) == (task, arm)
+    }
 
 
 def gaps(found, task, arm, against, sampler, what="solved"):
@@ -120,7 +122,11 @@ def speed(curves, arms, against, levels):
             by_seed = " ".join(str(update or "never") for update in own.values())
             pairs = [(first[against, seed], own[seed]) for seed in own if (against, seed) in first]
             reached = [math.log(base / mine) for base, mine in pairs if base and mine]
-            ratio = "" if arm == against else f"; {factor(reached)}, {len(reached)} of {len(pairs)} pairs"
+            ratio = (
+                ""
+                if arm == against
+                else f"; {factor(reached)}, {len(reached)} of {len(pairs)} pairs"
+            )
             print(f"  {arm:10} ({by_seed}){ratio}")
 
 
@@ -153,7 +159,9 @@ def over_tasks(found, tasks, arms, against, samplers, columns):
     known = learned(found, tasks, arms, samplers)
     known.sort(key=lambda task: -mean(gaps(found, task, ours, against, first)))
     pair = ours, against
-    print(f"% solved, {label(ours)} and {label(against)}, and the difference [95 % interval over seeds]")
+    print(
+        f"% solved, {label(ours)} and {label(against)}, and the difference [95 % interval over seeds]"
+    )
     print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':32}" for sampler in columns))
     for task in known:
         cells = [cell(found, task, pair, sampler) for sampler in columns]
@@ -168,7 +176,9 @@ def over_tasks(found, tasks, arms, against, samplers, columns):
             for sampler in samplers if arm != against else ():
                 pairs = [gaps(found, task, arm, against, sampler, what) for task in of]
                 summary(f"{arm:10}{short(*sampler):6}", [each for each in pairs if each])
-    print(f"forward passes to what {label(against)} solve one a step ({label(ours)}, {label(against)}):")
+    print(
+        f"forward passes to what {label(against)} solve one a step ({label(ours)}, {label(against)}):"
+    )
     for task in known:
         fewest = [passes(found, task, arm, against, samplers) for arm in pair]
         print(f"  {task:24}{fewest[0]:6.1f}{fewest[1]:6.1f}")

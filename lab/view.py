@@ -26,7 +26,7 @@ import puma
 import sample
 from configurator import configure, pick
 from lab.play import SHOWN, write
-from lab.study import label
+from lab.tables import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
 out = "view.html"
