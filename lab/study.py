@@ -1,10 +1,10 @@
 """Paired runs: arms with the same seeds, data and updates, and how far apart they end.
 
-    python lab/study.py --run                          # a race: PUMA+ against random masks, one seed
-    python lab/study.py --run --seeds=8 --arms="{'mine': '--policy=mine', 'mdm': '--method=mdm'}"
-    python lab/study.py --run --every=100 --levels=[50,90]   # also judged on the way: how much faster
-    python lab/study.py lab/thirty.py --run --jobs=16        # a study that is written down in a file
-    python lab/study.py --figure=curves.png                  # learning curves; tables need no --run
+    python lab/study.py --run                                # a race: PUMA+ against random masks
+    python lab/study.py --run --seeds=8 --arms="{'mine': '--policy=gap', 'mdm': '--method=mdm'}"
+    python lab/study.py --run --every=100 --levels=[50,90]   # judged on the way, too: how fast
+    python lab/study.py lab/thirty.py --run --jobs=16        # a study written down in a file
+    python lab/study.py --figure=curves.png                  # learning curves of what is done
 
 An arm is a name and flags of train.py; a run is a folder, OUT/TASK/ARM_SEED. A line comes for each
 evaluation that all arms of a seed have. Ctrl-C stops the runs, each with a checkpoint, and the same
@@ -52,7 +52,7 @@ script = "train.py"  # or lab/hf.py, which judges its runs itself
 make = {  # {path: command}: made first where a run's flags name it and it is missing
     "data/sudoku/minimal_6x6": "data/sudoku/prepare.py --box=(2,3) --out=data/sudoku/minimal_6x6"
 }
-# -- instead of tables
+# -- instead of the table of one task
 figure = ""  # a file for curves, or for accuracy over forward passes if there are many tasks
 panels = {}  # {name: folder of a study}: what each sampler solves
 title = ""  # of the figure: its finding; "" = the flags
@@ -63,31 +63,48 @@ def main():
     pairs = [
         (task, arm, seed)
         for seed in range(1, seeds + 1)
-        for arm in arms
         for task in tasks
-        if only in task and task in partly.get(arm, tasks)
+        for arm in arms_of(task)
+        if only in task
     ]
     if run:
         train(pairs)
     if panels:
-        return draw_panels()
-    found = {pair: kept for pair in pairs if (kept := judged(folder(*pair)))}
-    if figure and not columns:
-        return draw_curves(pairs)
+        draw_panels()
+    elif figure and not columns:
+        draw_curves(pairs)
+    else:
+        show({pair: kept for pair in pairs if (kept := judged(folder(*pair)))})
+
+
+def show(found):
+    """Tables of {(task, arm, seed): records}, or the figure of many tasks."""
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
     if columns:
         many(found)
-    for task in dict.fromkeys(task for task, _, _ in found) if not columns else ():
-        own = [arm for arm in arms if task in partly.get(arm, tasks)]
-        print(f"\n== {task}" if task else "", end="\n" if task else "")
-        tables.solved(found, task, own, against, samplers)
-        for sampler in samplers if levels else ():
-            print(f"\n== {tables.words(*sampler)}")
-            curves = {(a, s): curve(folder(t, a, s), sampler) for t, a, s in found if t == task}
-            tables.speed(curves, own, against, levels)
+    else:
+        for task in dict.fromkeys(task for task, _, _ in found):
+            single(task, found)
     if seeds < 8:
         print(f"\n{seeds} of eight seeds: this decides nothing; --seeds=8 goes on")
+
+
+def arms_of(task):
+    return [arm for arm in arms if task in partly.get(arm, tasks)]
+
+
+def single(task, found):
+    if task:
+        print(f"\n== {task}")
+    tables.solved(found, task, arms_of(task), against, samplers)
+    runs = [(arm, seed) for t, arm, seed in found if t == task]
+    for sampler in samplers if levels else ():
+        print(f"\n== {tables.words(*sampler) if every else 'as training has logged it'}")
+        curves = {run: curve(folder(task, *run), sampler) for run in runs}
+        tables.speed(curves, arms_of(task), against, levels)
+        if not every:
+            break
 
 
 def check():
@@ -97,7 +114,7 @@ def check():
     if not samplers or not all(type(each) is tuple and len(each) in (2, 3) for each in samplers):
         raise SystemExit(f"samplers: expected (tokens a step, tau) of each, got {samplers}")
     if not any(only in task for task in tasks):
-        raise SystemExit(f"only {only!r}: expected a part of {', '.join(tasks)}")
+        raise SystemExit(f"only {only!r}: no task of this study has it in its name")
 
 
 def many(found):
@@ -108,12 +125,12 @@ def many(found):
     of = [task for task in tasks if tables.values(whole, task, against, samplers[0])]
     if not of:
         raise SystemExit(f"{out}: no pair of runs is finished; add --run")
-    if not figure:
-        return tables.over_tasks(whole, of, arms, against, samplers, columns)
-    from lab import figures
+    tables.over_tasks(whole, of, [*arms], against, samplers, columns)
+    if figure:
+        from lab import figures
 
-    shown = [arm for arm in arms if arm not in partly]
-    figures.over_tasks(whole, of, shown, against, samplers, title, figure)
+        shown = [arm for arm in arms if arm not in partly]
+        figures.over_tasks(whole, of, shown, against, samplers, title, figure)
 
 
 def draw_curves(pairs):
@@ -275,10 +292,9 @@ def log(where):
 
 def lines(task, seed):
     """A line for each evaluation of training that all arms of a seed have."""
-    own = [arm for arm in arms if task in partly.get(arm, tasks)]
-    logged = [log(folder(task, arm, seed)) for arm in own]
-    return [line(task, seed, update, {arm: each[update] for arm, each in zip(own, logged)})
-            for update in sorted(set.intersection(*map(set, logged)))]  # fmt: skip
+    logs = {arm: log(folder(task, arm, seed)) for arm in arms_of(task)}
+    updates = sorted(set.intersection(*map(set, logs.values())))
+    return [line(task, seed, u, {arm: logs[arm][u] for arm in logs}) for u in updates]
 
 
 def line(task, seed, update, shares):

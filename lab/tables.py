@@ -4,6 +4,7 @@ found {(task, arm, seed): {sampler: record}} holds the records of lab/study.py. 
 a record: solved, right (share of the answers' tokens), tokens, content, steps.
 """
 
+import itertools
 import math
 
 LABELS = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
@@ -74,9 +75,8 @@ def mean(numbers):
 # -- one task --------------------------------------------------------------------------------------
 def values(found, task, arm, sampler, what="solved"):
     """{seed: value} of the runs that have been judged."""
-    return {
-        s: kept[str(sampler)][what] for (t, a, s), kept in found.items() if (t, a) == (task, arm)
-    }
+    own = {seed: kept for (t, a, seed), kept in found.items() if (t, a) == (task, arm)}
+    return {seed: kept[str(sampler)][what] for seed, kept in own.items()}
 
 
 def gaps(found, task, arm, against, sampler, what="solved"):
@@ -121,12 +121,8 @@ def speed(curves, arms, against, levels):
             own = {seed: update for (name, seed), update in first.items() if name == arm}
             by_seed = " ".join(str(update or "never") for update in own.values())
             pairs = [(first[against, seed], own[seed]) for seed in own if (against, seed) in first]
-            reached = [math.log(base / mine) for base, mine in pairs if base and mine]
-            ratio = (
-                ""
-                if arm == against
-                else f"; {factor(reached)}, {len(reached)} of {len(pairs)} pairs"
-            )
+            logs = [math.log(base / mine) for base, mine in pairs if base and mine]
+            ratio = "" if arm == against else f"; {factor(logs)}, {len(logs)} of {len(pairs)} pairs"
             print(f"  {arm:10} ({by_seed}){ratio}")
 
 
@@ -148,37 +144,31 @@ def average(found, task, arm, sampler, what="solved"):
 
 def learned(found, tasks, arms, samplers):
     """The tasks of which some arm solves 5 % with some sampler."""
-    known = lambda task, arm: any(average(found, task, arm, each) >= 0.05 for each in samplers)  # noqa: E731
-    return [task for task in tasks if any(known(task, arm) for arm in arms)]
+    ways = [*itertools.product(arms, samplers)]
+    return [task for task in tasks if any(average(found, task, *way) >= 0.05 for way in ways)]
 
 
 def over_tasks(found, tasks, arms, against, samplers, columns):
     """The first arm and `against`, task by task; then all arms over tasks."""
-    ours, *_ = arms
+    pair = arms[0], against
     first = samplers[0]
+    names = f"{label(pair[0])}, {label(against)}"
     known = learned(found, tasks, arms, samplers)
-    known.sort(key=lambda task: -mean(gaps(found, task, ours, against, first)))
-    pair = ours, against
-    print(
-        f"% solved, {label(ours)} and {label(against)}, and the difference [95 % interval over seeds]"
-    )
+    known.sort(key=lambda task: -mean(gaps(found, task, *pair, first)))
+    print(f"% solved: {names}, and the difference [95 % interval over seeds]")
     print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':32}" for sampler in columns))
     for task in known:
-        cells = [cell(found, task, pair, sampler) for sampler in columns]
-        print(f"{task:26}" + "".join(f"{text:32}" for text in cells))
-    print(f"not learned, tokens right ({label(ours)}, {label(against)}, difference):")
+        print(f"{task:26}" + "".join(cell(found, task, pair, sampler) for sampler in columns))
+    print(f"not learned, tokens right ({names}, difference):")
     for task in sorted({*tasks} - {*known}):
         right = " ".join(f"{100 * average(found, task, arm, first, 'right'):.1f}" for arm in pair)
         print(f"  {task:26}{right} {interval(gaps(found, task, *pair, first, 'right'))}")
     for what, of in ("solved", known), ("right", tasks):
         print(f"{what}, difference to {label(against)}:")
-        for arm in arms:
-            for sampler in samplers if arm != against else ():
-                pairs = [gaps(found, task, arm, against, sampler, what) for task in of]
-                summary(f"{arm:10}{short(*sampler):6}", [each for each in pairs if each])
-    print(
-        f"forward passes to what {label(against)} solve one a step ({label(ours)}, {label(against)}):"
-    )
+        for arm, sampler in itertools.product((arm for arm in arms if arm != against), samplers):
+            pairs = [gaps(found, task, arm, against, sampler, what) for task in of]
+            summary(f"{arm:10}{short(*sampler):6}", [each for each in pairs if each])
+    print(f"forward passes to what {label(against)} solve one a step ({names}):")
     for task in known:
         fewest = [passes(found, task, arm, against, samplers) for arm in pair]
         print(f"  {task:24}{fewest[0]:6.1f}{fewest[1]:6.1f}")

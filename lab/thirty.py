@@ -1,9 +1,9 @@
 """Tasks of reasoning-gym, picked by a rule (results/thirty.md), at one token a step and at many.
 
     pip install reasoning-gym
-    python lab/study.py lab/thirty.py                       # what of it is done, and its tables
-    python lab/study.py lab/thirty.py --run                 # first what is missing: 25 hours of a core
-    python lab/study.py lab/thirty.py --figure=thirty.png   # accuracy over forward passes
+    python lab/study.py lab/thirty.py                     # what of it is done, and its tables
+    python lab/study.py lab/thirty.py --run               # trains first: 25 hours of a core
+    python lab/study.py lab/thirty.py --figure=thirty.png # accuracy over passes
 
 PUMA+ and random masks after as many updates, random masks after twice as many, and PUMA on ten of
 the tasks, drawn by lot.
