@@ -141,5 +141,5 @@ def test_what_cannot_be_measured_is_refused(kept, capsys):
         with patch.object(curves, "what", what), pytest.raises(SystemExit, match="of its own"):
             curves.main()
     shutil.rmtree(kept)
-    with pytest.raises(SystemExit, match="add --run"):
+    with pytest.raises(SystemExit, match="--run --every=100"):
         curves.main()
