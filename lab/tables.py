@@ -7,7 +7,12 @@ a record: solved, right (share of the answers' tokens), tokens, content, steps.
 import itertools
 import math
 
-LABELS = {"puma_plus": "PUMA+", "puma": "PUMA", "mdm": "random masks"}
+LABELS = {
+    "puma_plus": "PUMA+",
+    "puma": "PUMA",
+    "mdm": "random masks",
+    "mdm_twice": "random masks, twice the updates",
+}
 
 
 def label(arm):

@@ -8,7 +8,7 @@ For each run, side by side, on the same examples:
     sampler    as in sample.py: the model's own tokens
 
 with the likeliest token of every position at every step, and its confidence. A run may be weights
-that lab/curves.py has kept, as out/curves/puma_plus_1/at/400. lab/view.html is the page without its
+kept on the way, as out/study/puma_plus_1/at/400. lab/view.html is the page without its
 data; the result needs no server and no network.
 """
 
