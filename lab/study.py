@@ -243,11 +243,11 @@ def next_command(task, arm, seed):
     trained = finished(task, arm, seed)
     if judged(where):
         return None
+    samples = f"--samplers={samplers}"
     if script != "train.py":
-        return [script, *flags_of(task, arm, seed), f"--out={where.parent}"]
+        return [script, *flags_of(task, arm, seed), f"--out={where.parent}", samples]
     on = [f"--device={device}"] if device else []
     if trained:
-        samples = f"--samplers={samplers}"
         return ["lab/judge.py", f"--out_dir={where}", samples, f"--weights={weights}", *on]
     keep = ["--keep", f"--save_interval={every}"] if every else []
     return [script, *flags_of(task, arm, seed), f"--out_dir={where}", "--resume", *keep, *on]
@@ -264,7 +264,10 @@ def finished(task, arm, seed):
     wanted.pop("out_dir", None)  # a config file's
     if other := [k for k, v in wanted.items() if fit(k, v, made.get(k)) != made.get(k)]:
         raise SystemExit(f"{where} has another {', '.join(other)}: choose another --out")
-    return saved["iteration"] == made["max_iters"]
+    ended = saved["iteration"] == made["max_iters"]
+    if ended and every and not (where / "at").exists():
+        raise SystemExit(f"{where} has kept no weights on its way: choose another --out")
+    return ended
 
 
 # -- what is known of a run ------------------------------------------------------------------------
