@@ -5,7 +5,7 @@
 #     torchrun --nproc_per_node=8 train.py config/dream_coder.py
 #
 # HumanEval and MBPP+, zero-shot: the commands are in lab/harness.py; every 2,000 updates, as in the
-# paper: python lab/curves.py --run --every=2000 --flags="['config/dream_coder.py']" keeps weights.
+# paper: torchrun --nproc_per_node=8 train.py config/dream_coder.py --keep --save_interval=2000.
 # Random masks, the baseline: --method=mdm. On fewer GPUs, with grad_accum such
 # that 8 rows at a time fit: 32 on one. Without a network: --options="{'base': 'FOLDER'}".
 # Chosen here, as the paper is silent: alpha, AdamW's betas, the cosine. K is 15 in its text, 6 in

@@ -39,6 +39,7 @@ import sample
 from configurator import configure, pick
 from data import files
 from data import rows as texts
+from lab import judge
 from lab.evaluate import fill
 from loss import objective
 
@@ -256,15 +257,15 @@ def train(net, tokenizer, rows, name, method, steps, how):
         trainer.save_model()
 
 
-def share_right(net, rows, end, tokens, tau, how):
-    """The share of held-out answers that are right to the token, up to their end."""
+def judged(net, rows, end, tokens, tau, how):
+    """A record as lab/judge.py has it; solved: right to the token, up to the end of the answer."""
     scored = Scored(net.eval(), **how)
-    right = 0
+    batches = []
     for x0, given in zip(*(part.split(batch_size) for part in rows), strict=True):
-        x, _ = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
-        answer = ~given & (((x0 == end) & ~given).cumsum(1) <= 1)
-        right += ((torch.as_tensor(x) == x0) | ~answer).all(1).sum().item()
-    return right / len(rows[0])
+        x, steps = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
+        own = judge.score(x, x0.numpy(), given.numpy(), end)
+        batches.append({"solved": own["right"] == 1, **own, "steps": steps.cpu().numpy()})
+    return judge.means(batches)
 
 
 def keep(settings):
@@ -312,9 +313,9 @@ def main(net, tokenizer, end, how, rows, test):
         net.load_state_dict(tuned, strict=False)
         if arm != "fine_tuned":
             train(net, tokenizer, rows, arm, arm, last, how)
-        shares = [share_right(net, test, end, *sampler, how) for sampler in samplers]
+        kept = {str(sampler): judged(net, test, end, *sampler, how) for sampler in samplers}
+        shares = [record["solved"] for record in kept.values()]
         say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
-        kept = dict(zip(map(str, samplers), shares, strict=True))  # as lab/study.py reads them
         files.write_json(Path(out, f"{arm}_{seed}", "eval.json"), kept)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
