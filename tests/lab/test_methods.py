@@ -7,7 +7,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, same
+from conftest import PLUS, ROOT, lines, same, state
 
 import checkpoint
 import puma
@@ -143,3 +143,13 @@ def test_what_cannot_be_measured_is_refused(kept, capsys):
     shutil.rmtree(kept)
     with pytest.raises(SystemExit, match="--run --every=100"):
         curves.main()
+
+
+@pytest.mark.parametrize("flags", [["--chains_from=8", *PLUS], ["--method=puma"], ["--method=mdm"]])
+def test_recorded_updates_are_the_updates(puzzles, tmp_path, train, monkeypatch, flags):
+    """Whose turn it is, when examples are read, a switch of K (9), over 40 updates."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", None)  # put back afterwards
+    train(puzzles, tmp_path / "a", *flags, "--max_iters=40")
+    train(puzzles, tmp_path / "b", *flags, "--max_iters=40", "--variant=tests.lab.graphed")
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+    assert same(state(tmp_path / "a")["averaged"], state(tmp_path / "b")["averaged"])
