@@ -8,7 +8,10 @@ import pytest
 from conftest import ENV, ROOT, SMALL
 
 FILES = sorted(ROOT.glob("*.py"))
-NAMES = "checkpoint configurator loss model muon policies puma sample sudoku text train".split()
+NAMES = [
+    "checkpoint", "configurator", "loss", "model", "muon", "policies", "puma", "sample", "sudoku",
+    "text", "train",
+]  # fmt: skip
 TESTS = sorted((ROOT / "tests").glob("*.py"))
 LOADED = """
 import runpy, sys

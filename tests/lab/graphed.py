@@ -8,10 +8,10 @@ from lab import graphs
 class Record:
     def replay(self):
         queue = self.stream.queue
-        self.stream.turn = self.turn
-        calls, queue.calls = queue.calls, 1  # nothing is read now: the host was to do it before
+        host = queue.calls, self.stream.turn
+        queue.calls, self.stream.turn = 1, self.turn  # 1: nothing is read now
         self.update(self.stream, self.iteration)
-        queue.calls = calls
+        queue.calls, self.stream.turn = host
 
 
 class OnCpu(graphs.Replayed):
