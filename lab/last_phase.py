@@ -43,6 +43,7 @@ TASKS = {  # tokens of a row, and of a stage
     "binary_matrix": (104, 12),
 }
 SEEDS = {"qwen2": 8, "modernbert": 4}
+ARMS = ["puma_plus", "mdm"]
 UPDATES = 3000  # on random masks, before the last phase
 ROWS = 30_000  # to train on, and held out:
 HELD_OUT = 200
@@ -75,7 +76,7 @@ def arms_folder(task, family):
 
 
 def arms_of(task, family, seed):
-    return [arms_folder(task, family) / f"{arm}_{seed}" for arm in hf.arms[1:]]
+    return [arms_folder(task, family) / f"{arm}_{seed}" for arm in ARMS]
 
 
 # -- data and models -------------------------------------------------------------------------------
@@ -136,28 +137,33 @@ def learn(task, family):
             return
         raise SystemExit(f"{where} has records of weights that are not there: choose another --out")
     print(f"{task}, {family}: {UPDATES} updates", flush=True)
-    flags = [f"--updates={UPDATES}", "--lr=5e-4", "--arms=['fine_tuned']"]
-    train(task, where / "start", where, 1, flags)
+    flags = [f"--max_iters={UPDATES}", "--lr=5e-4", "--method=mdm"]
+    train(task, where / "start", where / "fine_tuned_1", 1, flags)
 
 
 def phases(task, family, seed):
     """Both arms of a seed."""
     print(f"{task}, {family}, seed {seed}", flush=True)
     begin = folder(task, family) / ("start" if whole else "fine_tuned_1")
-    flags = ["--updates=0", f"--lr={lr}", f"--arms={hf.arms[1:]}"]
-    flags += [f"--last={UPDATES + last}", "--chains_from=200"] if whole else [f"--last={last}"]
-    train(task, begin, arms_folder(task, family), seed, flags)
-    for arm in arms_of(task, family, seed):
-        for checkpoint in arm.glob("checkpoint-*"):
+    flags = [f"--lr={lr}", f"--max_iters={UPDATES + last if whole else last}"]
+    flags += ["--chains_from=200"] if whole else []
+    for arm, where in zip(ARMS, arms_of(task, family, seed), strict=True):
+        train(task, begin, where, seed, [*flags, f"--method={arm}"])
+        for checkpoint in where.glob("checkpoint-*"):
             shutil.rmtree(checkpoint)
 
 
 def train(task, model, where, seed, flags):
     length, K = TASKS[task]
-    flags += [f"--model={model}", f"--data={out}/{task}.jsonl", f"--out={where}", f"--seed={seed}"]
+    flags += [
+        f"--model={model}",
+        f"--data={out}/{task}.jsonl",
+        f"--out_dir={where}",
+        f"--seed={seed}",
+    ]
     flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", "--batch_size=16"]
-    where.mkdir(exist_ok=True)
-    thirty.call(["lab/hf.py", "--bf16=False", *flags], f"{where}/{seed}.log")
+    where.parent.mkdir(exist_ok=True)
+    thirty.call(["lab/hf.py", "--bf16=False", *flags], f"{where}.log")
 
 
 def table(task, family):
