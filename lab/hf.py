@@ -182,7 +182,7 @@ class PumaTrainer(transformers.Trainer):
 
 
 def load(name, dtype="auto"):
-    """A model that sees both sides, and whether its row i - 1 scores token i. Its code never runs."""
+    """A model that sees both sides, and whether its row i - 1 scores token i."""
     if int(transformers.__version__.split(".")[0]) < 5:
         raise SystemExit("transformers before 5 ignores is_causal: pip install 'transformers>=5'")
     if Path(name, "adapter_config.json").exists():
@@ -196,7 +196,7 @@ def load(name, dtype="auto"):
     if shift:
         config.is_causal = False
     kind = transformers.AutoModelForCausalLM if shift else transformers.AutoModelForMaskedLM
-    how = {"config": config, "dtype": dtype, "trust_remote_code": False}
+    how = {"config": config, "dtype": dtype, "trust_remote_code": False}  # no code of others runs
     net, seen = kind.from_pretrained(name, output_loading_info=True, **how)
     if seen["missing_keys"]:  # the library has drawn them at random
         raise SystemExit(f"{name} lacks {min(seen['missing_keys'])} of a {type(net).__name__}")

@@ -155,15 +155,10 @@ def phases(task, family, seed):
 
 def train(task, model, where, seed, flags):
     length, K = TASKS[task]
-    flags += [
-        f"--model={model}",
-        f"--data={out}/{task}.jsonl",
-        f"--out_dir={where}",
-        f"--seed={seed}",
-    ]
-    flags += [f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}", "--batch_size=16"]
+    flags += [f"--model={model}", f"--data={out}/{task}.jsonl", f"--out_dir={where}"]
+    flags += [f"--seed={seed}", f"--length={length}", f"--K={K}", f"--held_out={HELD_OUT}"]
     where.parent.mkdir(exist_ok=True)
-    thirty.call(["lab/hf.py", "--bf16=False", *flags], f"{where}.log")
+    thirty.call(["lab/hf.py", "--bf16=False", "--batch_size=16", *flags], f"{where}.log")
 
 
 def table(task, family):
