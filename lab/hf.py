@@ -55,7 +55,7 @@ method = "puma_plus"  # what to train on: puma, puma_plus, mdm (random masks)
 K = 8  # tokens of a stage
 tau = 0.9
 chains_from = 0  # puma_plus alone: update of the first chains
-lora = 0  # rank of adapters; 0 = all weights are trained
+lora = 0  # rank of new adapters; 0 = all weights are trained
 batch_size = 32  # rows per update, over all processes
 grad_accum = 1  # forward passes per update
 max_iters = 1000  # 0 = only measure
@@ -300,9 +300,11 @@ def start():
     """The model, what to keep beside it, end, how to read it, rows to train on, rows held out."""
     if not (model and data):
         raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
-    pick("method", method, ("puma", "puma_plus", "mdm"))
-    if K < 1 or batch_size % (WORLD * grad_accum):
-        raise ValueError(f"{K=} is below 1, or {batch_size=} does not split into {grad_accum=}")
+    pick("method", method, ["puma", "puma_plus", "mdm"])
+    if min(K, held_out) < 1:
+        raise ValueError(f"{K=} or {held_out=} is below 1")
+    if batch_size % (WORLD * grad_accum):
+        raise ValueError(f"{batch_size=} does not split into {WORLD} processes, {grad_accum=}")
     if chains_from and not 0 < chains_from < max_iters:
         raise ValueError(f"{chains_from=}: expected an update before {max_iters=}")
     torch.manual_seed(seed)  # of adapters, and of a new mask token
@@ -328,8 +330,18 @@ def claim(settings):
     files.write_json(path, settings)
 
 
-def train(net, beside, how, rows):
-    """From the weights of net on; an interrupted run goes on from its checkpoint."""
+def share_right(net, rows, end, tokens, tau, how):
+    """The share of held-out answers that are right to the token, up to their end."""
+    scored = Scored(net.eval(), **how)
+    right = 0
+    for x0, given in zip(*(part.split(batch_size // grad_accum) for part in rows), strict=True):
+        x, _ = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
+        answer = ~given & (((x0 == end) & ~given).cumsum(1) <= 1)
+        right += ((torch.as_tensor(x) == x0) | ~answer).all(1).sum().item()
+    return right / len(rows[0])
+
+
+def main(net, beside, end, how, rows, test):
     args = transformers.TrainingArguments(
         out_dir, max_steps=max_iters, gradient_accumulation_steps=grad_accum,
         per_device_train_batch_size=batch_size // WORLD // grad_accum,
@@ -339,28 +351,12 @@ def train(net, beside, how, rows):
         save_steps=save_interval, save_total_limit=None if keep else 1, logging_steps=20,
         use_cpu=not torch.cuda.is_available(), report_to="none",
     )  # fmt: skip
-    how = how | {"method": method, "K": K, "tau": tau, "chains_from": chains_from}
-    trainer = PumaTrainer(net, args, rows, processing_class=beside, **how)
+    trainer = PumaTrainer(net, args, rows, **how, method=method, K=K, tau=tau,
+                          chains_from=chains_from, processing_class=beside)  # fmt: skip
     if max_iters:
-        trainer.train(
-            resume_from_checkpoint=transformers.trainer_utils.get_last_checkpoint(out_dir)
-        )
+        stopped = transformers.trainer_utils.get_last_checkpoint(out_dir)
+        trainer.train(resume_from_checkpoint=stopped)
         trainer.save_model()
-
-
-def share_right(net, rows, end, tokens, tau, how):
-    """The share of held-out answers that are right to the token, up to their end."""
-    scored = Scored(net.eval(), **how)
-    right = 0
-    for x0, given in zip(*(part.split(batch_size) for part in rows), strict=True):
-        x, _ = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
-        answer = ~given & (((x0 == end) & ~given).cumsum(1) <= 1)
-        right += ((torch.as_tensor(x) == x0) | ~answer).all(1).sum().item()
-    return right / len(rows[0])
-
-
-def main(net, beside, end, how, rows, test):
-    train(net, beside, how, rows)
     shares = {}
     for tokens, above in samplers:
         share = share_right(net, test, end, tokens, above, how)

@@ -89,6 +89,16 @@ def test_logits_are_those_of_transformers_and_peft(trained, dream, tmp_path):
         torch.testing.assert_close(scored.logits(scored(x)), expected, atol=1e-4, rtol=1e-4)
 
 
+def test_its_adapters_are_trained_on(trained, dream, monkeypatch):
+    for name, value in {"model": str(trained), "data": str(dream / "tokens"), "lora": 8}.items():
+        monkeypatch.setattr(hf, name, value)
+    net, *_ = hf.start()
+    moved = {name: p for name, p in net.named_parameters() if p.requires_grad}
+    saved = load_file(trained / "adapter_model.safetensors")
+    found = {name.replace(".default", ""): p for name, p in moved.items()}
+    assert same(saved, dict(sorted(found.items())))
+
+
 def test_rows_of_another_vocabulary_are_refused(dream, tmp_path, monkeypatch):
     base = shutil.copytree(dream / "base", tmp_path / "base")
     edit(base, mask_token_id=80)
