@@ -54,6 +54,16 @@ def trained(dream):
     return dream / "run"
 
 
+def test_what_the_library_is_told(trained):
+    args = torch.load(trained / "training_args.bin", weights_only=False)
+    found = args.max_grad_norm, args.weight_decay, args.learning_rate
+    assert found == (1.0, 0.01, 1e-5)
+    assert args.per_device_train_batch_size * args.gradient_accumulation_steps == 8
+    kept = json.loads((trained / "puma.json").read_text())
+    assert kept == {"mask_token": CODER.mask, "shift": True, "length": 90,
+                    "vocab_size": CODER.vocab_size + 3}  # fmt: skip
+
+
 def test_only_adapters_are_trained_and_all_checkpoints_kept(trained):
     assert {path.name for path in trained.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
     saved = load_file(trained / "adapter_model.safetensors")
