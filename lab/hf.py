@@ -67,6 +67,8 @@ save_interval = 200
 keep = False  # all checkpoints; else the last
 seed = 1
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, or all above tau
+if __name__ == "__main__":
+    settings = configure(globals())
 
 ABOUT = "puma.json"  # beside the weights: how to read them
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
@@ -326,7 +328,9 @@ def claim(settings):
     settings = {k: v for k, v in settings.items() if k not in ("out_dir", "samplers")}
     made = json.loads(path.read_text()) if path.exists() else settings
     if other := [key for key, value in settings.items() if made.get(key) != value]:
-        raise ValueError(f"{out_dir} was made with another {', '.join(other)}: choose another")
+        raise ValueError(
+            f"{out_dir} was made with another {', '.join(other)}: choose another --out_dir"
+        )
     files.write_json(path, settings)
 
 
@@ -370,7 +374,6 @@ def main(net, beside, end, how, rows, test):
 
 if __name__ == "__main__":
     try:
-        settings = configure(globals())
         parts = start()
         claim(settings)
     except (ImportError, OSError, ValueError) as error:  # no such package, model, file or field

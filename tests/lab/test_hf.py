@@ -275,6 +275,17 @@ def test_models_that_this_would_get_wrong_are_refused():
         hf.check(transformers.Gemma2ForCausalLM(config), MASK, True)
 
 
+def test_no_code_of_a_folder_runs(tmp_path, monkeypatch):
+    """Nor is the user asked, who might say yes."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    form = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}
+    (tmp_path / "config.json").write_text(json.dumps(form))
+    (tmp_path / "evil.py").write_text(f"open('{tmp_path}/ran', 'w')")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        hf.load(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
     monkeypatch.setattr(hf, "out_dir", str(tmp_path))
     hf.claim({"K": 8, "samplers": [(1, 1.0)]})
