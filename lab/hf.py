@@ -41,6 +41,7 @@ import text
 from configurator import configure, pick
 from data import files
 from data import rows as texts
+from lab import judge
 from lab.evaluate import fill
 from loss import objective
 
@@ -334,15 +335,15 @@ def claim(settings):
     files.write_json(path, settings)
 
 
-def share_right(net, rows, end, tokens, tau, how):
-    """The share of held-out answers that are right to the token, up to their end."""
+def judged(net, rows, end, tokens, tau, how):
+    """A record as lab/judge.py has it; solved: right to the token, up to the end of the answer."""
     scored = Scored(net.eval(), **how)
-    right = 0
+    batches = []
     for x0, given in zip(*(part.split(batch_size // grad_accum) for part in rows), strict=True):
-        x, _ = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
-        answer = ~given & (((x0 == end) & ~given).cumsum(1) <= 1)
-        right += ((torch.as_tensor(x) == x0) | ~answer).all(1).sum().item()
-    return right / len(rows[0])
+        x, steps = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
+        own = judge.score(x, x0.numpy(), given.numpy(), end)
+        batches.append({"solved": own["right"] == 1, **own, "steps": steps.cpu().numpy()})
+    return judge.means(batches)
 
 
 def main(net, beside, end, how, rows, test):
@@ -361,13 +362,13 @@ def main(net, beside, end, how, rows, test):
         stopped = transformers.trainer_utils.get_last_checkpoint(out_dir)
         trainer.train(resume_from_checkpoint=stopped)
         trainer.save_model()
-    shares = {}
+    records = {}
     for tokens, above in samplers:
-        share = share_right(net, test, end, tokens, above, how)
+        record = judged(net, test, end, tokens, above, how)
         name = f"{tokens} a step" if above == 1 else f"above {above}"
-        say(f"{name:12}{100 * share:6.1f} % right", flush=True)
-        shares[str((tokens, above))] = share  # as lab/study.py reads them
-    files.write_json(Path(out_dir, "eval.json"), shares)
+        say(f"{name:12}{100 * record['solved']:6.1f} % right", flush=True)
+        records[str((tokens, above))] = record
+    files.write_json(Path(out_dir, "eval.json"), records)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

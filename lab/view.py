@@ -8,7 +8,7 @@ For each run, side by side, on the same examples:
     sampler    as in sample.py: the model's own tokens
 
 with the likeliest token of every position at every step, and its confidence. A run may be weights
-that lab/curves.py has kept, as out/curves/puma_plus_1/at/400. lab/view.html is the page without its
+kept on the way, as out/study/puma_plus_1/at/400. lab/view.html is the page without its
 data; the result needs no server and no network.
 """
 
@@ -28,7 +28,7 @@ import policies
 import puma
 import sample
 from configurator import configure, pick
-from lab.study import label
+from lab.tables import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
 out = "view.html"

@@ -17,7 +17,7 @@ import reasoning_gym
 import checkpoint
 import sample
 from data.gym import prepare
-from lab import gym, thirty
+from lab import gym, judge
 from policies import top_k
 
 
@@ -162,56 +162,19 @@ def test_common_wording():
     }
 
 
-# -- the study of thirty tasks ---------------------------------------------------------------------
-def test_a_run_is_measured_and_counted(puzzles, tmp_path, train, capsys):
+def test_a_run_is_judged(puzzles, tmp_path, train):
     flags = ["--task=lab.gym", "--max_iters=3", "--eval_interval=3", "--test_examples=10"]
     train(puzzles.folder, tmp_path / "run", *flags)
-    thirty.measure(tmp_path / "run")
-    found = json.loads((tmp_path / "run" / "eval.json").read_text())
+    record = judge.judged(tmp_path / "run", 4, 1.0)
     model, _ = checkpoint.load_model(tmp_path / "run", "cpu")
     x0, prompt = puzzles.test[:10]
     tokens, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 4)
-    right = []
+    right, content = [], []
     for row, truth, given in zip(tokens.numpy(), x0, prompt, strict=True):
-        answer = [i for i in np.flatnonzero(~given) if puzzles.end not in truth[:i]]
+        places = np.flatnonzero(~given)
+        answer = [i for i in places if puzzles.end not in truth[:i]]
         right.append(np.mean([row[i] == truth[i] for i in answer]))
-    solved, share, steps = found["4"]
-    assert share == pytest.approx(np.mean(right)) and solved == 0
-    assert steps == pytest.approx(np.ceil((~prompt).sum(1) / 4).mean())
-
-
-def test_won_lost_and_even(capsys):
-    """Seeds 1 and 2: one task is won by 10 points in both, one lost, one has no clear winner."""
-    ours = {"a": (0.6, 0.62), "b": (0.1, 0.12), "c": (0.52, 0.1), "d": (0.0, 0.01)}
-    theirs = {"a": (0.5, 0.52), "b": (0.3, 0.32), "c": (0.3, 0.3), "d": (0.0, 0.0)}
-    kept = lambda share: {key: [share, 0.5, 9] for key in thirty.SAMPLERS}  # noqa: E731
-    found = {
-        (task, arm, seed): kept(shares[task][seed - 1])
-        for arm, shares in (("puma_plus", ours), ("mdm", theirs))
-        for task in ours
-        for seed in (1, 2)
-    }
-    thirty.table([*ours], found)
-    out = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in out[2:5]] == ["a", "c", "b"]
-    assert out[2].split()[1:4] == ["61.0", "51.0", "10.0"]
-    assert out[6].split() == ["d", "50.0", "50.0", "0.0", "[0.0,", "0.0]"]
-    assert "ahead in 2 of 3, won 1, lost 1; mean over tasks -3.0 [-41.2, 35.2]" in out[8]
-    assert "ahead in 0 of 4, won 0, lost 0; mean over tasks 0.0 [0.0, 0.0]" in out[15]
-
-
-def test_forward_passes_to_what_random_masks_solve_and_the_picture(tmp_path, monkeypatch):
-    costs = 8, 4, 2, 1, 3, 1  # of thirty.SAMPLERS; random masks solve half, one a step
-    ours, theirs, worse = (0.5, 0.6, 0.5, 0.4, 0.4, 0), (0.5, 0.4, 0.4, 0, 0, 0), (0.4,) * 6
-    found = {
-        ("a", arm, 1): dict(
-            zip(thirty.SAMPLERS, zip(shares, shares, costs, strict=True), strict=True)
-        )
-        for arm, shares in {"puma_plus": ours, "mdm": theirs, "puma": worse}.items()
-    }
-    fewest = [thirty.passes(found, "a", arm) for arm in ("puma_plus", "mdm", "puma")]
-    assert fewest == [2, 8, float("inf")]
-    assert thirty.point(found, ["a"], "puma_plus", "2", 0) == (4, 60)
-    monkeypatch.setattr(thirty, "figure", tmp_path / "a.png")
-    thirty.draw(["a"], found)
-    assert (tmp_path / "a.png").stat().st_size > 10_000
+        content.append(sum(puzzles.end not in row[places[0] : i] for i in places))
+    assert record["right"] == pytest.approx(np.mean(right)) and record["solved"] == 0
+    assert record["content"] == np.mean(content)
+    assert record["steps"] == pytest.approx(np.ceil((~prompt).sum(1) / 4).mean())

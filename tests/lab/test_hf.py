@@ -23,7 +23,7 @@ import tokenizers
 import transformers
 
 import puma
-from lab import hf, last_phase
+from lab import hf
 
 V, L, MASK = 90, 12, 89
 SIZE = dict(vocab_size=V, hidden_size=16, intermediate_size=32, num_hidden_layers=2)
@@ -229,7 +229,8 @@ def test_the_command(family, world, tmp_path):
     assert shares[0] > 40, printed  # by guessing 0.1
     assert shares[len(hf.samplers)] > 5, printed  # 20 updates at a new rate
     kept = json.loads((trained / "eval.json").read_text())
-    assert [round(100 * share, 1) for share in kept.values()] == shares[len(hf.samplers) :]
+    solved = [record["solved"] for record in kept.values()]
+    assert [round(100 * share, 1) for share in solved] == shares[len(hf.samplers) :]
     assert len([*trained.glob("checkpoint-*/chains_*.pt")]) == world  # they know of each other
     first, coder = (hf.coder_of(folder)[0] for folder in (tmp_path / "model", trained))
     assert coder.mask_token_id == first.mask_token_id == (1 if family == "bert" else len(first) - 1)
@@ -256,14 +257,16 @@ def test_lora_trains_the_adapters_alone(family, bf16, tmp_path, monkeypatch):
     assert moved and all("lora_" in name for name in moved)
     given = ROWS.tensors[0][:8], ROWS.tensors[1][:8]
     how = {"mask_token": MASK, "shift": family == "qwen2"}
-    assert 0 <= hf.share_right(net, given, 0, 2, 1.0, how) <= 1
+    record = hf.judged(net, given, 0, 2, 1.0, how)
+    assert 0 <= record["solved"] <= record["right"] <= 1
+    assert record["steps"] == pytest.approx(record["tokens"] / 2, abs=0.5)
 
 
 def test_an_end_in_the_prompt_is_no_end_of_the_answer():
     x0, given = (part[:8].clone() for part in ROWS.tensors)
     x0[:, :2], given[:, :2] = 0, True
     how = {"mask_token": MASK, "shift": False}
-    assert hf.share_right(make("modernbert"), (x0, given), 0, 4, 1.0, how) == 0
+    assert hf.judged(make("modernbert"), (x0, given), 0, 4, 1.0, how)["solved"] == 0
 
 
 def test_models_that_this_would_get_wrong_are_refused():
@@ -350,71 +353,3 @@ def test_dream_loads_as_qwen2_and_no_head_is_made_up(tmp_path):
     make("bert").bert.save_pretrained(tmp_path / "headless")
     with pytest.raises(SystemExit, match=r"lacks cls\.predictions"):
         hf.load(str(tmp_path / "headless"))
-
-
-@pytest.mark.parametrize("family", ["qwen2", "modernbert"])
-def test_models_and_rows_of_the_last_phase(family, tmp_path, monkeypatch, capsys):
-    """What the library reads back is whole: tokens, ends, and a model of the tokens' number."""
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(last_phase, "out", str(tmp_path))
-    monkeypatch.setattr(last_phase, "ROWS", 30)
-    last_phase.write_rows("words")
-    last_phase.write_model("words", family)
-    monkeypatch.setattr(hf, "model", str(tmp_path / f"words_{family}" / "start"))
-    monkeypatch.setattr(hf, "data", str(tmp_path / "words.jsonl"))
-    net, coder, end, how, _, test = hf.start()
-    assert "lose" not in capsys.readouterr().out
-    assert how == {"mask_token": end + 1, "shift": family == "qwen2"}
-    assert net.config.vocab_size == end + 2 and len(test[0]) == 200
-    assert 5e6 < sum(p.numel() for p in net.parameters()) < 7e6
-    row = json.loads((tmp_path / "words.jsonl").read_text().splitlines()[-1])
-    x0, given = (part[-1] for part in test)
-    assert coder.decode(x0[given]) == row["question"].strip() + "\n"
-    assert coder.decode(x0[~given & (x0 != end)]) == row["answer"].strip()
-
-
-def test_the_last_phase_trains_what_is_missing(tmp_path, monkeypatch, capsys):
-    """A model once, then both arms of each seed; records stand for their runs."""
-    called = []
-
-    def call(command, log):
-        flags = dict(flag[2:].split("=", 1) for flag in command[1:])
-        called.append((flags["model"], flags["max_iters"], flags["method"]))
-        folder = Path(flags["out_dir"])
-        folder.mkdir(parents=True, exist_ok=True)
-        plus = flags["method"] == "puma_plus"
-        kept = {str(sampler): 0.5 + plus / 4 for sampler in hf.samplers}
-        (folder / "eval.json").write_text(json.dumps(kept))
-        (folder / "model.safetensors").touch()
-
-    for name, value in {"out": str(tmp_path), "run": True, "TASKS": {"words": (176, 16)}}.items():
-        monkeypatch.setattr(last_phase, name, value)
-    monkeypatch.setattr(last_phase, "SEEDS", {"qwen2": 2})
-    monkeypatch.setattr(last_phase.thirty, "call", call)
-    for name in "write_rows", "write_model":
-        monkeypatch.setattr(last_phase, name, lambda *_: None)
-    for name in "out", "arms", "samplers":  # which the table sets
-        monkeypatch.setattr(last_phase.study, name, getattr(last_phase.study, name))
-    where = tmp_path / "words_qwen2"
-    where.mkdir()
-    last_phase.main()
-    start = str(where / "start")
-    arms = [(str(where / "fine_tuned_1"), "500", arm) for arm in ("mdm", "puma_plus")]
-    assert called[0] == (start, "3000", "mdm") and sorted(called[1:]) == sorted(2 * arms)
-    assert "75.0 [75.0, 75.0] (75.0 75.0); 25.0 [25.0, 25.0], 2 pairs" in capsys.readouterr().out
-    (where / "500_at_0.0005/mdm_2/eval.json").unlink()
-    last_phase.main()
-    assert sorted(called[5:]) == arms
-    monkeypatch.setattr(last_phase, "whole", True)
-    last_phase.main()
-    assert {*called[7:]} == {(start, "3500", "mdm"), (start, "3500", "puma_plus")}
-    assert "words, qwen2, whole_3500_at_0.0005" in capsys.readouterr().out
-    monkeypatch.setattr(last_phase, "whole", False)
-    monkeypatch.setattr(last_phase, "lr", 1e-4)
-    (where / "fine_tuned_1/eval.json").unlink()  # interrupted between the weights and the record
-    last_phase.main()
-    assert called[11] == (start, "3000", "mdm") and sorted(called[12:]) == sorted(2 * arms)
-    (where / "fine_tuned_1/model.safetensors").unlink()
-    monkeypatch.setattr(last_phase, "lr", 1e-5)
-    with pytest.raises(SystemExit, match="records of weights that are not there"):
-        last_phase.main()

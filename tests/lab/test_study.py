@@ -1,23 +1,28 @@
-"""lab/study.py on runs made by hand: table, curves, mistakes; and what a sampler solves."""
+"""lab/study.py on runs made by hand and on small ones; its judge, tables and figures."""
 
 import json
-from unittest.mock import Mock, patch
+import math
+import signal
+import subprocess
+import sys
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ENV, ROOT, SMALL
 
 import checkpoint
 import policies
 import sample
 import sudoku
-from lab import race, study
+from lab import figures, judge, study, tables
 
 SHARES = {"mine": (0.70, 0.75, 0.83), "mdm": (0.50, 0.60, 0.70)}
+ONE = (2, 1.0)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def runs(tmp_path):
     for arm, shares in SHARES.items():
         for seed, share in enumerate(shares, 1):
@@ -25,107 +30,247 @@ def runs(tmp_path):
             config = {"max_iters": 9, "seed": seed, "tau": 1.0, "method": arm}
             if seed != 2:  # of which the records alone are kept
                 torch.save({"iteration": 9, "config": config}, where / "ckpt.pt")
-            (where / "eval.json").write_text(json.dumps({"(2, 1.0)": share}))
+            (where / "eval.json").write_text(json.dumps({str(ONE): {"solved": share}}))
             curve = [{"iter": i, "solved": share * i / 6} for i in (3, 6, 9)[: 5 - seed]]
             (where / "metrics.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in curve))
     own = dict(out=str(tmp_path), arms={"mine": "--tau=1", "mdm": "--method=mdm"}, seeds=4)
-    with patch.multiple(study, **own, flags=["--max_iters=9"], samplers=[(2, 1.0)]):
+    with patch.multiple(study, **own, flags=["--max_iters=9"], samplers=[ONE]):
         yield
 
 
+# -- tables and figures ----------------------------------------------------------------------------
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
-def test_table_and_curves_of_three_pairs(savefig, capsys):
+def test_table_and_curves_of_three_pairs(savefig, runs, capsys):
     study.main()
     with patch.object(study, "figure", "a.png"):
         study.main()
     out = capsys.readouterr().out
     assert "mine       76.0 [59.7, 92.3] (70.0 75.0 83.0); 16.0 [7.0, 25.0], 3 pairs" in out
     assert "mdm        60.0 [35.2, 84.8] (50.0 60.0 70.0)\n" in out  # 60 +- 4.303 * 10 / sqrt(3)
+    assert "4 of eight seeds: this decides nothing" in out
     axes = savefig.call_args.args[0].axes[0]
     assert axes.lines[0].get_xydata() == pytest.approx(np.array([[3, 38], [6, 76]]))  # not 9
     assert axes.collections[1].get_paths()[0].vertices[:, 1].max() == pytest.approx(84.84, abs=0.01)
 
 
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
-def test_a_panel_has_what_each_sampler_solves(savefig, tmp_path):
+def test_a_panel_has_what_each_sampler_solves(savefig, runs, tmp_path):
     with patch.object(study, "panels", {"one": str(tmp_path), "again": str(tmp_path)}):
         study.main()
-        page = savefig.call_args.args[0]
-        assert [axes.get_title() for axes in page.axes] == ["one", "again"]
-        (bars,) = page.axes[0].containers[1].lines[2]  # of mdm
-        assert bars.get_segments()[0][:, 1] == pytest.approx([35.16, 84.84], abs=0.01)
-        with (
-            patch.object(study, "panels", {"none": "none"}),
-            pytest.raises(SystemExit, match="no run"),
-        ):
-            study.main()
-
-
-@patch.object(study, "draw", Mock())
-def test_mistakes_are_one_line(capsys):
-    for name, value, message in [
-        ("against", "mmd", "expected mine, mdm"), ("samplers", [2], "expected pairs"),
-        ("flags", ["--max_iters=8"], "mine_1 has another max_iters: choose another --out"),
-        ("out", "none", "no run is finished; add --run"),
-    ]:  # fmt: skip
-        with patch.object(study, name, value), pytest.raises(SystemExit, match=message):
-            study.main()
-    with patch.object(study, "run", True), patch("subprocess.Popen") as trained:
+    page = savefig.call_args.args[0]
+    assert [axes.get_title() for axes in page.axes] == ["one", "again"]
+    (bars,) = page.axes[0].containers[1].lines[2]  # of mdm
+    assert bars.get_segments()[0][:, 1] == pytest.approx([35.16, 84.84], abs=0.01)
+    with patch.object(study, "panels", {"none": "none"}), pytest.raises(SystemExit, match="no run"):
         study.main()
-    assert trained.call_count == 2  # seed 4 of each arm; the records of seed 2 stand for it
-    assert "mine, seed 4 has stopped; " in capsys.readouterr().out
 
 
-def test_share_solved(tmp_path, monkeypatch):
+def test_students_t():
+    """R's qt(0.975, df)."""
+    known = {1: 12.70620474, 2: 4.30265273, 7: 2.36462425, 12: 2.17881283, 999: 1.96234146}
+    for df, t in known.items():
+        assert tables.student(df) == pytest.approx(t, abs=1e-8)
+
+
+def test_updates_to_a_level(runs, capsys):
+    """At or above it, not interpolated; a pair of which one never gets there is not counted."""
+    assert tables.crossing({1: 0.1, 2: 0.5, 3: 0.4, 4: 0.9}, 0.5) == 2
+    assert tables.crossing({1: 0.1, 2: 0.4}, 0.5) is None
+    curves = {("a", 1): {10: 1.0}, ("m", 1): {10: 0.0, 20: 1.0}, ("a", 2): {10: 1.0},
+              ("m", 2): {80: 1.0}, ("a", 3): {9: 1.0}, ("m", 3): {9: 0.1}}  # fmt: skip
+    tables.speed(curves, ["a", "m"], "m", [50])
+    out = capsys.readouterr().out
+    assert "(10 10 9); 4.00 [0.00, 2" in out and ", 2 of 3 pairs\n" in out  # 2 and 8 times
+    assert "  m          (20 80 never)\n" in out
+    high = float(out.partition("[0.00, ")[2].partition("]")[0])
+    assert high == pytest.approx(4 * math.exp(12.70620474 * math.log(8 / 2) / 2), rel=1e-5)
+    with patch.object(study, "levels", [80]):
+        study.main()
+    out = capsys.readouterr().out
+    assert "as training has logged it" in out
+    assert "mine       (9 9 6); 1.00, 1 of 3 pairs" in out and "mdm        (9 9 6)" not in out
+
+
+# -- judging ---------------------------------------------------------------------------------------
+def test_what_is_judged(tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
     saved["config"] |= {"policy": "margin", "test_examples": 70}
     torch.save(saved, tmp_path / "ckpt.pt")
-    puzzles = np.load("results/weights/sudoku_mini/test.npy")[:70, 0]
+    puzzles, truth = np.load("results/weights/sudoku_mini/test.npy")[:70].swapaxes(0, 1)
     x = torch.from_numpy(puzzles).long() - 1
     model, _ = checkpoint.load_model(tmp_path, "cpu")
-    x, _ = sample.generate(model, x, x < 0, policies.margin, 9, 0.8)
-    solved = sudoku.solves(x.numpy() + 1, puzzles, (2, 3))
-    assert 0 < study.share_solved(tmp_path, 9, 0.8) == solved.mean() < 1
+    records = []
+    for policy, name in (policies.margin, ()), (policies.entropy, ("entropy",)):
+        found, steps = sample.generate(model, x, x < 0, policy, 5, 1.0)
+        wrong = (found.numpy() + 1 != truth).sum(1) / (puzzles == 0).sum(1)
+        with patch.object(judge, "ROWS", 32):
+            record = judge.judged(tmp_path, 5, 1.0, *name)
+        solved = sudoku.solves(found.numpy() + 1, puzzles, (2, 3)).mean()
+        count = (puzzles == 0).sum(1).mean()
+        expected = dict(solved=solved, right=1 - wrong.mean(), tokens=count, content=count)
+        assert record == pytest.approx(expected | {"steps": steps.float().mean().item()})
+        assert 0 < solved < 1
+        records.append(record)
+    assert records[0] != records[1]
 
 
-def test_held_out_rows_that_are_trained_on_are_counted(puzzles, tmp_path, capsys):
-    """The same puzzles, not others of the same grid."""
-    train = np.unique(np.load(puzzles / "train.npy"), axis=0)
-    for name, clues in ("clean", 1 - (train[:4, :1] > 0)), ("known", train[:4, :1] > 0):
-        (tmp_path / name).mkdir()
-        np.save(tmp_path / name / "train.npy", train)
-        test = np.concatenate([train[:4, 1:] * clues, train[:4, 1:]], 1)
-        np.save(tmp_path / name / "test.npy", test.astype(np.uint8))
-        study.say_what_is_known("sudoku", str(tmp_path / name), 4)
-    said = capsys.readouterr().out
-    assert said == f"{tmp_path}/known: 4 of 4 held-out rows are also trained on\n"
+def test_padding_is_not_content():
+    end = 9
+    prompt = np.array([[1, 0, 0, 0, 0, 0]] * 2, bool)
+    x0 = np.array([[9, 1, 2, 9, 9, 9]] * 2)  # an end in the prompt ends nothing
+    x = np.array([[9, 1, 9, 9, 5, 9], [9, 1, 2, 3, 4, 5]])
+    found = judge.score(x, x0, prompt, end)
+    assert found["right"].tolist() == pytest.approx([2 / 3, 2 / 3])  # of 1, 2, end
+    assert found["tokens"].tolist() == [5, 5] and found["content"].tolist() == [2, 5]
+    assert judge.score(x, x0, prompt, None)["content"].tolist() == [5, 5]
 
 
-@patch.multiple(study, start=Mock(return_value=None), table=Mock())
-def test_a_race_is_a_study_of_two_arms(monkeypatch, tmp_path, capsys):
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(study, "curve", lambda folder: {5: 0.25, 10: 0.5})
-    folders = set()
-    for against, names in [
-        ("--policy=margin", ["as_it_is", "changed"]),
-        ("--method=mdm", ["puma_plus", "mdm"]),
-    ]:
-        race.main(["config/sudoku_tiny.py", "--tau=0.8", f"--against={against}", "--seeds=2"])
-        assert [*study.arms] == names and study.flags == ["config/sudoku_tiny.py", "--tau=0.8"]
-        assert study.flags_of(names[1], 2)[-2:] == [against, "--seed=2"]
-        assert study.table.call_args.args[0] == [(name, seed) for seed in (1, 2) for name in names]
-        folders.add(study.out)
-    out = capsys.readouterr().out
-    assert "random masks ############              50.0%   seed 2" in out
-    assert len(folders) == 2 and out.count("2 of eight seeds: this decides nothing") == 2
-    with pytest.raises(SystemExit, match="expected a number from 1"):
-        race.main(["config/sudoku_tiny.py", "--seeds=x"])
+# -- runs ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("against", "mmd", "expected mine, mdm"),
+        ("samplers", [2], "tokens a step, tau"),
+        ("seeds", 0, "1 or more"),
+        ("out", "none", "no run is finished; add --run"),
+        ("only", "b", "no task"),
+    ],
+)
+def test_mistakes_are_one_line(name, value, message, runs):
+    with patch.object(study, name, value), pytest.raises(SystemExit, match=message):
+        study.main()
 
 
-def test_what_a_run_prints_goes_through_no_link(tmp_path):
+def test_another_study_in_the_folder(runs):
+    with (
+        patch.multiple(study, run=True, flags=["--max_iters=8"]),
+        pytest.raises(SystemExit, match="mine_1 has another max_iters: choose another --out"),
+    ):
+        study.main()
+
+
+def test_runs_that_kept_no_weights(runs):
+    with patch.multiple(study, run=True, every=3), pytest.raises(SystemExit, match="kept no weigh"):
+        study.main()
+
+
+def test_what_is_missing_is_trained(runs, capsys):
+    with patch.object(study, "run", True), patch("subprocess.Popen") as started:
+        started.return_value.poll.return_value = started.return_value.returncode = 1
+        study.main()
+    flags = [call.args[0] for call in started.call_args_list]
+    assert [each[1] for each in flags] == ["train.py"] * 2
+    assert ["--seed=4" in each for each in flags] == [True, True]  # records stand for seed 2
+    assert "mine_4 has stopped: " in capsys.readouterr().out
+
+
+def test_what_a_run_prints_goes_through_no_link(runs, tmp_path):
     (mine := tmp_path / "mine").write_text("precious")
     (tmp_path / "mine_4.log").symlink_to(mine)
     with pytest.raises(OSError, match="symbolic links"):
-        study.train("mine", 4)
+        study.start(("", "mine", 4))
     assert mine.read_text() == "precious"
+
+
+def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path):
+    """Lines as they happen, while it runs; then the table."""
+    flags = [*SMALL, f"--data={puzzles}", "--max_iters=200"]
+    command = [sys.executable, "lab/study.py", "--run", f"--out={tmp_path}", "--device=cpu"]
+    command += ["--samplers=[(4,1.0)]", "--levels=[1]"]
+    first = subprocess.Popen([*command, f"--flags={flags}"], cwd=ROOT, env=ENV, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    for line in first.stdout:
+        if "seed 1" in line:  # both have an evaluation
+            first.send_signal(signal.SIGINT)
+            break
+    said = first.stdout.read()
+    assert first.wait() == 1 and said.endswith(
+        "stopped, with checkpoints: the same command goes on\n"
+    )
+    saved = [checkpoint.load(tmp_path / name)["iteration"] for name in ("mdm_1", "puma_plus_1")]
+    assert all(12 <= each < 200 for each in saved)
+    done = subprocess.run([*command, f"--flags={flags}"], cwd=ROOT, env=ENV, text=True,
+                          capture_output=True, check=True)  # fmt: skip
+    assert "   200  PUMA+ " in done.stdout and "random masks" in done.stdout
+    assert "0 of 1 pairs" in done.stdout or "1 of 1 pairs" in done.stdout
+    assert [*judge.records(tmp_path / "mdm_1")] == ["(4, 1.0)"]
+
+
+def test_weights_on_the_way_are_judged(tmp_path, puzzles, train):
+    train(puzzles, tmp_path / "mdm_1", "--method=mdm", "--keep", "--save_interval=12")
+    settings = dict(out_dir=str(tmp_path / "mdm_1"), samplers=[(8, 1.0), (1, 0.9)])
+    with patch.multiple(judge, **settings, weights=False):
+        judge.main()
+    with patch.multiple(study, out=str(tmp_path), every=12, samplers=settings["samplers"]):
+        where = tmp_path / "mdm_1"
+        assert study.judged(where)["(8, 1.0)"] == judge.records(where / "at" / "24")["(8, 1.0)"]
+        assert [*study.curve(where, (8, 1.0))] == [12, 24]
+        (where / "at" / "12" / "eval.json").unlink()
+        assert study.judged(where) == {}
+    assert not [*where.glob("**/ckpt.pt")]
+
+
+# -- studies of many tasks -------------------------------------------------------------------------
+def read(name):
+    """The settings of a study's file."""
+    settings = dict(study.__dict__)
+    with patch.object(sys, "argv", ["study.py", f"lab/{name}.py"]):
+        return study.configure(settings)
+
+
+def test_the_files_of_studies(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    thirty, phase = read("thirty"), read("last_phase")
+    assert len(thirty["tasks"]) == len(thirty["make"]) == 29 and len(phase["tasks"]) == 21
+    assert {*thirty["partly"]["puma"]} < {*thirty["tasks"]}
+    for name, flags in phase["tasks"].items():
+        assert (name.split("/")[0] in flags) and ("chains_from" in flags) == ("whole" in name)
+    with patch.multiple(study, **{k: phase[k] for k in ("tasks", "arms", "flags", "out")}):
+        flags = study.flags_of("words_qwen2/500_at_0.0001", "mdm", 3)
+    assert "--arms=['mdm']" in flags and "--lr=1e-4" in flags and flags[-1] == "--seed=3"
+
+
+def test_won_lost_and_even(capsys):
+    """Seeds 1 and 2: one task is won by 10 points in both, one lost, one has no clear winner."""
+    ours = {"a": (0.6, 0.62), "b": (0.1, 0.12), "c": (0.52, 0.1), "d": (0.0, 0.01)}
+    theirs = {"a": (0.5, 0.52), "b": (0.3, 0.32), "c": (0.3, 0.3), "d": (0.0, 0.0)}
+    samplers = [(1, 1.0), (4, 1.0), (1, 0.9)]
+    found = {
+        (task, arm, seed): {
+            str(each): dict(solved=shares[task][seed - 1], right=0.5, steps=9) for each in samplers
+        }
+        for arm, shares in (("puma_plus", ours), ("mdm", theirs))
+        for task in ours
+        for seed in (1, 2)
+    }
+    tables.over_tasks(found, [*ours], ["puma_plus", "mdm"], "mdm", samplers, samplers)
+    out = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in out[2:5]] == ["a", "c", "b"]
+    assert out[2].split()[1:4] == ["61.0", "51.0", "10.0"]
+    assert out[6].split() == ["d", "50.0", "50.0", "0.0", "[0.0,", "0.0]"]
+    assert "ahead in 2 of 3, won 1, lost 1; mean over tasks -3.0 [-41.2, 35.2]" in out[8]
+    assert "ahead in 0 of 4, won 0, lost 0; mean over tasks 0.0 [0.0, 0.0]" in out[12]
+
+
+def test_forward_passes_to_what_random_masks_solve_and_the_picture(tmp_path):
+    samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9), (99, 1.0)]
+    costs = 8, 4, 2, 1, 3, 1  # random masks solve half, one a step
+    shares = {
+        "puma_plus": (0.5, 0.6, 0.5, 0.4, 0.4, 0), "mdm": (0.5, 0.4, 0.4, 0, 0, 0),
+        "puma": (0.4,) * 6,
+    }  # fmt: skip
+    found = {
+        ("a", arm, 1): {
+            str(sampler): dict(solved=share, right=share, steps=cost)
+            for sampler, share, cost in zip(samplers, own, costs, strict=True)
+        }
+        for arm, own in shares.items()
+    }
+    fewest = [tables.passes(found, "a", arm, "mdm", samplers) for arm in shares]
+    assert fewest == [2, 8, math.inf]
+    assert figures.point(found, ["a"], "puma_plus", (2, 1.0), "solved") == (4, 60)
+    with patch("matplotlib.figure.Figure.savefig", autospec=True) as savefig:
+        figures.over_tasks(found, ["a"], ["puma_plus", "mdm"], "mdm", samplers, "", "a.png")
+    (line, star, *_) = savefig.call_args.args[0].axes[0].lines
+    assert line.get_xydata()[-1].tolist() == [8, 50] and star.get_xydata().tolist() == [[3, 40]]

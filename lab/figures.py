@@ -1,0 +1,99 @@
+"""The figures of lab/study.py, drawn with matplotlib: curves, samplers side by side, many tasks."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from lab.tables import average, gaps, label, learned, mean, short, spread, values
+
+
+def curves(of_arms, title, file):
+    """Shares solved over updates, {arm: [{update: share}]}: means and 95 % bands."""
+    lines = {}
+    for arm, own in of_arms.items():
+        updates = sorted(set.intersection(*map(set, own)))  # as far as the shortest
+        found = [spread([100 * points[update] for points in own]) for update in updates]
+        name = f"{label(arm)}, mean of {len(own)} seeds, 95 % interval"
+        lines[name] = updates, *np.reshape(found, (-1, 2)).T
+    lines_over_updates(lines, "held-out problems solved, %", 100, title, file)
+
+
+def lines_over_updates(lines, what, most, title, file):
+    """{name: (updates, values, half the width of a band)}"""
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
+    for name, (updates, middle, half) in lines.items():
+        axes.plot(updates, middle, label=name)
+        axes.fill_between(updates, middle - half, middle + half, alpha=0.15)
+    axes.set(xlabel="updates", ylabel=what, xlim=(0, None), ylim=(0, most))
+    axes.set_title(title, fontsize="medium", wrap=True)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    save(page, file, 150)
+
+
+def by_sampler(panels, arms, samplers, title, file):
+    """What each sampler solves: means of the seeds, 95 % intervals; {name of a panel: found}."""
+    page = Figure(figsize=(3 * len(panels), 3), layout="constrained")
+    row = page.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    fixed = [index for index, (_, tau, *_) in enumerate(samplers) if tau == 1]
+    for axes, (name, found) in zip(row, panels.items(), strict=True):
+        for index, arm in enumerate(arms):
+            shares = [[*values(found, "", arm, sampler).values()] for sampler in samplers]
+            middle, half = np.transpose([spread([100 * x for x in own]) for own in shares])
+            x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
+            ends = np.minimum(half, middle), np.minimum(half, 100 - middle)
+            mark = "os^D"[index % 4]
+            points = axes.errorbar(x, middle, ends, fmt=mark, capsize=2, label=label(arm))
+            axes.plot(x[fixed], middle[fixed], color=points[0].get_color())
+        names = [f"all {short(*each)}" if each[1] < 1 else short(*each) for each in samplers]
+        axes.set_xticks(range(len(samplers)), names)
+        axes.set(title=name, xlabel="tokens a step", ylim=(0, 102))
+        axes.grid(alpha=0.3)
+    row[0].set_ylabel("held-out problems solved, %")
+    page.suptitle(title)
+    how = {"loc": "outside lower center", "ncols": len(arms), "frameon": False}
+    page.legend(*row[0].get_legend_handles_labels(), **how)
+    save(page, file, 150)
+
+
+def over_tasks(found, tasks, arms, against, samplers, title, file):
+    """Means over tasks against forward passes an answer; a star: all above tau at once."""
+    known = learned(found, tasks, arms, samplers)
+    page = Figure(figsize=(9, 3.6), layout="constrained")
+    page.suptitle(title)
+    left, right = page.subplots(1, 2)
+    for axes, what, of in (left, "solved", known), (right, "right", tasks):
+        for arm in arms:
+            runs = [
+                [len(gaps(found, t, each, against, samplers[0])) for t in of]
+                for each in (arm, against)
+            ]
+            if runs[0] != runs[1]:  # of other tasks or seeds: not comparable
+                continue
+            points = {each: point(found, of, arm, each, what) for each in samplers}
+            fixed = sorted(points[each] for each in samplers if each[1] == 1)
+            (line,) = axes.plot(*zip(*fixed, strict=True), marker="o", label=label(arm))
+            for sampler in samplers:
+                if sampler[1] < 1:
+                    axes.plot(*points[sampler], marker="*", markersize=12, color=line.get_color())
+        axes.set(xlabel="forward passes an answer", xscale="log")
+        axes.set_xticks([1, 3, 10, 30], labels=["1", "3", "10", "30"])
+        axes.grid(alpha=0.3)
+    left.set_ylabel(f"held-out answers solved, %\n(the {len(known)} tasks learned)")
+    right.set_ylabel(f"answer tokens right, %\n(all {len(tasks)} tasks)")
+    left.legend(frameon=False)
+    save(page, file, 110)
+
+
+def point(found, tasks, arm, sampler, what):
+    """Forward passes an answer, and % solved or right: means over tasks."""
+    cost, share = (
+        mean([average(found, task, arm, sampler, each) for task in tasks])
+        for each in ("steps", what)
+    )
+    return cost, 100 * share
+
+
+def save(page, file, dpi):
+    page.savefig(file, dpi=dpi)
+    print(f"wrote {file}")

@@ -1,0 +1,204 @@
+"""What paired runs say, in tables: means, 95 % intervals, differences of pairs of the same seed.
+
+found {(task, arm, seed): {sampler: record}} holds the records of lab/study.py. `what` is a value of
+a record: solved, right (share of the answers' tokens), tokens, content, steps.
+"""
+
+import itertools
+import math
+
+LABELS = {
+    "puma_plus": "PUMA+",
+    "puma": "PUMA",
+    "mdm": "random masks",
+    "mdm_twice": "random masks, twice the updates",
+}
+
+
+def label(arm):
+    return LABELS.get(arm, arm)
+
+
+def words(tokens, tau, *policy):
+    how = f"above {tau}, else {tokens}" if tau < 1 else f"{tokens} a step"
+    return ", ".join([how, *policy])
+
+
+def short(tokens, tau, *policy):
+    return " ".join([f"> {tau}" if tau < 1 else str(tokens), *policy])
+
+
+# -- intervals -------------------------------------------------------------------------------------
+def spread(values):
+    """Mean, and half the width of its 95 % interval by Student's t; of one value nan."""
+    n = len(values)
+    mean = sum(values) / n
+    if n == 1:
+        return mean, math.nan
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
+    return mean, student(n - 1) * deviation / math.sqrt(n)
+
+
+def student(df):
+    """The t with P(|T| < t) = 0.95, by bisection."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        if within(angle, df) < 0.95:
+            low = angle
+        else:
+            high = angle
+    return math.sqrt(df) * math.tan(low)
+
+
+def within(angle, df):
+    """P(|T| < t), t = sqrt(df) tan(angle): Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    odd = df % 2
+    term = math.cos(angle) ** odd
+    total = 0.0
+    for power in range(odd, df - 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
+    share = math.sin(angle) * total
+    return 2 / math.pi * (angle + share) if odd else share
+
+
+def interval(values):
+    """Mean and 95 % interval, in percent."""
+    if not values:
+        return "-"
+    mean, half = spread([100 * value for value in values])
+    if len(values) == 1:
+        return f"{mean:.1f}"
+    return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
+
+
+def mean(numbers):
+    return sum(numbers) / len(numbers) if numbers else math.nan
+
+
+# -- one task --------------------------------------------------------------------------------------
+def values(found, task, arm, sampler, what="solved"):
+    """{seed: value} of the runs that have been judged."""
+    own = {seed: kept for (t, a, seed), kept in found.items() if (t, a) == (task, arm)}
+    return {seed: kept[str(sampler)][what] for seed, kept in own.items()}
+
+
+def gaps(found, task, arm, against, sampler, what="solved"):
+    """Differences to an arm, of pairs of the same seed."""
+    ours = values(found, task, arm, sampler, what)
+    theirs = values(found, task, against, sampler, what)
+    return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+
+
+def solved(found, task, arms, against, samplers):
+    """What each arm solves with each sampler."""
+    for sampler in samplers:
+        about = "% solved: mean [95 % interval], by seed; difference to"
+        print(f"\n{words(*sampler)}, {about} {against}")
+        for arm in arms:
+            shares = [*values(found, task, arm, sampler).values()]
+            by_seed = " ".join(f"{100 * share:.1f}" for share in shares)
+            own = gaps(found, task, arm, against, sampler)
+            gap = "" if arm == against else f"; {interval(own)}, {len(own)} pairs"
+            print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}")
+
+
+# -- updates to a level ----------------------------------------------------------------------------
+def crossing(curve, level):
+    """The first update at which a curve {update: share} is at or above the level, or None.
+
+    Nothing is interpolated, so it is late by up to one interval between evaluations.
+    """
+    return min((update for update, share in curve.items() if share >= level), default=None)
+
+
+def speed(curves, arms, against, levels):
+    """Updates to each level (%), by seed, and how many times as fast as `against` an arm is.
+
+    curves {(arm, seed): curve}. The ratio, updates of `against` over updates of the arm, is a
+    geometric mean over the pairs of which both get there; the others are counted, not used.
+    """
+    for level in levels:
+        print(f"\nupdates to {level} %, by seed; times as fast as {against} [95 % interval]")
+        first = {pair: crossing(curve, level / 100) for pair, curve in curves.items()}
+        for arm in arms:
+            own = {seed: update for (name, seed), update in first.items() if name == arm}
+            by_seed = " ".join(str(update or "never") for update in own.values())
+            pairs = [(first[against, seed], own[seed]) for seed in own if (against, seed) in first]
+            logs = [math.log(base / mine) for base, mine in pairs if base and mine]
+            ratio = "" if arm == against else f"; {factor(logs)}, {len(logs)} of {len(pairs)} pairs"
+            print(f"  {arm:10} ({by_seed}){ratio}")
+
+
+def factor(logs):
+    """Geometric mean and 95 % interval."""
+    if not logs:
+        return "-"
+    middle, half = spread(logs)
+    if len(logs) == 1:
+        return f"{math.exp(middle):.2f}"
+    low, high = (math.exp(end) for end in (middle - half, middle + half))
+    return f"{math.exp(middle):.2f} [{low:.2f}, {high:.2f}]"
+
+
+# -- many tasks ------------------------------------------------------------------------------------
+def average(found, task, arm, sampler, what="solved"):
+    return mean([*values(found, task, arm, sampler, what).values()])
+
+
+def learned(found, tasks, arms, samplers):
+    """The tasks of which some arm solves 5 % with some sampler."""
+    ways = [*itertools.product(arms, samplers)]
+    return [task for task in tasks if any(average(found, task, *way) >= 0.05 for way in ways)]
+
+
+def over_tasks(found, tasks, arms, against, samplers, columns):
+    """The first arm and `against`, task by task; then all arms over tasks."""
+    pair = arms[0], against
+    first = samplers[0]
+    names = f"{label(pair[0])}, {label(against)}"
+    known = learned(found, tasks, arms, samplers)
+    known.sort(key=lambda task: -mean(gaps(found, task, *pair, first)))
+    print(f"% solved: {names}, and the difference [95 % interval over seeds]")
+    print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':32}" for sampler in columns))
+    for task in known:
+        print(f"{task:26}" + "".join(cell(found, task, pair, sampler) for sampler in columns))
+    print(f"not learned, tokens right ({names}, difference):")
+    for task in sorted({*tasks} - {*known}):
+        right = " ".join(f"{100 * average(found, task, arm, first, 'right'):.1f}" for arm in pair)
+        print(f"  {task:26}{right} {interval(gaps(found, task, *pair, first, 'right'))}")
+    for what, of in ("solved", known), ("right", tasks):
+        print(f"{what}, difference to {label(against)}:")
+        for arm, sampler in itertools.product((arm for arm in arms if arm != against), samplers):
+            pairs = [gaps(found, task, arm, against, sampler, what) for task in of]
+            summary(f"{arm:10}{short(*sampler):6}", [each for each in pairs if each])
+    print(f"forward passes to what {label(against)} solve one a step ({names}):")
+    for task in known:
+        fewest = [passes(found, task, arm, against, samplers) for arm in pair]
+        print(f"  {task:24}{fewest[0]:6.1f}{fewest[1]:6.1f}")
+
+
+def cell(found, task, pair, sampler):
+    ours, theirs = (100 * average(found, task, arm, sampler) for arm in pair)
+    return f"{ours:5.1f} {theirs:5.1f} {interval(gaps(found, task, *pair, sampler)):20}"
+
+
+def summary(name, of_tasks):
+    """Differences of pairs, a list for each task: ahead, won, lost, and the mean over tasks."""
+    if not of_tasks:
+        return
+    means = [mean(pairs) for pairs in of_tasks]
+    bounds = [spread(pairs) for pairs in of_tasks if len(pairs) > 1]
+    ahead = sum(middle > 0 for middle in means)
+    won = sum(middle - half > 0 for middle, half in bounds)
+    lost = sum(middle + half < 0 for middle, half in bounds)
+    count = f"ahead in {ahead} of {len(of_tasks)}, won {won}, lost {lost}"
+    print(f"  {name}{count}; mean over tasks {interval(means)}")
+
+
+def passes(found, task, arm, against, samplers):
+    """The fewest of an answer with which an arm solves what `against` solves one a step."""
+    wanted = average(found, task, against, samplers[0])
+    enough = [each for each in samplers if average(found, task, arm, each) >= wanted > 0]
+    return min((average(found, task, arm, each, "steps") for each in enough), default=math.inf)
