@@ -245,7 +245,7 @@ def next_command(task, arm, seed):
         return None
     samples = f"--samplers={samplers}"
     if script != "train.py":
-        return [script, *flags_of(task, arm, seed), f"--out={where.parent}", samples]
+        return [script, *flags_of(task, arm, seed), f"--out_dir={where}", samples]
     on = [f"--device={device}"] if device else []
     if trained:
         return ["lab/judge.py", f"--out_dir={where}", samples, f"--weights={weights}", *on]
