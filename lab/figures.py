@@ -31,14 +31,14 @@ def lines_over_updates(lines, what, most, title, file):
     save(page, file, 150)
 
 
-def by_sampler(panels, arms, samplers, title, file):
-    """What each sampler solves: means of the seeds, 95 % intervals; {name of a panel: found}."""
-    page = Figure(figsize=(3 * len(panels), 3), layout="constrained")
-    row = page.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+def by_sampler(found, tasks, arms, samplers, title, file):
+    """What each sampler solves, a panel for each task: means of the seeds, 95 % intervals."""
+    page = Figure(figsize=(3 * len(tasks), 3), layout="constrained")
+    row = page.subplots(1, len(tasks), sharey=True)
     fixed = [index for index, (_, tau, *_) in enumerate(samplers) if tau == 1]
-    for axes, (name, found) in zip(row, panels.items(), strict=True):
+    for axes, task in zip(row, tasks, strict=True):
         for index, arm in enumerate(arms):
-            shares = [[*values(found, "", arm, sampler).values()] for sampler in samplers]
+            shares = [[*values(found, task, arm, sampler).values()] for sampler in samplers]
             middle, half = np.transpose([spread([100 * x for x in own]) for own in shares])
             x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
             ends = np.minimum(half, middle), np.minimum(half, 100 - middle)
@@ -47,7 +47,7 @@ def by_sampler(panels, arms, samplers, title, file):
             axes.plot(x[fixed], middle[fixed], color=points[0].get_color())
         names = [f"all {short(*each)}" if each[1] < 1 else short(*each) for each in samplers]
         axes.set_xticks(range(len(samplers)), names)
-        axes.set(title=name, xlabel="tokens a step", ylim=(0, 102))
+        axes.set(title=task, xlabel="tokens a step", ylim=(0, 102))
         axes.grid(alpha=0.3)
     row[0].set_ylabel("held-out problems solved, %")
     page.suptitle(title)

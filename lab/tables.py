@@ -1,7 +1,7 @@
 """What paired runs say, in tables: means, 95 % intervals, differences of pairs of the same seed.
 
-found {(task, arm, seed): {sampler: record}} holds the records of lab/study.py. `what` is a value of
-a record: solved, right (share of the answers' tokens), tokens, content, steps.
+found {(task, arm, seed): {sampler: record}} holds records as lab/evaluate.py makes them. `what` is
+a value of a record: solved, right, tokens, content, steps; older records have only some of them.
 """
 
 import itertools
@@ -19,13 +19,13 @@ def label(arm):
     return LABELS.get(arm, arm)
 
 
-def words(tokens, tau, *policy):
+def words(tokens, tau, policy="", temperature=0):
     how = f"above {tau}, else {tokens}" if tau < 1 else f"{tokens} a step"
-    return ", ".join([how, *policy])
+    return ", ".join(filter(None, [how, policy, temperature and f"T = {temperature}"]))
 
 
-def short(tokens, tau, *policy):
-    return " ".join([f"> {tau}" if tau < 1 else str(tokens), *policy])
+def short(tokens, tau, *rest):
+    return " ".join([f"> {tau}" if tau < 1 else str(tokens), *map(str, filter(None, rest))])
 
 
 # -- intervals -------------------------------------------------------------------------------------
@@ -79,9 +79,10 @@ def mean(numbers):
 
 # -- one task --------------------------------------------------------------------------------------
 def values(found, task, arm, sampler, what="solved"):
-    """{seed: value} of the runs that have been judged."""
+    """{seed: value} of the runs whose records have it."""
     own = {seed: kept for (t, a, seed), kept in found.items() if (t, a) == (task, arm)}
-    return {seed: kept[str(sampler)][what] for seed, kept in own.items()}
+    records = {seed: kept[str(sampler)] for seed, kept in own.items()}
+    return {seed: record[what] for seed, record in records.items() if what in record}
 
 
 def gaps(found, task, arm, against, sampler, what="solved"):
@@ -89,6 +90,18 @@ def gaps(found, task, arm, against, sampler, what="solved"):
     ours = values(found, task, arm, sampler, what)
     theirs = values(found, task, against, sampler, what)
     return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+
+
+def average(found, task, arm, sampler, what="solved"):
+    return mean([*values(found, task, arm, sampler, what).values()])
+
+
+def per_pass(found, task, arm, sampler, what="tokens"):
+    """Tokens (or content) revealed per forward pass, as text; "" where records do not say."""
+    if not values(found, task, arm, sampler, what):
+        return ""
+    tokens, steps = (average(found, task, arm, sampler, each) for each in (what, "steps"))
+    return f"{tokens / steps:.2f}"
 
 
 def solved(found, task, arms, against, samplers):
@@ -101,7 +114,11 @@ def solved(found, task, arms, against, samplers):
             by_seed = " ".join(f"{100 * share:.1f}" for share in shares)
             own = gaps(found, task, arm, against, sampler)
             gap = "" if arm == against else f"; {interval(own)}, {len(own)} pairs"
-            print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}")
+            rate, content = (
+                per_pass(found, task, arm, sampler, what) for what in ("tokens", "content")
+            )
+            cost = f"; {rate} tokens a pass, {content} without padding" if rate else ""
+            print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}{cost}")
 
 
 # -- updates to a level ----------------------------------------------------------------------------
@@ -143,10 +160,6 @@ def factor(logs):
 
 
 # -- many tasks ------------------------------------------------------------------------------------
-def average(found, task, arm, sampler, what="solved"):
-    return mean([*values(found, task, arm, sampler, what).values()])
-
-
 def learned(found, tasks, arms, samplers):
     """The tasks of which some arm solves 5 % with some sampler."""
     ways = [*itertools.product(arms, samplers)]
@@ -160,8 +173,11 @@ def over_tasks(found, tasks, arms, against, samplers, columns):
     names = f"{label(pair[0])}, {label(against)}"
     known = learned(found, tasks, arms, samplers)
     known.sort(key=lambda task: -mean(gaps(found, task, *pair, first)))
-    print(f"% solved: {names}, and the difference [95 % interval over seeds]")
-    print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':32}" for sampler in columns))
+    rated = per_pass(found, tasks[0], against, first)
+    about = "; tokens a forward pass" if rated else ""
+    print(f"% solved: {names}, and the difference [95 % interval over seeds]{about}")
+    width = 44 if rated else 32
+    print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':{width}}" for sampler in columns))
     for task in known:
         print(f"{task:26}" + "".join(cell(found, task, pair, sampler) for sampler in columns))
     print(f"not learned, tokens right ({names}, difference):")
@@ -181,7 +197,9 @@ def over_tasks(found, tasks, arms, against, samplers, columns):
 
 def cell(found, task, pair, sampler):
     ours, theirs = (100 * average(found, task, arm, sampler) for arm in pair)
-    return f"{ours:5.1f} {theirs:5.1f} {interval(gaps(found, task, *pair, sampler)):20}"
+    rates = "".join(f"{per_pass(found, task, arm, sampler):>6}" for arm in pair)
+    gap = interval(gaps(found, task, *pair, sampler))
+    return f"{ours:5.1f} {theirs:5.1f} {gap:20}{rates.rstrip()}"
 
 
 def summary(name, of_tasks):
