@@ -6,23 +6,15 @@ from matplotlib.figure import Figure
 from lab.tables import average, gaps, label, learned, mean, short, spread, values
 
 
-def curves(of_arms, title, file):
-    """Shares solved over updates, {arm: [{update: share}]}: means and 95 % bands."""
-    lines = {}
-    for arm, own in of_arms.items():
-        updates = sorted(set.intersection(*map(set, own)))  # as far as the shortest
-        found = [spread([100 * points[update] for points in own]) for update in updates]
-        name = f"{label(arm)}, mean of {len(own)} seeds, 95 % interval"
-        lines[name] = updates, *np.reshape(found, (-1, 2)).T
-    lines_over_updates(lines, "held-out problems solved, %", 100, title, file)
-
-
-def lines_over_updates(lines, what, most, title, file):
-    """{name: (updates, values, half the width of a band)}"""
+def curves(of_arms, what, most, title, file):
+    """Values over updates, {arm: [{update: value} of a seed]}: means and 95 % bands."""
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
-    for name, (updates, middle, half) in lines.items():
-        axes.plot(updates, middle, label=name)
+    for arm, own in of_arms.items():
+        updates = sorted(set.intersection(*map(set, own)))  # as far as the shortest
+        found = [spread([points[update] for points in own]) for update in updates]
+        middle, half = np.reshape(found, (-1, 2)).T
+        axes.plot(updates, middle, label=f"{label(arm)}, mean of {len(own)} seeds, 95 % interval")
         axes.fill_between(updates, middle - half, middle + half, alpha=0.15)
     axes.set(xlabel="updates", ylabel=what, xlim=(0, None), ylim=(0, most))
     axes.set_title(title, fontsize="medium", wrap=True)

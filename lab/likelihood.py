@@ -1,19 +1,25 @@
-"""The likelihood of held-out examples: a bound over all orders, and exact along one of them.
+"""The likelihood of held-out examples, and the order of revealing; also while runs train.
 
-    python lab/likelihood.py --out_dir=out/sudoku_tiny --chain
+    python lab/likelihood.py --out_dir="['out/sudoku_tiny']"
+    python lab/study.py --run --seeds=3 --every=100      # keeps weights on the way; of these, means
+    python lab/likelihood.py --out_dir="['out/study/puma_plus_?','out/study/mdm_?']" --examples=100
 
-NELBO (paper, eq. 1): E[1/t sum over hidden i of -log f_i(x0_i | x_t)], t ~ U(0, 1). Integrated over
-t, a set of h of the L_eff tokens has the weight 1 / (h comb(L_eff, h)), so without drawing t it is
+nelbo (paper, eq. 1, figure 11): E[1/t sum over hidden i of -log f_i(x0_i | x_t)], t ~ U(0, 1).
+Integrated over t, a set of h of the L_eff tokens has the weight 1 / (h comb(L_eff, h)), so without
+drawing t it is
 
     L_eff E[mean over hidden i of -log f_i(x0_i | x)],    h ~ U{1, ..., L_eff} random tokens hidden
 
-Chain (arXiv 2609.37974): true tokens are revealed one by one in the order of a policy, which sees
+chain (arXiv 2609.37974): true tokens are revealed one by one in the order of a policy, which sees
 no hidden token. So the sum of -log f_i, each at the step that reveals i, is -log P(x0 | prompt), if
 tokens are drawn at temperature 1 in the order of temperature 0.
+
+distance (paper, eq. traj-dist, figure 6): the mean over all cells, clues included, of |u_t - u_T|,
+where u is the step of a chain of true tokens, with K of training and no tau, that reveals a cell.
 """
 
-import json
 import sys
+from glob import glob
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -24,45 +30,80 @@ from tqdm import tqdm
 import checkpoint
 import loss
 import policies
+import puma
 from configurator import configure, pick
 from lab.evaluate import open_run
+from lab.tables import mean
 
-out_dir = "results/weights/sudoku_mini"  # a run of train.py; nelbo.json is written there
+out_dir = ["results/weights/sudoku_mini"]  # runs of train.py; out/study/mdm_? = a mean over seeds
+what = "nelbo"  # nelbo, chain, distance
+policy = ""  # of chain and distance: top_k, margin, entropy; "" = the run's
 masks = 16  # of each example
-chain = False
-policy = ""  # of the chain: top_k, margin, entropy; "" = the run's
 examples = None  # held out; None = those that the run was tested on
 batch_size = 64
-seed = 1
 device = "cuda" if torch.cuda.is_available() else "cpu"
+figure = ""  # a file of matplotlib, over updates
+title = ""  # of the figure: its finding
 
 
-def main(config):
-    if min(masks, batch_size) < 1:
-        raise SystemExit("masks and batch_size are 1 or more")
-    torch.manual_seed(seed)
-    model, run, problem, count = open_run(out_dir, examples, device)
-    refuse_own_sampler(run["variant"])
-    order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
-    if chain and order == "random":
-        raise SystemExit("--chain: policy random has no order, and so no likelihood")
-    x0, prompt = (torch.as_tensor(rows).to(device) for rows in problem.test[:count])
-    measures = {"NELBO": (nelbo, masks)}
-    measures |= {f"chain, {order}": (chain_nll, policies.POLICIES[order])} if chain else {}
-    result = {"config": config, "examples": count}
-    for name, (measure, how) in measures.items():
-        parts = tqdm(torch.arange(count).split(batch_size), name, unit="batch", leave=False)
-        nats = torch.cat([measure(model, x0[part].long(), prompt[part], how) for part in parts])
-        result[name] = estimates(problem, x0.cpu(), prompt.cpu(), nats.cpu())
-        for unit, (value, error) in result[name].items():
-            print(f"{name}: {value:.5g}" + f" +- {error:.2g}" * (count > 1) + f" {unit}")
-    with checkpoint.opened(out_dir, "nelbo.json", "w") as file:
-        json.dump(result, file, indent=1)
+def main():
+    pick("what", what, ("nelbo", "chain", "distance"))
+    found = {}
+    for pattern in out_dir:
+        curves = [curve(Path(run)) for run in sorted(glob(pattern))]
+        if not curves:
+            raise SystemExit(f"{pattern}: no such run")
+        print(f"{pattern}, {what}: mean of {len(curves)}")
+        for update in sorted(set.intersection(*map(set, curves))):
+            print(f"  {update:6} {mean([each[update] for each in curves]):8.3f}", flush=True)
+        found[Path(pattern).name.removesuffix("_?")] = curves
+    if figure:
+        from lab import figures
+
+        unit = "steps to the order of the end" if what == "distance" else "nats per token"
+        figures.curves(found, unit, None, title, figure)
 
 
-def refuse_own_sampler(variant):
-    if checkpoint.of_variant(variant, "generate", None):
-        raise SystemExit(f"{variant} has a sampler of its own, which this does not follow")
+def curve(run):
+    """{update: value} of the weights kept on the way, or of the last; the same draws for all."""
+    kept = sorted(run.glob("at/*"), key=lambda folder: int(folder.name)) or [run]
+    found = {}
+    for folder in kept:
+        torch.manual_seed(1)
+        problem, *rows = measured(folder)
+        update = checkpoint.load(folder)["iteration"]
+        if what == "distance":
+            found[update] = rows[-1]
+            continue
+        result = estimates(problem, *rows)
+        units = (f"{value:.5g} +- {error:.2g} {unit}" for unit, (value, error) in result.items())
+        print(f"{folder}: " + ", ".join(units), flush=True)
+        found[update] = result["nats per token"][0]
+    if what == "distance":
+        last = found[max(found)]
+        return {update: (u - last).abs().float().mean().item() for update, u in found.items()}
+    return found
+
+
+def measured(folder):
+    """The task, x0, prompt, and of each position nats or the step that reveals it, (N, L) each."""
+    model, run, problem, count = open_run(folder, examples, device)
+    if checkpoint.of_variant(run["variant"], "generate", None):
+        raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
+    x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
+    parts = tqdm(torch.arange(count).split(batch_size), unit="batch", leave=False, disable=None)
+    values = [of_batch(model, run, x0[at].long().to(device), prompt[at].to(device)) for at in parts]
+    return problem, x0, prompt, torch.cat(values).cpu()
+
+
+def of_batch(model, run, x0, prompt):
+    if what == "nelbo":
+        return nelbo(model, x0, prompt, masks)
+    orders = {name: each for name, each in policies.POLICIES.items() if name != "random"}
+    order = orders[pick("policy", policy or run.get("policy", "top_k"), orders)]
+    if what == "chain":
+        return chain(model, x0, prompt, order, 1)[0]
+    return chain(model, x0, prompt, order, puma.value_at(run["k_schedule"], run["max_iters"]))[1]
 
 
 def nelbo(model, x0, prompt, masks):
@@ -79,16 +120,18 @@ def nelbo(model, x0, prompt, masks):
     return nats
 
 
-def chain_nll(model, x0, prompt, policy):
-    """-log f_i at the step that reveals position i, nats (n, L)."""
+def chain(model, x0, prompt, policy, K):
+    """-log f_i at the step that reveals position i, and that step, 0 in the prompt; (n, L)."""
     hidden = ~prompt
     nats = 0
+    step = torch.zeros_like(x0)
     while hidden.any():
+        step += hidden
         nll, score = read(model, x0, hidden, policy)
-        chosen = policies.reveal(score, hidden, torch.ones_like(x0[:, 0]))
+        chosen = policies.reveal(score, hidden, torch.full_like(x0[:, 0], K))
         nats = nats + nll * chosen
         hidden = hidden & ~chosen
-    return nats
+    return nats, step
 
 
 @torch.no_grad()
@@ -124,4 +167,5 @@ def estimates(problem, x0, prompt, nats):
 
 
 if __name__ == "__main__":
-    main(configure(globals()))
+    configure(globals())
+    main()

@@ -124,11 +124,12 @@ def draw_curves(pairs):
     found = {arm: [] for arm in arms}
     for pair in pairs:
         if points := curve(folder(*pair), samplers[0]):
-            found[pair[1]].append(points)
+            found[pair[1]].append({update: 100 * share for update, share in points.items()})
     found = {arm: own for arm, own in found.items() if own}
     if not found:
         raise SystemExit(f"{out}: no run has a curve yet; add --run")
-    figures.curves(found, title or " ".join(flags), figure)
+    what = "held-out problems solved, %"
+    figures.curves(found, what, 100, title or " ".join(flags), figure)
 
 
 def draw_panels(found):
