@@ -91,15 +91,15 @@ def kept(tmp_path, monkeypatch):
 
 @torch.no_grad()
 def steps(folder):
-    """The step that reveals each cell, K = 4 at a time, by a slow loop."""
-    model, _, problem, _ = likelihood.open_run(folder, 20, "cpu")
+    """The step that reveals each cell, K at a time, by a slow loop."""
+    model, run, problem, _ = likelihood.open_run(folder, 20, "cpu")
     x0, prompt = problem.test[:20]
     found = np.zeros(x0.shape)
     for row in range(20):
         x = np.where(prompt[row], x0[row], problem.mask_token)
         while len(hidden := np.flatnonzero(x == problem.mask_token)):
             p = model.logits(model(torch.as_tensor(x)[None].long()))[0].softmax(-1).amax(-1)
-            best = sorted(hidden, key=lambda i: -p[i].item())[:4]
+            best = sorted(hidden, key=lambda i: -p[i].item())[: run["k_schedule"][-1][1]]
             x[best] = x0[row][best]
             found[row, best] = found[row].max() + 1
     return found
