@@ -11,6 +11,8 @@ def curves(of_arms, what, most, title, file):
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
     for arm, own in of_arms.items():
+        if not own:
+            continue
         updates = sorted(set.intersection(*map(set, own)))  # as far as the shortest
         found = [spread([points[update] for points in own]) for update in updates]
         middle, half = np.reshape(found, (-1, 2)).T
@@ -31,6 +33,8 @@ def by_sampler(found, tasks, arms, samplers, title, file):
     for axes, task in zip(row, tasks, strict=True):
         for index, arm in enumerate(arms):
             shares = [[*values(found, task, arm, sampler).values()] for sampler in samplers]
+            if not all(shares):
+                continue
             middle, half = np.transpose([spread([100 * x for x in own]) for own in shares])
             x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
             ends = np.minimum(half, middle), np.minimum(half, 100 - middle)

@@ -14,7 +14,6 @@ same seed: mean and 95 % interval (Student's t). Eight pairs make a claim, fewer
 a level are counted to the first evaluation at or above it.
 """
 
-import itertools
 import json
 import os
 import shlex
@@ -60,18 +59,19 @@ def main():
     pairs = [(task, arm, seed) for seed in numbers for task in tasks for arm in arms_of(task)]
     if run:
         train(pairs)
-    if figure and len(tasks) == 1:
-        draw_curves(pairs)
-        return
     found = {pair: kept for pair in pairs if (kept := judged(folder(*pair)))}
+    if columns:  # compares the first arm with `against`
+        ends = next(iter(arms)), against
+        found = {(task, arm, seed): kept for (task, arm, seed), kept in found.items()
+                 if all((task, end, seed) in found for end in ends)}  # fmt: skip
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
-    if columns:
-        many(found)
-    elif figure:
-        draw_panels(found)
+    if figure:
+        draw(pairs, found)
+    elif columns:
+        tables.over_tasks(found, tasks_of(found), [*arms], against, samplers, columns)
     else:
-        for task in dict.fromkeys(task for task, _, _ in found):
+        for task in tasks_of(found):
             single(task, found)
     if seeds < 8:
         print(f"\n{seeds} of eight seeds: this decides nothing; --seeds=8 goes on")
@@ -89,6 +89,10 @@ def arms_of(task):
     return [arm for arm in arms if task in partly.get(arm, tasks)]
 
 
+def tasks_of(found):
+    return [task for task in tasks if any(t == task for t, _, _ in found)]
+
+
 def single(task, found):
     if task:
         print(f"\n== {task}")
@@ -102,43 +106,20 @@ def single(task, found):
             break
 
 
-def many(found):
-    """The table of many tasks: of pairs of the first arm and `against`."""
-    pair = next(iter(arms)), against
-    whole = {(t, a, s): kept for (t, a, s), kept in found.items()
-             if all((t, each, s) in found for each in pair)}  # fmt: skip
-    of = [task for task in tasks if tables.values(whole, task, against, samplers[0])]
-    if not of:
-        raise SystemExit(f"{out}: no pair of runs is finished; add --run")
-    tables.over_tasks(whole, of, [*arms], against, samplers, columns)
-    if figure:
-        from lab import figures
+def draw(pairs, found):
+    from lab import figures  # which needs matplotlib
 
-        shown = [arm for arm in arms if arm not in partly]
-        figures.over_tasks(whole, of, shown, against, samplers, title, figure)
-
-
-def draw_curves(pairs):
-    from lab import figures
-
-    found = {arm: [] for arm in arms}
-    for pair in pairs:
-        if points := curve(folder(*pair), samplers[0]):
-            found[pair[1]].append({update: 100 * share for update, share in points.items()})
-    found = {arm: own for arm, own in found.items() if own}
-    if not found:
-        raise SystemExit(f"{out}: no run has a curve yet; add --run")
-    what = "held-out problems solved, %"
-    figures.curves(found, what, 100, title or " ".join(flags), figure)
-
-
-def draw_panels(found):
-    from lab import figures
-
-    for pair in itertools.product(tasks, arms):
-        if not tables.values(found, *pair, samplers[0]):
-            raise SystemExit(f"{Path(out, *pair)}: no run is judged by {samplers}")
-    figures.by_sampler(found, tasks, arms, samplers, title, figure)
+    if columns:
+        figures.over_tasks(found, tasks_of(found), arms, against, samplers, title, figure)
+    elif len(tasks) > 1:
+        figures.by_sampler(found, tasks_of(found), arms, samplers, title, figure)
+    else:
+        of_arms = {arm: [] for arm in arms}
+        for pair in pairs:
+            if points := curve(folder(*pair), samplers[0]):
+                of_arms[pair[1]].append({u: 100 * share for u, share in points.items()})
+        what = "held-out problems solved, %"
+        figures.curves(of_arms, what, 100, title or " ".join(flags), figure)
 
 
 # -- runs ------------------------------------------------------------------------------------------

@@ -4,8 +4,12 @@ found {(task, arm, seed): {sampler: record}} holds records as lab/evaluate.py ma
 a value of a record: solved, right, tokens, content, steps; older records have only some of them.
 """
 
+import functools
 import itertools
 import math
+import statistics
+
+import numpy as np
 
 LABELS = {
     "puma_plus": "PUMA+",
@@ -29,38 +33,26 @@ def short(tokens, tau, *rest):
 
 
 # -- intervals -------------------------------------------------------------------------------------
+def mean(numbers):
+    return sum(numbers) / len(numbers) if numbers else math.nan
+
+
 def spread(values):
     """Mean, and half the width of its 95 % interval by Student's t; of one value nan."""
-    n = len(values)
-    mean = sum(values) / n
-    if n == 1:
-        return mean, math.nan
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    return mean, student(n - 1) * deviation / math.sqrt(n)
+    if len(values) == 1:
+        return values[0], math.nan
+    return mean(values), student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
 
 
+@functools.cache
 def student(df):
-    """The t with P(|T| < t) = 0.95, by bisection."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        if within(angle, df) < 0.95:
-            low = angle
-        else:
-            high = angle
-    return math.sqrt(df) * math.tan(low)
-
-
-def within(angle, df):
-    """P(|T| < t), t = sqrt(df) tan(angle): Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    odd = df % 2
-    term = math.cos(angle) ** odd
-    total = 0.0
-    for power in range(odd, df - 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
-    share = math.sin(angle) * total
-    return 2 / math.pi * (angle + share) if odd else share
+    """The t with P(|T| < t) = 0.95: P is the share of the area under cos^(df - 1) on [0, pi / 2]
+    that lies left of arctan(t / sqrt(df)).
+    """
+    edges = np.linspace(0, np.pi / 2, 10**6)
+    middles = (edges[1:] + edges[:-1]) / 2
+    area = np.concatenate([[0], np.cumsum(np.cos(middles) ** (df - 1))])
+    return math.sqrt(df) * math.tan(np.interp(0.95 * area[-1], area, edges))
 
 
 def interval(values):
@@ -68,13 +60,7 @@ def interval(values):
     if not values:
         return "-"
     mean, half = spread([100 * value for value in values])
-    if len(values) == 1:
-        return f"{mean:.1f}"
-    return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
-
-
-def mean(numbers):
-    return sum(numbers) / len(numbers) if numbers else math.nan
+    return f"{mean:.1f}" + f" [{mean - half:.1f}, {mean + half:.1f}]" * (len(values) > 1)
 
 
 # -- one task --------------------------------------------------------------------------------------
@@ -153,10 +139,8 @@ def factor(logs):
     if not logs:
         return "-"
     middle, half = spread(logs)
-    if len(logs) == 1:
-        return f"{math.exp(middle):.2f}"
-    low, high = (math.exp(end) for end in (middle - half, middle + half))
-    return f"{math.exp(middle):.2f} [{low:.2f}, {high:.2f}]"
+    low, middle, high = (math.exp(end) for end in (middle - half, middle, middle + half))
+    return f"{middle:.2f}" + f" [{low:.2f}, {high:.2f}]" * (len(logs) > 1)
 
 
 # -- many tasks ------------------------------------------------------------------------------------
