@@ -37,34 +37,28 @@ examples = 3  # the first held-out ones
 policy = "top_k"  # top_k, margin, entropy, random
 reveal = 2  # tokens per step
 tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
-seed = 1  # of a random policy
 
 SHOWN = "", "lab.carry"  # the variants that the page can follow
 
 
 def main():
-    choose = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
-    torch.manual_seed(seed)
+    template = Path(__file__).with_suffix(".html").read_text()
+    packed = base64.b64encode(zlib.compress(json.dumps(contents()).encode(), 9)).decode()
+    Path(out).write_text(template.replace("DATA", packed))
+    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
+
+
+def contents():
+    """The data of a page."""
     _, first = checkpoint.load_model(out_dir[0], "cpu")
     problem = checkpoint.module(first["task"]).load(first["data"], examples)
     x0, prompt = map(torch.as_tensor, problem.test[:examples])
-    x0 = x0.long()
-    runs = [about(folder, x0, ~prompt, choose) for folder in out_dir]
-    data = {"runs": runs, "truth": x0.tolist(), "box": getattr(problem, "box", None)}
-    known = words(problem)
-    data["words"] = {token: known[token] for token in shown(data) if token in known}
-    write(data, Path(__file__).with_suffix(".html"), out)
+    runs = [about(folder, x0.long(), ~prompt) for folder in out_dir]
+    box = getattr(problem, "box", None)
+    return {"runs": runs, "truth": x0.tolist(), "box": box, "words": words(problem)}
 
 
-def shown(data):
-    """The tokens that the page can show: truth, answers and guesses."""
-    rows = [*data["truth"]]
-    for panel in (panel for run in data["runs"] for way in run["panels"] for panel in way):
-        rows += [panel["tokens"], *(step[0] for step in panel["steps"])]
-    return set().union(*rows)
-
-
-def about(folder, x0, hidden, choose):
+def about(folder, x0, hidden):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
     model, run = checkpoint.load_model(folder, "cpu")
     name = label(pick("variant", run["variant"], SHOWN) or run["method"])
@@ -72,7 +66,8 @@ def about(folder, x0, hidden, choose):
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")
     filled = []
-    how = choose, reveal, tau, 0.0, lambda x: filled.append(x.clone())
+    order = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
+    how = order, reveal, tau, 0.0, lambda x: filled.append(x.clone())
     checkpoint.of_variant(run["variant"], "generate", sample.generate)(model, x0, hidden, *how)
     ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
     return {
@@ -145,13 +140,6 @@ def words(problem):
         return {token: f"{token}\N{THIN SPACE}" for token in range(problem.vocab_size)}
     pieces = {token: problem.tokenizer.decode([token]) for token in range(problem.end)}
     return pieces | {problem.end: "\N{END OF PROOF}"}
-
-
-def write(data, template, out):
-    """A page without its data, with it."""
-    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    Path(out).write_text(template.read_text().replace("DATA", packed))
-    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_table_and_curves_of_three_pairs(savefig, runs, capsys):
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
 def test_a_panel_has_what_each_sampler_solves(savefig, runs, tmp_path):
     shutil.copytree(tmp_path, tmp_path / "again")
-    several = {name: "" for name in (".", "again", "none")}
+    several = dict.fromkeys((".", "again", "none"), "")
     with patch.multiple(study, tasks=several, figure="a.png"):
         study.main()
     page = savefig.call_args.args[0]
