@@ -1,8 +1,8 @@
 """The likelihood of held-out examples, and the order of revealing; also while runs train.
 
-    python lab/likelihood.py --out_dir="['out/sudoku_tiny']"
-    python lab/study.py --run --seeds=3 --every=100      # keeps weights on the way; of these, means
-    python lab/likelihood.py --out_dir="['out/study/puma_plus_?','out/study/mdm_?']" --examples=100
+    python lab/likelihood.py --out_dir=out/sudoku_tiny
+    python lab/study.py --run --seeds=3 --every=100                    # keeps weights on the way
+    python lab/likelihood.py --out_dir="out/study/*_?" --examples=100  # means over seeds
 
 nelbo (paper, eq. 1, figure 11): E[1/t sum over hidden i of -log f_i(x0_i | x_t)], t ~ U(0, 1).
 Integrated over t, a set of h of the L_eff tokens has the weight 1 / (h comb(L_eff, h)), so without
@@ -18,6 +18,7 @@ distance (paper, eq. traj-dist, figure 6): the mean over all cells, clues includ
 where u is the step of a chain of true tokens, with K of training and no tau, that reveals a cell.
 """
 
+import re
 import sys
 from glob import glob
 from pathlib import Path
@@ -35,7 +36,7 @@ from configurator import configure, pick
 from lab.evaluate import open_run
 from lab.tables import mean
 
-out_dir = ["results/weights/sudoku_mini"]  # runs of train.py; out/study/mdm_? = a mean over seeds
+out_dir = "results/weights/sudoku_mini"  # a run of train.py; or a pattern of runs, ARM_SEED
 what = "nelbo"  # nelbo, chain, distance
 policy = ""  # of chain and distance: top_k, margin, entropy; "" = the run's
 masks = 16  # of each example
@@ -48,20 +49,20 @@ title = ""  # of the figure: its finding
 
 def main():
     pick("what", what, ("nelbo", "chain", "distance"))
-    found = {}
-    for pattern in out_dir:
-        curves = [curve(Path(run)) for run in sorted(glob(pattern))]
-        if not curves:
-            raise SystemExit(f"{pattern}: no such run")
-        print(f"{pattern}, {what}: mean of {len(curves)}")
+    arms = {}
+    for run in sorted(glob(out_dir)):
+        arms.setdefault(re.sub(r"_\d+$", "", Path(run).name), []).append(curve(Path(run)))
+    if not arms:
+        raise SystemExit(f"{out_dir}: no such run")
+    unit = "steps to the order of the end" if what == "distance" else "nats per token"
+    for arm, curves in arms.items():
+        print(f"{arm}, {what}, {unit}, mean of {len(curves)}")
         for update in sorted(set.intersection(*map(set, curves))):
-            print(f"  {update:6} {mean([each[update] for each in curves]):8.3f}", flush=True)
-        found[Path(pattern).name.removesuffix("_?")] = curves
+            print(f"  {update:6} {mean([each[update] for each in curves]):8.3f}")
     if figure:
         from lab import figures
 
-        unit = "steps to the order of the end" if what == "distance" else "nats per token"
-        figures.curves(found, unit, None, title, figure)
+        figures.curves(arms, unit, None, title, figure)
 
 
 def curve(run):
@@ -69,16 +70,14 @@ def curve(run):
     kept = sorted(run.glob("at/*"), key=lambda folder: int(folder.name)) or [run]
     found = {}
     for folder in kept:
-        torch.manual_seed(1)
-        problem, *rows = measured(folder)
         update = checkpoint.load(folder)["iteration"]
-        if what == "distance":
-            found[update] = rows[-1]
-            continue
-        result = estimates(problem, *rows)
-        units = (f"{value:.5g} +- {error:.2g} {unit}" for unit, (value, error) in result.items())
-        print(f"{folder}: " + ", ".join(units), flush=True)
-        found[update] = result["nats per token"][0]
+        problem, *rows = measured(folder)
+        found[update] = rows[-1]
+        if what != "distance":
+            result = estimates(problem, *rows)
+            said = (f"{value:.5g} +- {error:.2g} {unit}" for unit, (value, error) in result.items())
+            print(f"{folder}: " + ", ".join(said), flush=True)
+            found[update] = result["nats per token"][0]
     if what == "distance":
         last = found[max(found)]
         return {update: (u - last).abs().float().mean().item() for update, u in found.items()}
@@ -91,6 +90,7 @@ def measured(folder):
     if checkpoint.of_variant(run["variant"], "generate", None):
         raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
     x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
+    torch.manual_seed(1)
     parts = tqdm(torch.arange(count).split(batch_size), unit="batch", leave=False, disable=None)
     values = [of_batch(model, run, x0[at].long().to(device), prompt[at].to(device)) for at in parts]
     return problem, x0, prompt, torch.cat(values).cpu()

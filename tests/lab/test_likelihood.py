@@ -85,7 +85,7 @@ def kept(tmp_path, monkeypatch):
         weights = {name: scale * p for name, p in saved["averaged"].items()}
         whole = saved | {"averaged": weights, "iteration": update}
         checkpoint.save(whole, tmp_path / f"mdm_1/at/{update}")
-    with patch.multiple(likelihood, out_dir=[f"{tmp_path}/mdm_?"], examples=20, device="cpu"):
+    with patch.multiple(likelihood, out_dir=f"{tmp_path}/*_?", examples=20, device="cpu"):
         yield tmp_path / "mdm_1"
 
 
@@ -118,12 +118,12 @@ def test_the_distance_is_that_of_a_slow_loop(savefig, kept, capsys):
 def test_the_command(kept, capsys):
     likelihood.main()
     said = capsys.readouterr().out
-    assert "nats per example" in said and "mdm_?, nelbo: mean of 1\n       1" in said
+    assert "nats per example" in said and "mdm, nelbo, nats per token, mean of 1\n       1" in said
     saved = torch.load(kept / "at/1/ckpt.pt", weights_only=True)
     refused = {"expected top_k, margin": {"policy": "random"}, "of its own": {"variant": "lab.ar"}}
     for message, config in refused.items():
         torch.save(saved | {"config": saved["config"] | config}, kept / "at/1/ckpt.pt")
         with patch.object(likelihood, "what", "chain"), pytest.raises(SystemExit, match=message):
             likelihood.main()
-    with patch.object(likelihood, "out_dir", ["none"]), pytest.raises(SystemExit, match="no such"):
+    with patch.object(likelihood, "out_dir", "none"), pytest.raises(SystemExit, match="no such"):
         likelihood.main()
