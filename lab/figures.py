@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from lab.tables import average, gaps, label, learned, mean, short, spread, values
+from lab.tables import average, label, learned, mean, short, spread, values
 
 
 def curves(of_arms, what, most, title, file):
@@ -60,11 +60,8 @@ def over_tasks(found, tasks, arms, against, samplers, title, file):
     left, right = page.subplots(1, 2)
     for axes, what, of in (left, "solved", known), (right, "right", tasks):
         for arm in arms:
-            runs = [
-                [len(gaps(found, t, each, against, samplers[0])) for t in of]
-                for each in (arm, against)
-            ]
-            if runs[0] != runs[1]:  # of other tasks or seeds: not comparable
+            seeds = [[*values(found, t, each, samplers[0])] for each in (arm, against) for t in of]
+            if seeds[: len(of)] != seeds[len(of) :]:  # of other tasks or seeds: not comparable
                 continue
             points = {each: point(found, of, arm, each, what) for each in samplers}
             fixed = sorted(points[each] for each in samplers if each[1] == 1)

@@ -155,10 +155,6 @@ def estimates(problem, x0, prompt, nats):
         end = x0 == problem.end
         content = ~prompt & ~(end & torch.nn.functional.pad(end, (1, -1)))
         sums["nats per token without padding"] = (nats * content).sum(1), content.sum(1)
-        if not prompt.any() and hasattr(problem.tokenizer, "text"):
-            ids = ([i for i in row if i < problem.end] for row in x0.tolist())
-            size = [len(problem.tokenizer.decode(row)) for row in ids]
-            sums["bits per character"] = total / torch.tensor(2.0).log(), torch.tensor(size)
     for unit, (top, size) in sums.items():
         value = top.sum() / size.sum()
         error = (top - value * size).std() * len(top) ** 0.5 / size.sum()  # the delta method

@@ -264,17 +264,11 @@ def log(where):
 
 def lines(task, seed):
     """A line for each evaluation of training that all arms of a seed have."""
-    logs = {arm: log(folder(task, arm, seed)) for arm in arms_of(task)}
-    updates = sorted(set.intersection(*map(set, logs.values())))
-    return [line(task, seed, u, {arm: logs[arm][u] for arm in logs}) for u in updates]
-
-
-def line(task, seed, update, shares):
-    bars = [
-        f"{tables.label(arm)} {'#' * round(24 * share):24} {share:6.1%}"
-        for arm, share in shares.items()
-    ]
-    return f"{update:6}  {'   '.join(bars)}   seed {seed} {task}".rstrip()
+    logs = {tables.label(arm): log(folder(task, arm, seed)) for arm in arms_of(task)}
+    for update in sorted(set.intersection(*map(set, logs.values()))):
+        shares = {name: own[update] for name, own in logs.items()}
+        bars = [f"{name} {'#' * round(24 * x):24} {x:6.1%}" for name, x in shares.items()]
+        yield f"{update:6}  {'   '.join(bars)}   seed {seed} {task}".rstrip()
 
 
 if __name__ == "__main__":
