@@ -1,12 +1,13 @@
 """What share of its held-out problems a run solves, by each of several samplers.
 
-    python lab/evaluate.py --out_dir=out/sudoku_tiny --reveal="[1,2,4]" --tau="[1.0,0.9]"
-    python lab/evaluate.py --out_dir=out/sudoku_tiny --temperature="[0.5,1.0]" --samples=10
+    python lab/evaluate.py --out_dir=out/sudoku_tiny --samplers="[(1,1.0),(4,1.0),(1,0.9,'margin')]"
+    python lab/evaluate.py --out_dir=out/sudoku_tiny --samplers="[(1,1.0,'',0.5)]" --samples=10
 
-A sampler is a combination of reveal, tau, policy and temperature (paper, table 1). Its line has the
-tokens revealed per forward pass, the same without padding, the forward passes of a problem, and the
-share solved, or pass@k (arXiv 2107.03374, eq. 1), with its 95 % interval (Wilson) over problems:
-several samples of one problem do not narrow it. All is computed in float32.
+A sampler is (tokens a step, tau, policy, temperature) of the paper's table 1; without the last two
+it has the policy of the run, and takes the likeliest token. Its line has the tokens revealed per
+forward pass, the same without padding, the forward passes of a problem, and the share solved, or
+pass@k (arXiv 2107.03374, eq. 1), with its 95 % interval (Wilson) over problems: several samples of
+one problem do not narrow it. All is computed in float32.
 
 Without --examples, eval.json in the folder of the run has a record of each sampler: means over
 problems of `solved`; `right`, the share of the answer's tokens, its end included, that are right;
@@ -14,7 +15,6 @@ problems of `solved`; `right`, the share of the answer's tokens, its end include
 rows have no end); `steps`, the forward passes. It stands for a run whose weights are gone.
 """
 
-import itertools
 import json
 import math
 import sys
@@ -29,16 +29,12 @@ from tqdm import tqdm
 import checkpoint
 import policies
 import sample
-from configurator import configure, fit, pick
+from configurator import configure, pick
 from data import files
 from lab.tables import words
 
 out_dir = "results/weights/sudoku_mini"  # a run of train.py; its averaged weights are used
-reveal = [2]  # tokens a step
-tau = [1.0]  # reveal all with confidence above this, else `reveal`; 1.0 = off
-policy = [""]  # top_k, margin, entropy, random; "" = the run's
-temperature = [0.0]  # 0 = the likeliest token
-samplers = []  # instead of all their combinations: (reveal, tau[, policy[, temperature]]) each
+samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
 samples = 1  # of each problem; more need a temperature
 examples = None  # held-out problems; None = those that the run was tested on
 batch_size = 256
@@ -47,16 +43,13 @@ weights = True  # False: delete the checkpoint then
 
 
 def main():
-    wanted = samplers or combinations()
-    if min(samples, batch_size, examples or 1) < 1:
-        raise SystemExit("samples, batch_size and examples are 1 or more")
-    if samples > 1 and not all(sampler[3:] for sampler in wanted):
-        raise SystemExit(f"{samples=}: all are alike at temperature 0; add --temperature=[1.0]")
+    if samples > 1 and not all(sampler[3:] for sampler in samplers):
+        raise SystemExit(f"{samples=}: all are alike without a temperature, as (1, 1.0, '', 0.5)")
     run = open_run(out_dir, examples, device)
     kept = records(out_dir)
     head = f"{'sampler':32}{'tokens a pass':>15}{'no padding':>12}{'passes':>8}  solved, % [95 %]"
     print(f"{out_dir}: {run[-1]} held-out problems\n{head}", flush=True)
-    for sampler in wanted:
+    for sampler in samplers:
         torch.manual_seed(1)
         tries = judged(*run, *sampler)
         print(line(sampler, tries), flush=True)
@@ -79,16 +72,6 @@ def records(where):
     """{sampler as text: record}, what eval.json has."""
     path = Path(where, "eval.json")
     return json.loads(path.read_text()) if path.exists() else {}
-
-
-def combinations():
-    """All samplers; a policy or temperature that is not set is left out."""
-    found = []
-    for count, above, name, heat in itertools.product(reveal, tau, policy, temperature):
-        fixed = fit("reveal", count, 2), fit("tau", above, 1.0)
-        rest = (name, fit("temperature", heat, 0.0)) if heat else (name,) if name else ()
-        found.append(fixed + rest)
-    return found
 
 
 # -- of one sampler --------------------------------------------------------------------------------

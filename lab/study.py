@@ -36,7 +36,7 @@ tasks = {"": ""}  # a study of several: {folder in OUT: flags}
 partly = {}  # {arm: its tasks}; other arms are run on all
 seeds = 1
 out = "out/study"
-samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau
+samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
 every = 0  # updates between weights that are kept and judged, too; 0 = the last alone
 levels = []  # %; also the updates until so much is solved, with each sampler
 columns = []  # samplers of the table of many tasks; [] = no such table

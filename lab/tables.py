@@ -55,12 +55,16 @@ def student(df):
     return math.sqrt(df) * math.tan(np.interp(0.95 * area[-1], area, edges))
 
 
-def interval(values):
-    """Mean and 95 % interval, in percent."""
+def percent(value):
+    return f"{100 * value:.1f}"
+
+
+def interval(values, text=percent):
+    """Mean and 95 % interval, as text."""
     if not values:
         return "-"
-    mean, half = spread([100 * value for value in values])
-    return f"{mean:.1f}" + f" [{mean - half:.1f}, {mean + half:.1f}]" * (len(values) > 1)
+    mean, half = spread(values)
+    return text(mean) + f" [{text(mean - half)}, {text(mean + half)}]" * (len(values) > 1)
 
 
 # -- one task --------------------------------------------------------------------------------------
@@ -109,10 +113,7 @@ def solved(found, task, arms, against, samplers):
 
 # -- updates to a level ----------------------------------------------------------------------------
 def crossing(curve, level):
-    """The first update at which a curve {update: share} is at or above the level, or None.
-
-    Nothing is interpolated, so it is late by up to one interval between evaluations.
-    """
+    """The first update at which a curve {update: share} is at or above the level, or None."""
     return min((update for update, share in curve.items() if share >= level), default=None)
 
 
@@ -130,17 +131,9 @@ def speed(curves, arms, against, levels):
             by_seed = " ".join(str(update or "never") for update in own.values())
             pairs = [(first[against, seed], own[seed]) for seed in own if (against, seed) in first]
             logs = [math.log(base / mine) for base, mine in pairs if base and mine]
-            ratio = "" if arm == against else f"; {factor(logs)}, {len(logs)} of {len(pairs)} pairs"
-            print(f"  {arm:10} ({by_seed}){ratio}")
-
-
-def factor(logs):
-    """Geometric mean and 95 % interval."""
-    if not logs:
-        return "-"
-    middle, half = spread(logs)
-    low, middle, high = (math.exp(end) for end in (middle - half, middle, middle + half))
-    return f"{middle:.2f}" + f" [{low:.2f}, {high:.2f}]" * (len(logs) > 1)
+            ratio = interval(logs, lambda log: f"{math.exp(log):.2f}")
+            end = "" if arm == against else f"; {ratio}, {len(logs)} of {len(pairs)} pairs"
+            print(f"  {arm:10} ({by_seed}){end}")
 
 
 # -- many tasks ------------------------------------------------------------------------------------

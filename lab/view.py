@@ -38,8 +38,6 @@ policy = "top_k"  # top_k, margin, entropy, random
 reveal = 2  # tokens per step
 tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
 
-SHOWN = "", "lab.carry"  # the variants that the page can follow
-
 
 def main():
     template = Path(__file__).with_suffix(".html").read_text()
@@ -61,17 +59,18 @@ def contents():
 def about(folder, x0, hidden):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
     model, run = checkpoint.load_model(folder, "cpu")
-    name = label(pick("variant", run["variant"], SHOWN) or run["method"])
+    if checkpoint.of_variant(run["variant"], "generate", None):
+        raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
     updates = checkpoint.load(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")
     filled = []
     order = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
     how = order, reveal, tau, 0.0, lambda x: filled.append(x.clone())
-    checkpoint.of_variant(run["variant"], "generate", sample.generate)(model, x0, hidden, *how)
+    sample.generate(model, x0, hidden, *how)
     ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
     return {
-        "name": name, "folder": str(folder), "updates": updates,
+        "name": label(run["variant"] or run["method"]), "folder": str(folder), "updates": updates,
         "sure": run["tau"] if run["tau"] < 1 else 0.9,
         "ways": [
             f"{by}, K = {K}" + above("and", run["tau"]),
@@ -95,20 +94,14 @@ def chain(model, x0, hidden, policy, K, tau):
     stage = torch.zeros_like(effective)
     stages = puma.stage_count(x0.shape[1], K)
     states = [x0.masked_fill(hidden, model.mask_token)]
-    h = None
     while hidden.any():
-        h = forward(model, states[-1], h)
-        _, *seen = loss.read(model.logits(h).log_softmax(-1), x0, policy)
+        log_probs = model.logits(model(states[-1])).log_softmax(-1)
+        _, *seen = loss.read(log_probs, x0, policy)
         now = hidden, stage, effective, *seen
         hidden, stage, ended = puma.step(*now, torch.zeros(len(x0)), stages, tau)
         hidden = hidden & ~ended[:, None]
         states.append(x0.masked_fill(hidden, model.mask_token))
     return states
-
-
-def forward(model, x, h):
-    """model(x), which also receives the h of the state before if it has a carry (lab/carry.py)."""
-    return model(x, h) if hasattr(model.model, "carry_norm") else model(x)
 
 
 @torch.no_grad()
@@ -118,10 +111,8 @@ def panels(model, states):
     """
     masked = states == model.mask_token
     guesses = []
-    h = None
     for x, hidden in zip(states[:-1], masked[:-1], strict=True):
-        h = forward(model, x, h)
-        confidence, token = model.logits(h).softmax(-1).max(-1)
+        confidence, token = model.logits(model(x)).softmax(-1).max(-1)
         thousandths = (1000 * confidence).ceil().int()  # up: what is above tau stays so
         guesses.append(torch.stack((token, thousandths), 1) * hidden[:, None])  # (N, 2, L)
     at = masked.sum(0)

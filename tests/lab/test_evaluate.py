@@ -66,15 +66,17 @@ def slow(model, puzzle, truth, policy, tau):
 
 
 def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
-    records = call("--reveal=[9]", "--tau=[1.0,0.8]", "--policy=['','margin','entropy']")
+    orders = ["", "margin", "entropy"]
+    samplers = [(9, tau, policy) for tau in (1.0, 0.8) for policy in orders]
+    records = call(f"--samplers={samplers}")
     model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     puzzles, truths = np.load(WEIGHTS / "test.npy")[:12].astype(int).swapaxes(0, 1)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     seen = set()
-    for tau, policy in itertools.product((1.0, 0.8), ("", "margin", "entropy")):
+    for _, tau, policy in samplers:
         rows = [slow(model, *each, policy, tau) for each in zip(puzzles, truths, strict=True)]
         solved, right, tokens, content, steps = np.mean(rows, 0)
-        record = records[str((9, tau, policy) if policy else (9, tau))]
+        record = records[str((9, tau, policy))]
         expected = dict(solved=solved, right=right, tokens=tokens, content=content, steps=steps)
         assert record == pytest.approx(expected)
         rate = f"{tokens / steps:.2f}"
@@ -84,7 +86,7 @@ def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
 
 
 def test_several_samples_and_a_part_of_the_problems(call, capsys):
-    record = call("--policy=['random']", "--temperature=[1.0]", "--samples=3")
+    record = call("--samplers=[(2,1.0,'random',1.0)]", "--samples=3")
     model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     puzzles = np.load(WEIGHTS / "test.npy")[:12, 0]
     torch.manual_seed(1)
@@ -100,7 +102,7 @@ def test_several_samples_and_a_part_of_the_problems(call, capsys):
     for k, share in (1, solved.mean()), (3, solved.any(0).mean()):
         low, high = evaluate.wilson(share, 12)  # of 12 problems, not 36 tries
         assert f"pass@{k} {100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]" in line
-    assert len(call("--reveal=[9]", "--examples=2")) == 1  # other problems leave no record
+    assert len(call("--samplers=[(9,1.0)]", "--examples=2")) == 1  # other problems leave no record
 
 
 def test_pass_at_k_and_wilson():
@@ -126,12 +128,12 @@ def test_padding_is_not_content():
 def test_a_sampler_of_the_variant_and_what_cannot_be_judged(call, monkeypatch, tmp_path):
     saved = torch.load(tmp_path / "ckpt.pt", weights_only=True)
     torch.save(saved | {"config": saved["config"] | {"variant": "lab.ar"}}, tmp_path / "ckpt.pt")
-    (record,) = call("--reveal=[9]").values()
+    (record,) = call("--samplers=[(9,1.0)]").values()
     assert record["steps"] == record["tokens"]  # one by one, from the left
-    with pytest.raises(SystemExit, match="all are alike at temperature 0"):
+    with pytest.raises(SystemExit, match="all are alike without"):
         call("--samples=2")
     with pytest.raises(SystemExit, match="expected top_k, margin"):
-        call("--policy=['topk']")
+        call("--samplers=[(1,1.0,'topk')]")
     monkeypatch.setattr(sudoku.Sudoku, "judge", None)
     with pytest.raises(SystemExit, match="no judge"):
         call()
