@@ -26,7 +26,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from tqdm import tqdm
 
 import checkpoint
 import loss
@@ -91,7 +90,7 @@ def measured(folder):
         raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
     x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
     torch.manual_seed(1)
-    parts = tqdm(torch.arange(count).split(batch_size), unit="batch", leave=False, disable=None)
+    parts = torch.arange(count).split(batch_size)
     values = [of_batch(model, run, x0[at].long().to(device), prompt[at].to(device)) for at in parts]
     return problem, x0, prompt, torch.cat(values).cpu()
 

@@ -66,12 +66,13 @@ def main():
                  if all((task, end, seed) in found for end in ends)}  # fmt: skip
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
+    of = [*dict.fromkeys(task for task, _, _ in found)]
     if figure:
-        draw(pairs, found)
+        draw(pairs, found, of)
     elif columns:
-        tables.over_tasks(found, tasks_of(found), [*arms], against, samplers, columns)
+        tables.over_tasks(found, of, [*arms], against, samplers, columns)
     else:
-        for task in tasks_of(found):
+        for task in of:
             single(task, found)
     if seeds < 8:
         print(f"\n{seeds} of eight seeds: this decides nothing; --seeds=8 goes on")
@@ -89,30 +90,25 @@ def arms_of(task):
     return [arm for arm in arms if task in partly.get(arm, tasks)]
 
 
-def tasks_of(found):
-    return [task for task in tasks if any(t == task for t, _, _ in found)]
-
-
 def single(task, found):
     if task:
         print(f"\n== {task}")
     tables.solved(found, task, arms_of(task), against, samplers)
     runs = [(arm, seed) for t, arm, seed in found if t == task]
-    for sampler in samplers if levels else ():
+    ways = samplers if every else samplers[:1]
+    for sampler in ways if levels else ():
         print(f"\n== {tables.words(*sampler) if every else 'as training has logged it'}")
         curves = {run: curve(folder(task, *run), sampler) for run in runs}
         tables.speed(curves, arms_of(task), against, levels)
-        if not every:
-            break
 
 
-def draw(pairs, found):
+def draw(pairs, found, of):
     from lab import figures  # which needs matplotlib
 
     if columns:
-        figures.over_tasks(found, tasks_of(found), arms, against, samplers, title, figure)
+        figures.over_tasks(found, of, arms, against, samplers, title, figure)
     elif len(tasks) > 1:
-        figures.by_sampler(found, tasks_of(found), arms, samplers, title, figure)
+        figures.by_sampler(found, of, arms, samplers, title, figure)
     else:
         of_arms = {arm: [] for arm in arms}
         for pair in pairs:

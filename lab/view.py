@@ -40,20 +40,16 @@ tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
 
 
 def main():
-    template = Path(__file__).with_suffix(".html").read_text()
-    packed = base64.b64encode(zlib.compress(json.dumps(contents()).encode(), 9)).decode()
-    Path(out).write_text(template.replace("DATA", packed))
-    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
-
-
-def contents():
-    """The data of a page."""
     _, first = checkpoint.load_model(out_dir[0], "cpu")
     problem = checkpoint.module(first["task"]).load(first["data"], examples)
     x0, prompt = map(torch.as_tensor, problem.test[:examples])
     runs = [about(folder, x0.long(), ~prompt) for folder in out_dir]
     box = getattr(problem, "box", None)
-    return {"runs": runs, "truth": x0.tolist(), "box": box, "words": words(problem)}
+    data = {"runs": runs, "truth": x0.tolist(), "box": box, "words": words(problem)}
+    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
+    template = Path(__file__).with_suffix(".html").read_text()
+    Path(out).write_text(template.replace("DATA", packed))
+    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
 def about(folder, x0, hidden):

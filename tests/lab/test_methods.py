@@ -3,9 +3,12 @@
 import math
 
 import pytest
+import torch
 from conftest import same
 
 import checkpoint
+import lab.papl
+import policies
 import puma
 import sudoku
 
@@ -68,3 +71,39 @@ def test_options_and_weights_that_do_not_fit_are_refused(puzzles, tmp_path, trai
     train(puzzles, tmp_path / "a", "--max_iters=1")
     with pytest.raises((SystemExit, TypeError, RuntimeError), match=word):
         train(puzzles, tmp_path / "b", f"--init={tmp_path}/a", *flags)
+
+
+@pytest.mark.parametrize("V", [9, 200])
+def test_papl_is_its_formula(V):
+    torch.manual_seed(0)
+    shape = dict(length=7, dim=16, layers=1, heads=2, mlp=32, theta=100.0)
+    model = lab.papl.make_model(alpha=0.7, vocab_size=V, mask_token=V - 1, **shape)
+    x0 = torch.randint(0, V - 1, (4, 7))
+    hidden = torch.rand(4, 7) < 0.6
+    hidden[:, 2] = True
+    x = x0.masked_fill(hidden, V - 1)
+    f = model.logits(model(x)).softmax(-1)
+    total = 0.0
+    for i in range(4):
+        places = hidden[i].nonzero()[:, 0].tolist()
+        known = {j: f[i, j, x0[i, j]].detach() for j in places}
+        for j in places:
+            w = known[j] / sum(known.values())
+            total = total - (1 + 0.7 * w) * f[i, j, x0[i, j]].log() / (4 * len(places))
+    loss, score, _ = lab.papl.objective(model, policies.top_k, x, x0, hidden)
+    torch.testing.assert_close(loss, total)
+    expected = torch.autograd.grad(total, [*model.parameters()])
+    torch.testing.assert_close(torch.autograd.grad(loss, [*model.parameters()]), expected)
+    torch.testing.assert_close(score[hidden], f.amax(-1)[hidden])
+
+
+def test_reverse_reveals_the_least_confident(puzzles):
+    _, chains, begin = streams("lab.reverse", sudoku.load(puzzles, 8).train, "puma")
+    before = chains.batch(0).hidden
+    prompt = chains.prompt[0].clone()
+    chains.advance(torch.arange(16.0).expand(8, 16), torch.ones(8, 16))  # sure of all: all the same
+    stays = (chains.prompt[0] == prompt).all(1)
+    assert begin == 0 and 0 < stays.sum() < 8
+    for row, after in zip(before[stays], chains.hidden[0][stays], strict=True):
+        shown = (row & ~after).nonzero()[:, 0].tolist()
+        assert shown and shown == row.nonzero()[: len(shown), 0].tolist()

@@ -183,10 +183,10 @@ def test_the_study_of_thirty_tasks(monkeypatch):
     assert len(settings["tasks"]) == len(settings["make"]) == 29
     assert {*settings["partly"]["puma"]} < {*settings["tasks"]}
     with patch.multiple(study, **{k: settings[k] for k in ("tasks", "arms", "flags", "partly")}):
-        flags = study.flags_of("spell_backward", "mdm_twice", 3)
         assert "puma" in study.arms_of("sokoban") and "puma" not in study.arms_of("ab")
-    assert flags[0] == "config/gym.py" and flags[-1] == "--seed=3"
-    assert {"--max_iters=2400", "--k_schedule=[(0,3)]"} < {*flags}
+        settings = study.settings_of(("spell_backward", "mdm_twice", 3))
+    own = dict(task="lab.gym", max_iters="2400", k_schedule="[(0,3)]", seed="3")
+    assert settings | own == settings
 
 
 def test_won_lost_and_even(capsys):
