@@ -38,7 +38,8 @@ def by_sampler(found, tasks, arms, samplers, title, file):
             middle, half = np.transpose([spread([100 * x for x in own]) for own in shares])
             x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
             ends = np.minimum(half, middle), np.minimum(half, 100 - middle)
-            points = axes.errorbar(x, middle, ends, fmt="os^D"[index % 4], label=label(arm))
+            how = {"fmt": "os^D"[index % 4], "capsize": 2, "label": label(arm)}
+            points = axes.errorbar(x, middle, ends, **how)
             axes.plot(x[fixed], middle[fixed], color=points[0].get_color())
         names = [f"all {short(*each)}" if each[1] < 1 else short(*each) for each in samplers]
         axes.set_xticks(range(len(samplers)), names)

@@ -58,10 +58,7 @@ def test_masked_diffusion_starts_from_autoregression(puzzles, tmp_path, train):
     ("flags", "word"),
     [
         (["--variant=lab.block"], "missing 1 required.*blocks"),
-        (
-            ["--variant=lab.block", "--options={'blocks': [(9, 4)]}"],
-            "expected .update, value",
-        ),
+        (["--variant=lab.block", "--options={'blocks': [(9, 4)]}"], "expected .update, value"),
         (["--variant=lab.block", "--options={'blocks': [(0, 5)]}"], "do not divide"),
         (["--variant=lab.papl", "--options={'alhpa': 1.0}"], "unexpected keyword argument 'alhpa'"),
         (["--dim=8"], "size mismatch"),
