@@ -55,12 +55,8 @@ def student(df):
     return math.sqrt(df) * math.tan(np.interp(0.95 * area[-1], area, edges))
 
 
-def percent(value):
-    return f"{100 * value:.1f}"
-
-
-def interval(values, text=percent):
-    """Mean and 95 % interval, as text."""
+def interval(values, text=lambda share: f"{100 * share:.1f}"):
+    """Mean and 95 % interval, as text: in percent, unless it says otherwise."""
     if not values:
         return "-"
     mean, half = spread(values)
