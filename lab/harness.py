@@ -1,16 +1,17 @@
-"""A run of train.py on text as a model of lm-evaluation-harness (pip install lm_eval).
+"""A model trained here as one of lm-evaluation-harness (pip install lm_eval).
 
     python lab/harness.py --model puma --model_args out_dir=out/tinygsm,tau=0.9 --tasks gsm8k
     HF_ALLOW_CODE_EVAL=1 python lab/harness.py --model puma --tasks humaneval \
-        --model_args out_dir=out/dream_coder,policy=entropy,temperature=0.2,length=1536 \
+        --model_args pretrained=out/dream_coder,policy=entropy,temperature=0.2,length=1536 \
         --confirm_run_unsafe_code
     ... --tasks mbpp_plus --num_fewshot 0 --model_args ...,temperature=0.1,...
 
 All flags are the harness's, as --batch_size=16. HumanEval's programs run in the harness's own way,
-not in lab/sandbox.py. The model_args are Puma's: a sampler as in sample.py, in place of a task's;
-length, of a row, 0 = as in training. A context is cut to half a row, from the left; the answer,
-which fills in the rest, at `until` and max_gen_toks. For tasks that generate; bounds of likelihoods
-are in lab/likelihood.py.
+not in lab/sandbox.py. The model_args are Puma's: out_dir, a run of train.py on text, or pretrained,
+a folder that lab/hf.py has written; a sampler as in sample.py, in place of a task's; length, of a
+row, 0 = as in training. A context is cut to half a row, from the left; the answer, which fills in
+the rest, at `until` and max_gen_toks. For tasks that generate; bounds of likelihoods are in
+lab/likelihood.py.
 """
 
 import itertools
@@ -37,18 +38,20 @@ from data import rows
 
 @register_model("puma")
 class Puma(LM):
-    def __init__(self, out_dir, policy="top_k", reveal=1, tau=1.0, temperature=0.0, length=0,
-                 batch_size=1, max_batch_size=None, device=None):  # fmt: skip
+    def __init__(self, out_dir="", pretrained="", policy="top_k", reveal=1, tau=1.0,
+                 temperature=0.0, length=0, batch_size=1, max_batch_size=None,
+                 device=None):  # fmt: skip
         super().__init__()
+        if bool(out_dir) == bool(pretrained):
+            raise SystemExit("model_args: expected out_dir=RUN of train.py, or pretrained=FOLDER")
         self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
         self.batch_size = int(batch_size)
-        self.model, run = checkpoint.load_model(out_dir, self._device)
-        self.fill = checkpoint.of_variant(run["variant"], "generate", sample.generate)
+        open_it = of_run if out_dir else of_folder
+        opened = open_it(out_dir or pretrained, self._device)
+        self.model, self.fill, self.tokenizer, own_length = opened
+        self.length = length or own_length
         score_of = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
         self.sampler = score_of, reveal, tau, temperature
-        header = json.loads(Path(run["data"], "header.json").read_text())
-        self.length = length or header["length"]
-        self.tokenizer = rows.kept(run["data"])
 
     def generate_until(self, requests, disable_tqdm=False):
         answers = []
@@ -71,10 +74,9 @@ class Puma(LM):
 
     def text(self, ids, how):
         """What they say before the first special token, or a stop of the task's."""
-        words = itertools.takewhile(
-            lambda i: i < self.tokenizer.end, ids[: how.get("max_gen_toks")]
-        )
-        text = self.tokenizer.decode_text([*words])
+        special = {*self.tokenizer.special.values()}
+        words = itertools.takewhile(lambda i: i not in special, ids[: how.get("max_gen_toks")])
+        text = self.tokenizer.decode([*words])
         for stop in handle_stop_sequences(how.get("until"), eos=None):
             text = text.partition(stop)[0]
         return text
@@ -83,6 +85,28 @@ class Puma(LM):
         raise SystemExit("a model of lab/harness.py generates; this task asks for likelihoods")
 
     loglikelihood_rolling = loglikelihood
+
+
+# -- what to open: model, sampler, tokenizer, tokens of a row --------------------------------------
+def of_run(out_dir, device):
+    model, run = checkpoint.load_model(out_dir, device)
+    fill = checkpoint.of_variant(run["variant"], "generate", sample.generate)
+    header = json.loads(Path(run["data"], "header.json").read_text())
+    return model, fill, rows.kept(run["data"]), header["length"]
+
+
+def of_folder(folder, device):
+    from lab import hf  # needs transformers
+
+    about = Path(folder, hf.ABOUT)
+    if not about.exists():
+        raise SystemExit(f"{folder} has no {hf.ABOUT}: lab/hf.py has not written it")
+    about = json.loads(about.read_text())
+    net, _ = hf.load(folder)
+    model = hf.Scored(net.to(device).eval(), about["mask_token"], about["shift"])
+    has_tokens = Path(folder, "header.json").exists()  # it was trained on a folder of tokens
+    coder = rows.kept(folder) if has_tokens else hf.coder_of(folder)[1]
+    return model, sample.generate, coder, about["length"]
 
 
 if __name__ == "__main__":

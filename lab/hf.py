@@ -1,33 +1,34 @@
 """PUMA for a model of transformers that you already have (pip install transformers accelerate).
 
-    python lab/hf.py --model=FOLDER --data=FILE.jsonl --out=out/mine
-    python lab/hf.py --model=FOLDER --data=FILE.jsonl --out=out/mine --lora=16    # needs peft, too
+    python lab/hf.py --model=FOLDER --data=FILE.jsonl --K=8 --out_dir=out/mine
+    torchrun --nproc_per_node=8 lab/hf.py config/dream_coder.py      # LoRA; needs peft, too
 
-It fine-tunes on random masks, goes on from these weights for a last phase, with PUMA+ and with
-random masks, and says what share of the held-out answers each gets right at 1, 2, 4, 8 tokens a
-step. Row i of a masked model (ModernBERT, BERT) scores token i. A model that predicts the
-next token (Qwen2, Qwen3, Llama) is made to see both sides, and its row i - 1 goes on scoring token
-i, as in Dream. In a program of yours, PumaTrainer is a transformers.Trainer:
+It trains, and says what share of the held-out answers is exactly right at 1, 2, 4, 8 tokens a step.
+The same command goes on after a stop; --model=out/mine begins with the weights of that run. Row i
+of a masked model (ModernBERT, BERT) scores token i. A model that predicts the next token (Qwen2,
+Qwen3, Llama) is made to see both sides, and its row i - 1 goes on scoring token i, as in Dream,
+which is a Qwen2. In a program of yours, PumaTrainer is a transformers.Trainer:
 
     args = TrainingArguments("out", max_steps=500, per_device_train_batch_size=32)
     PumaTrainer(net, args, rows, mask_token=4, shift=False, method="puma_plus").train()
 
 rows[indices] -> x0 (n, L), prompt (n, L) bool. A row is `prompt | answer, end, end, ...`. The
 prompt is given: never masked, no part of a chain or the loss. The ends that fill a row are
-predicted like other tokens, so that a model learns where its answers stop, and they are seen: there
-is no attention mask. Ends cost steps, so rows should be little longer than the longest answer.
+predicted, too, so that a model learns where its answers stop; there is no attention mask.
 """
 
 import collections
 import functools
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import numpy as np
 import torch
 import transformers
 from torch.utils.data import DataLoader, TensorDataset
@@ -36,6 +37,7 @@ import checkpoint
 import policies
 import puma
 import sample
+import text
 from configurator import configure, pick
 from data import files
 from data import rows as texts
@@ -43,25 +45,33 @@ from lab import evaluate
 from loss import objective
 
 model = ""  # a folder, or a name on the hub
-data = ""  # FILE.jsonl
-prompt = "question"  # field of the prompts
-answer = "answer"  # field of the answers
-length = 256  # tokens of a row; longer ones are dropped
-held_out = 200  # rows, the last of the file
-out = "out/hf"
-updates = 1000  # of fine-tuning; 0 = the model is fine-tuned already
-last = 500  # of the last phase
-chains_from = 0  # of the last phase, update that its chains begin at
-arms = ["fine_tuned", "puma_plus", "mdm"]  # to measure: as it was, after a last phase of either
-batch_size = 32  # rows of an update, on each device
-grad_accum = 1  # forward passes an update
-lr = 1e-4
+data = ""  # FILE.jsonl, or a folder that data/*/prepare.py has written
+prompt = "question"  # of FILE.jsonl, field of the prompts
+answer = "answer"  # of FILE.jsonl, field of the answers
+length = 256  # of FILE.jsonl, tokens of a row; longer ones are dropped
+held_out = 200  # rows to measure with
+out_dir = "out/hf"
+method = "puma_plus"  # what to train on: puma, puma_plus, mdm (random masks)
 K = 8  # tokens of a stage
 tau = 0.9
-lora = 0  # rank; 0 = all weights are trained
+chains_from = 0  # puma_plus alone: update of the first chains
+lora = 0  # rank of new adapters; 0 = all weights are trained
+batch_size = 32  # rows per update, over all processes
+grad_accum = 1  # forward passes per update
+max_iters = 1000  # 0 = only measure
+lr = 1e-4
+warmup = 0  # updates in which lr rises; 0 = a tenth of all, at most 100
+weight_decay = 0.0
 bf16 = torch.cuda.is_available()  # for matrix products
+save_interval = 200
+keep = False  # all checkpoints; else the last
 seed = 1
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, or all above tau
+if __name__ == "__main__":
+    settings = configure(globals())
+
+ABOUT = "puma.json"  # beside the weights: how to read them
+WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
 
 class Scored:
@@ -145,7 +155,14 @@ class PumaTrainer(transformers.Trainer):
         stream.advance(*seen)
         return loss
 
-    # -- chains in checkpoints
+    # -- what checkpoints and trained folders have beside the weights
+    def _save(self, output_dir=None, state_dict=None):
+        super()._save(output_dir, state_dict)
+        x0, _ = self.rows[np.zeros(1, int)]
+        about = {"mask_token": self.mask_token, "shift": self.shift, "length": x0.shape[1]}
+        about["vocab_size"] = self.model.config.vocab_size
+        files.write_json(Path(output_dir or self.args.output_dir, ABOUT), about)
+
     @property
     def kept(self):
         return f"chains_{self.args.process_index}_of_{self.args.world_size}.pt"
@@ -166,23 +183,36 @@ class PumaTrainer(transformers.Trainer):
                 self.streams[name].load_state_dict(state)
 
 
-def load(name, dtype=torch.float32):
-    """A model that sees both sides, and whether its row i - 1 scores token i. Dream is a Qwen2."""
+def load(name, dtype="auto"):
+    """A model that sees both sides, and whether its row i - 1 scores token i."""
     if int(transformers.__version__.split(".")[0]) < 5:
         raise SystemExit("transformers before 5 ignores is_causal: pip install 'transformers>=5'")
+    if Path(name, "adapter_config.json").exists():
+        return with_adapters(name)
     kept, _ = transformers.PreTrainedConfig.get_config_dict(name)
     if kept.get("model_type") == "Dream":  # the library has no class of this name
         config = transformers.Qwen2Config.from_dict(kept | {"model_type": "qwen2"})
     else:
-        config = transformers.AutoConfig.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
     shift = "Masked" not in str(config.architectures)
     if shift:
         config.is_causal = False
     kind = transformers.AutoModelForCausalLM if shift else transformers.AutoModelForMaskedLM
-    net, seen = kind.from_pretrained(name, config=config, dtype=dtype, output_loading_info=True)
+    how = {"config": config, "dtype": dtype, "trust_remote_code": False}  # no code of others runs
+    net, seen = kind.from_pretrained(name, output_loading_info=True, **how)
     if seen["missing_keys"]:  # the library has drawn them at random
         raise SystemExit(f"{name} lacks {min(seen['missing_keys'])} of a {type(net).__name__}")
     return net, shift
+
+
+def with_adapters(folder):
+    """The same of a folder of adapters that PumaTrainer has written."""
+    import peft
+
+    base = peft.PeftConfig.from_pretrained(folder).base_model_name_or_path
+    net, shift = load(base)
+    net.resize_token_embeddings(json.loads(Path(folder, ABOUT).read_text())["vocab_size"])
+    return peft.PeftModel.from_pretrained(net, folder, is_trainable=True), shift
 
 
 @torch.no_grad()
@@ -206,127 +236,146 @@ def check(net, mask_token, shift):
 say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
 
 
-def read(tokenizer, end):
-    """Rows to train on, rows held out: pairs of x0 (N, L) and prompt (N, L)."""
+def coder_of(name):
+    """The tokenizer of a model, and the same in the words of data/rows.py."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    if tokenizer.mask_token is None:
+        tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
+    end = tokenizer.eos_token_id if tokenizer.sep_token is None else tokenizer.sep_token_id
+    if end is None:
+        raise ValueError(f"{name}: its tokenizer has no token for the end of a text")
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    return tokenizer, SimpleNamespace(
+        end=end, special=special, decode=tokenizer.decode, decode_text=tokenizer.decode,
+        encode=lambda text: tokenizer(text, add_special_tokens=False).input_ids,
+    )  # fmt: skip
 
-    def encode(text):
-        return tokenizer(text, add_special_tokens=False).input_ids
 
-    coder = SimpleNamespace(encode=encode, decode_text=tokenizer.decode)
+def of_texts(net):
+    """Of FILE.jsonl: what to keep beside the model, mask, end, rows to train on, rows held out."""
+    tokenizer, coder = coder_of(model)
+    if len(tokenizer) > net.config.vocab_size:  # by the mask token
+        net.resize_token_embeddings(len(tokenizer))
+    return tokenizer, tokenizer.mask_token_id, coder.end, *read(coder, tokenizer.mask_token)
+
+
+def read(coder, mask_token):
+    """Rows to train on, rows held out: x0 (N, L) and prompt (N, L) of each."""
     pairs = [tuple(row.values()) for row in texts.load(data, [prompt, answer])]
     texts.say_what_is_lost(coder, pairs[: texts.FIRST])
-    read, reasons = [], collections.Counter()
-    for pair in pairs:
-        has_mask = any(tokenizer.mask_token in str(text) for text in pair)
-        ids = texts.encode(coder, "has_mask" if has_mask else pair, texts.plain, length)
-        if isinstance(ids, str):
-            reasons[ids] += 1
-        else:
-            read.append(ids)
-    count = len(read)
-    dropped = ", ".join(f"{n} {why}" for why, n in reasons.items())
-    about = f"{count} of {len(pairs)} rows can be used, dropped: {dropped or 'none'}"
+    pairs = ["has_mask" if mask_token in "".join(map(str, pair)) else pair for pair in pairs]
+    encoded = [texts.encode(coder, pair, texts.plain, length) for pair in pairs]
+    kept = [ids for ids in encoded if not isinstance(ids, str)]
+    dropped = collections.Counter(why for why in encoded if isinstance(why, str))
+    dropped = ", ".join(f"{n} {why}" for why, n in dropped.items()) or "none"
+    about = f"{len(kept)} of {len(pairs)} rows can be used, dropped: {dropped}"
     say(f"{about}; held out: {held_out}")
-    if not 1 <= held_out < count:
+    if not 1 <= held_out < len(kept):
         raise ValueError(f"{about}: held_out={held_out} leaves none of either")
-    prompts = torch.tensor([len(ids) for ids, _ in read])
-    ids = [torch.tensor(given + rest) for given, rest in read]
-    x0 = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=end)
-    x0 = torch.nn.functional.pad(x0, (0, length - x0.shape[1]), value=end)
-    given = torch.arange(length) < prompts[:, None]
+    x0 = torch.full((len(kept), length), coder.end)
+    for row, (given, rest) in zip(x0, kept, strict=True):
+        row[: len(given) + len(rest)] = torch.tensor(given + rest)
+    given = torch.arange(length) < torch.tensor([len(ids) for ids, _ in kept])[:, None]
     rows = TensorDataset(x0, given)
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 
 
-def train(net, tokenizer, rows, name, method, steps, how):
-    """A phase, from the weights of net on; an interrupted one goes on from its checkpoint."""
-    folder = Path(out, f"{name}_{seed}")
-    args = transformers.TrainingArguments(
-        str(folder), max_steps=steps, per_device_train_batch_size=batch_size // grad_accum,
-        gradient_accumulation_steps=grad_accum, learning_rate=lr, lr_scheduler_type="cosine",
-        warmup_steps=min(100, steps // 10), logging_steps=20, save_steps=200, save_total_limit=1,
-        seed=seed, bf16=bf16, use_cpu=not torch.cuda.is_available(),
-        report_to="none", max_grad_norm=1.0,
-    )  # fmt: skip
-    how = how | {"K": K, "tau": tau, "chains_from": chains_from}
-    trainer = PumaTrainer(net, args, rows, method=method, processing_class=tokenizer, **how)
-    if steps:
-        found = transformers.trainer_utils.get_last_checkpoint(folder) if folder.exists() else None
-        trainer.train(resume_from_checkpoint=found)
-        trainer.save_model()
+def of_tokens(net):
+    """The same of a folder of tokens, as text.py reads it."""
+    problem = text.load(data, held_out)
+    own_mask = getattr(net.config, "mask_token_id", None)  # Qwen2 has none
+    if problem.vocab_size > net.config.vocab_size or own_mask not in (None, problem.mask_token):
+        raise ValueError(f"{data} was not encoded for {model}: another vocabulary or mask token")
+    test = [torch.as_tensor(part).long() for part in problem.test[:held_out]]
+    return TokenFiles(), problem.mask_token, problem.end, problem.train, test
+
+
+class TokenFiles:
+    """In place of a tokenizer, what a folder of tokens has of it."""
+
+    def save_pretrained(self, folder):
+        for file in Path(data, "header.json"), *Path(data).glob("tokenizer.*"):
+            shutil.copy(file, folder)
+
+
+def start():
+    """The model, what to keep beside it, end, how to read it, rows to train on, rows held out."""
+    if not (model and data):
+        raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
+    pick("method", method, ["puma", "puma_plus", "mdm"])
+    if min(K, held_out) < 1:
+        raise ValueError(f"{K=} or {held_out=} is below 1")
+    if batch_size % (WORLD * grad_accum):
+        raise ValueError(f"{batch_size=} does not split into {WORLD} processes, {grad_accum=}")
+    if chains_from and not 0 < chains_from < max_iters:
+        raise ValueError(f"{chains_from=}: expected an update before {max_iters=}")
+    torch.manual_seed(seed)  # of adapters, and of a new mask token
+    net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
+    beside, mask_token, end, *rows = (of_tokens if Path(data).is_dir() else of_texts)(net)
+    how = {"mask_token": mask_token, "shift": shift}
+    check(net, **how)
+    if lora and not hasattr(net, "peft_config"):
+        import peft
+
+        wanted = peft.LoraConfig(r=lora, lora_alpha=lora, target_modules="all-linear")
+        net = peft.get_peft_model(net, wanted)
+    return net, beside, end, how, *rows
+
+
+def claim(settings):
+    """Keep the settings beside the run; to others, what is there would pass for their own."""
+    path = Path(out_dir, "settings.json")
+    settings = {k: v for k, v in settings.items() if k not in ("out_dir", "samplers")}
+    made = json.loads(path.read_text()) if path.exists() else settings
+    if other := [key for key, value in settings.items() if made.get(key) != value]:
+        raise ValueError(
+            f"{out_dir} was made with another {', '.join(other)}: choose another --out_dir"
+        )
+    files.write_json(path, settings)
 
 
 def judged(net, rows, end, tokens, tau, how):
     """A record as lab/evaluate.py has it; solved: right to the token, up to the answer's end."""
     scored = Scored(net.eval(), **how)
     batches = []
-    for x0, given in zip(*(part.split(batch_size) for part in rows), strict=True):
+    for x0, given in zip(*(part.split(batch_size // grad_accum) for part in rows), strict=True):
         x, steps = evaluate.fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
         own = evaluate.score(x, x0.numpy(), given.numpy(), end)
         batches.append({"solved": own["right"] == 1, **own, "steps": steps.cpu().numpy()})
     return {name: each.mean().item() for name, each in evaluate.joined(batches).items()}
 
 
-def keep(settings):
-    """Settings beside their runs; to others, what is kept there would pass for their own."""
-    path = Path(out, f"settings_{seed}.json")
-    settings = {k: v for k, v in settings.items() if k not in ("arms", "out", "samplers")}
-    made = json.loads(path.read_text()) if path.exists() else settings
-    if other := [key for key, value in settings.items() if made.get(key) != value]:
-        raise ValueError(f"{out} was made with another {', '.join(other)}: choose another --out")
-    files.write_json(path, settings)
-
-
-def start():
-    """The model and its tokenizer, end, how to read it, the rows to train on, those held out."""
-    if not (model and data):
-        raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
-    if K < 1 or batch_size % grad_accum:
-        raise ValueError(f"{K=} is below 1, or {batch_size=} does not split into {grad_accum=}")
-    if chains_from and not 0 < chains_from < last:
-        raise ValueError(f"{chains_from=}: expected an update of the last phase, of {last=}")
-    net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    if tokenizer.mask_token is None:
-        tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
-        net.resize_token_embeddings(max(len(tokenizer), net.config.vocab_size))
-    end = tokenizer.eos_token_id if tokenizer.sep_token is None else tokenizer.sep_token_id
-    if end is None:
-        raise ValueError(f"{model}: its tokenizer has no token for the end of a text")
-    how = {"mask_token": tokenizer.mask_token_id, "shift": shift}
-    check(net, **how)
-    if lora:
-        import peft
-
-        wanted = peft.LoraConfig(r=lora, lora_alpha=lora, target_modules="all-linear")
-        net = peft.get_peft_model(net, wanted)
-    return net, tokenizer, end, how, *read(tokenizer, end)
-
-
-def main(net, tokenizer, end, how, rows, test):
-    train(net, tokenizer, rows, "fine_tuned", "mdm", updates, how)
-    tuned = {name: p.data.clone() for name, p in net.named_parameters() if p.requires_grad}
-    columns = [f"{n} a step" if tau == 1 else f"> {tau}" for n, tau in samplers]
-    say(f"{'% right':14}" + "".join(f"{name:>10}" for name in columns))
-    for arm in arms:
-        net.load_state_dict(tuned, strict=False)
-        if arm != "fine_tuned":
-            train(net, tokenizer, rows, arm, arm, last, how)
-        kept = {str(sampler): judged(net, test, end, *sampler, how) for sampler in samplers}
-        shares = [record["solved"] for record in kept.values()]
-        say(f"{arm:14}" + "".join(f"{100 * share:10.1f}" for share in shares), flush=True)
-        files.write_json(Path(out, f"{arm}_{seed}", "eval.json"), kept)
+def main(net, beside, end, how, rows, test):
+    args = transformers.TrainingArguments(
+        out_dir, max_steps=max_iters, gradient_accumulation_steps=grad_accum,
+        per_device_train_batch_size=batch_size // WORLD // grad_accum,
+        learning_rate=lr, lr_scheduler_type="cosine", weight_decay=weight_decay, max_grad_norm=1.0,
+        warmup_steps=warmup or min(100, max_iters // 10), seed=seed, bf16=bf16,
+        gradient_checkpointing=bool(lora), gradient_checkpointing_kwargs={"use_reentrant": False},
+        save_steps=save_interval, save_total_limit=None if keep else 1, logging_steps=20,
+        use_cpu=not torch.cuda.is_available(), report_to="none",
+    )  # fmt: skip
+    trainer = PumaTrainer(net, args, rows, **how, method=method, K=K, tau=tau,
+                          chains_from=chains_from, processing_class=beside)  # fmt: skip
+    if max_iters:
+        stopped = transformers.trainer_utils.get_last_checkpoint(out_dir)
+        trainer.train(resume_from_checkpoint=stopped)
+        trainer.save_model()
+    records = {}
+    for tokens, above in samplers:
+        record = judged(net, test, end, tokens, above, how)
+        name = f"{tokens} a step" if above == 1 else f"above {above}"
+        say(f"{name:12}{100 * record['solved']:6.1f} % right", flush=True)
+        records[str((tokens, above))] = record
+    files.write_json(Path(out_dir, "eval.json"), records)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
-    settings = configure(globals())
     try:
-        for arm in arms:
-            pick("arms", arm, ("fine_tuned", "puma_plus", "mdm"))
         parts = start()
-        keep(settings)
+        claim(settings)
     except (ImportError, OSError, ValueError) as error:  # no such package, model, file or field
         raise SystemExit(" ".join(str(error).split())[:300]) from None
     main(*parts)

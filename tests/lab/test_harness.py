@@ -62,7 +62,7 @@ def test_answers_are_those_of_the_sampler_cut(folder):
     x, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 3)
     whole = bytes(x[0][8:].tolist()).decode(errors="replace")  # an id is a byte
     assert len({*whole}) > 3
-    puma = Puma(str(folder / "run"), reveal=3, batch_size=2, device="cpu")
+    puma = Puma(out_dir=str(folder / "run"), reveal=3, batch_size=2, device="cpu")
     ask = "17 + 4?\n"
     stop = whole[4:6]
     cuts = {}, {"until": stop}, {"until": ["absent", stop]}, {"max_gen_toks": 3}
@@ -71,6 +71,46 @@ def test_answers_are_those_of_the_sampler_cut(folder):
     assert whole.startswith(found[3])
     long = answers(puma, ("x" * 90 + ask, {}))  # the last half of a row is seen
     assert long == answers(puma, ("x" * 4 + ask, {})) and long != [whole]
+
+
+@pytest.mark.parametrize(("family", "lora"), [("bert", 0), ("qwen2", 0), ("qwen2", 4)])
+def test_a_folder_of_hf_answers_as_the_trained_model(family, lora, tmp_path, monkeypatch):
+    """Whole weights and adapters; the mask token of qwen2 is a new row of its vocabulary."""
+    pytest.importorskip("peft")
+    from test_hf import make, write_model
+
+    from lab import hf
+
+    write_model(tmp_path / "model", family)
+    net = make(family)
+    net.resize_token_embeddings(30 if family == "bert" else 29)
+    net.save_pretrained(tmp_path / "model")
+    (tmp_path / "rows.jsonl").write_text('{"question": "ab", "answer": "ba"}\n' * 9)
+    settings = {"model": f"{tmp_path}/model", "data": f"{tmp_path}/rows.jsonl", "lora": lora}
+    settings |= {"out_dir": f"{tmp_path}/out", "length": 12, "held_out": 1, "batch_size": 4}
+    settings |= {"max_iters": 2, "lr": 1e-3, "samplers": []}
+    for name, value in settings.items():
+        monkeypatch.setattr(hf, name, value)
+    (tmp_path / "out").mkdir()
+    parts = hf.start()
+    hf.main(*parts)
+    net, coder, end, how, *_ = parts
+    ids = coder("abc\n").input_ids
+    x = torch.tensor([ids + [end] * (12 - len(ids))])
+    scored = hf.Scored(net.eval(), **how)
+    filled, _ = sample.generate(scored, x, torch.arange(12)[None] >= len(ids), top_k, 3)
+    expected = coder.decode(filled[0, len(ids) :].tolist())
+    puma = Puma(pretrained=f"{tmp_path}/out", reveal=3)
+    assert expected and answers(puma, ("abc\n", {})) == [expected]
+    x[0, 5] = how["mask_token"]
+    with torch.no_grad():
+        logits, own = (model.logits(model(x)) for model in (puma.model, scored))
+    torch.testing.assert_close(logits, own, rtol=1e-4, atol=1e-4)
+    assert puma.text([4, end, 5], {}) == coder.decode([4])
+    with pytest.raises(SystemExit, match=r"has no puma\.json: lab/hf\.py has not written it"):
+        Puma(pretrained=f"{tmp_path}/model")
+    with pytest.raises(SystemExit, match="expected out_dir=RUN of train"):
+        Puma()
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ import tokenizers
 import transformers
 
 import puma
-from lab import hf, small_models
+from lab import hf
 
 V, L, MASK = 90, 12, 89
 SIZE = dict(vocab_size=V, hidden_size=16, intermediate_size=32, num_hidden_layers=2)
@@ -182,44 +183,57 @@ def test_states_and_logits_are_those_of_the_library(family):
     torch.testing.assert_close(a[..., :MASK], b[..., :MASK], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("family", "world"), [("bert", 1), ("qwen2", 2)])
-def test_the_command(family, world, tmp_path):
-    """From a folder and a file to a table; copying two letters is learned."""
-    letters = [chr(97 + i) for i in range(26)]
-    words = {word: i for i, word in enumerate(["<end>", "<mask>", "\n", *letters])}
+LETTERS = [chr(97 + i) for i in range(26)]
+
+
+def write_model(folder, family):
+    """Random weights, and a tokenizer whose ids are letters."""
+    words = {word: i for i, word in enumerate(["<end>", "<mask>", "\n", *LETTERS])}
     plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<end>"))
     plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
     special = {"eos_token": "<end>"} | ({"mask_token": "<mask>"} if family == "bert" else {})
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special)
-    tokenizer.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(folder)
     torch.manual_seed(1)
-    FAMILIES[family]().save_pretrained(tmp_path / "model")
-    pairs = itertools.product(letters, letters)
+    FAMILIES[family]().save_pretrained(folder)
+
+
+def command(out, *flags, world=1):
+    """What lab/hf.py prints, of as many processes."""
+    torchrun = f"-m torch.distributed.run --standalone --nproc_per_node={world}".split()
+    call = [sys.executable, *torchrun * (world > 1), "lab/hf.py", f"--out_dir={out}", *flags]
+    done = subprocess.run(call, cwd=ROOT, env=ENV, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "world"), [("bert", 1), ("qwen2", 2)])
+def test_the_command(family, world, tmp_path):
+    """From a folder and a file to shares, and on from there; copying two letters is learned."""
+    write_model(tmp_path / "model", family)
+    pairs = itertools.product(LETTERS, LETTERS)
     rows = [json.dumps({"question": a + b, "answer": b + a}) + "\n" for a, b in pairs]
     rows[7] = json.dumps({"question": "ah", "answer": None}) + "\n"
     random.Random(0).shuffle(rows)
     (tmp_path / "rows.jsonl").write_text("".join(rows))
-    flags = f"--model={tmp_path}/model --data={tmp_path}/rows.jsonl --out={tmp_path}/out --length=7"
-    flags += f" --held_out=50 --updates=1000 --last=20 --lr=0.003 --batch_size={16 // world} --K=2"
-    processes = f"-m torch.distributed.run --standalone --nproc_per_node={world}"
-    arms = hf.arms if family == "bert" else ["fine_tuned", "puma_plus"]
-    command = [sys.executable, *processes.split() * (world > 1), "lab/hf.py", *flags.split()]
-    command += [f"--arms={arms}"]
-    done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)
-    table = [line.split() for line in done.stdout.splitlines() if line.startswith(tuple(hf.arms))]
-    assert [row[0] for row in table] == arms, done.stderr
-    assert "675 of 676 rows can be used, dropped: 1 unusable; held out: 50" in done.stdout
-    assert float(table[0][1]) > 40, done.stdout  # by guessing 0.1; then 20 updates at a new rate
-    assert all(float(row[1]) > 5 for row in table[1:]), done.stdout
-    chains = (tmp_path / "out" / "puma_plus_1").glob("checkpoint-*/chains_*.pt")
-    assert len([*chains]) == world  # the processes know of each other
-    kept = json.loads((tmp_path / "out" / "puma_plus_1" / "eval.json").read_text())
-    assert [round(100 * share, 1) for share in kept.values()] == [*map(float, table[1][1:])]
-    trained = tmp_path / "out" / "puma_plus_1"  # a model to go on from: its tokenizer, too
-    folders = tmp_path / "model", trained
-    first, coder = map(transformers.AutoTokenizer.from_pretrained, folders)
-    assert coder.mask_token_id == (first.mask_token_id or len(first))
+    flags = f"--data={tmp_path}/rows.jsonl --length=7 --held_out=50 --lr=0.003 --batch_size=16"
+    flags = [*flags.split(), "--K=2"]
+    begin = f"--model={tmp_path}/model", "--max_iters=1000", "--method=mdm"
+    printed = command(tmp_path / "mdm", *begin, *flags, world=world)
+    assert "675 of 676 rows can be used, dropped: 1 unusable; held out: 50" in printed
+    trained = tmp_path / "plus"
+    printed += command(trained, f"--model={tmp_path}/mdm", "--max_iters=20", *flags, world=world)
+    shares = [float(share) for share in re.findall(r"(\S+) % right", printed)]
+    assert len(shares) == 2 * len(hf.samplers)
+    assert shares[0] > 40, printed  # by guessing 0.1
+    assert shares[len(hf.samplers)] > 5, printed  # 20 updates at a new rate
+    kept = json.loads((trained / "eval.json").read_text())
+    solved = [record["solved"] for record in kept.values()]
+    assert [round(100 * share, 1) for share in solved] == shares[len(hf.samplers) :]
+    assert len([*trained.glob("checkpoint-*/chains_*.pt")]) == world  # they know of each other
+    first, coder = (hf.coder_of(folder)[0] for folder in (tmp_path / "model", trained))
+    assert coder.mask_token_id == first.mask_token_id == (1 if family == "bert" else len(first) - 1)
     assert coder("ab\n").input_ids == first("ab\n").input_ids
     assert hf.load(str(trained))[1] == (family == "qwen2")
 
@@ -264,32 +278,46 @@ def test_models_that_this_would_get_wrong_are_refused():
         hf.check(transformers.Gemma2ForCausalLM(config), MASK, True)
 
 
+def test_no_code_of_a_folder_runs(tmp_path, monkeypatch):
+    """Nor is the user asked, who might say yes."""
+    monkeypatch.setattr("builtins.input", lambda _: "y")
+    form = {"model_type": "evil", "auto_map": {"AutoConfig": "evil.Config"}}
+    (tmp_path / "config.json").write_text(json.dumps(form))
+    (tmp_path / "evil.py").write_text(f"open('{tmp_path}/ran', 'w')")
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        hf.load(str(tmp_path))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
-    monkeypatch.setattr(hf, "out", str(tmp_path))
-    hf.keep({"K": 8, "samplers": [(1, 1.0)], "arms": ["mdm"]})
-    hf.keep({"K": 8, "samplers": [(2, 1.0)], "arms": ["puma_plus"]})  # measured, not trained
-    with pytest.raises(ValueError, match="was made with another K: choose another --out"):
-        hf.keep({"K": 4})
+    monkeypatch.setattr(hf, "out_dir", str(tmp_path))
+    hf.claim({"K": 8, "samplers": [(1, 1.0)]})
+    hf.claim({"K": 8, "samplers": [(2, 1.0)]})  # measured, not trained
+    with pytest.raises(ValueError, match="was made with another K: choose another"):
+        hf.claim({"K": 4})
 
 
-def test_chains_that_would_never_begin_are_refused(monkeypatch):
-    for name in "model", "data":
-        monkeypatch.setattr(hf, name, "here")
-    monkeypatch.setattr(hf, "chains_from", 500)
-    with pytest.raises(ValueError, match="chains_from=500: expected an update of the last phase"):
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": ""}, "expected --model=FOLDER and --data=FILE.jsonl"),
+        ({"K": 0}, "K=0 or held_out=200 is below 1"),
+        ({"grad_accum": 3}, "batch_size=32 does not split into 1 processes, grad_accum=3"),
+        ({"chains_from": 1000}, "chains_from=1000: expected an update before max_iters=1000"),
+    ],
+)
+def test_settings_that_cannot_be(settings, message, monkeypatch):
+    for name, value in ({"model": "here", "data": "here"} | settings).items():
+        monkeypatch.setattr(hf, name, value)
+    with pytest.raises(ValueError, match=message):
         hf.start()
 
 
-class Forgetful:
-    """A tokenizer without the word "unknown"."""
-
-    mask_token = "[MASK]"
-
-    def __call__(self, text, add_special_tokens):
-        return SimpleNamespace(input_ids=[*text.replace("unknown", "").encode()])
-
-    def decode(self, ids):
-        return bytes(ids).decode()
+FORGETFUL = SimpleNamespace(  # a tokenizer without the word "unknown"
+    encode=lambda text: [*text.replace("unknown", "").encode()],
+    decode_text=lambda ids: bytes(ids).decode(),
+    end=0,
+)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +337,7 @@ def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(hf, "held_out", 1)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     with pytest.raises((ValueError, OSError), match=message):
-        hf.read(Forgetful(), 0)
+        hf.read(FORGETFUL, "[MASK]")
     assert ("tokenizer changes 1 of the first" in capsys.readouterr().out) == ("unknown" in text)
 
 
@@ -325,33 +353,3 @@ def test_dream_loads_as_qwen2_and_no_head_is_made_up(tmp_path):
     make("bert").bert.save_pretrained(tmp_path / "headless")
     with pytest.raises(SystemExit, match=r"lacks cls\.predictions"):
         hf.load(str(tmp_path / "headless"))
-
-
-@pytest.mark.parametrize("family", ["qwen2", "modernbert"])
-def test_models_and_rows_of_the_last_phase(family, tmp_path, monkeypatch, capsys):
-    """What the library reads back is whole: tokens, ends, and a model of the tokens' number."""
-    monkeypatch.chdir(ROOT)
-    for name, value in {"out": str(tmp_path), "ROWS": 30, "family": family}.items():
-        monkeypatch.setattr(small_models, name, value)
-    called = []
-
-    def trained(command, check):
-        called.append(command)
-        Path(f"{tmp_path}/words_{family}/learning/fine_tuned_1").mkdir(parents=True)
-
-    monkeypatch.setattr(small_models.subprocess, "run", trained)
-    small_models.main()
-    small_models.main()  # has all it needs
-    assert len(called) == 1 and "--updates=3000" in called[0]
-    assert (tmp_path / f"words_{family}" / "fine_tuned_1").exists()
-    monkeypatch.setattr(hf, "model", str(tmp_path / f"words_{family}" / "start"))
-    monkeypatch.setattr(hf, "data", str(tmp_path / "words.jsonl"))
-    net, coder, end, how, _, test = hf.start()
-    assert "lose" not in capsys.readouterr().out
-    assert how == {"mask_token": end + 1, "shift": family == "qwen2"}
-    assert net.config.vocab_size == end + 2 and len(test[0]) == 200
-    assert 5e6 < sum(p.numel() for p in net.parameters()) < 7e6
-    row = json.loads((tmp_path / "words.jsonl").read_text().splitlines()[-1])
-    x0, given = (part[-1] for part in test)
-    assert coder.decode(x0[given]) == row["question"].strip() + "\n"
-    assert coder.decode(x0[~given & (x0 != end)]) == row["answer"].strip()

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import same
+from conftest import PLUS, lines, same, state
 
 import checkpoint
 import lab.papl
@@ -104,3 +104,13 @@ def test_reverse_reveals_the_least_confident(puzzles):
     for row, after in zip(before[stays], chains.hidden[0][stays], strict=True):
         shown = (row & ~after).nonzero()[:, 0].tolist()
         assert shown and shown == row.nonzero()[: len(shown), 0].tolist()
+
+
+@pytest.mark.parametrize("flags", [["--chains_from=8", *PLUS], ["--method=puma"], ["--method=mdm"]])
+def test_recorded_updates_are_the_updates(puzzles, tmp_path, train, monkeypatch, flags):
+    """Whose turn it is, when examples are read, a switch of K (9), over 40 updates."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", None)  # put back afterwards
+    train(puzzles, tmp_path / "a", *flags, "--max_iters=40")
+    train(puzzles, tmp_path / "b", *flags, "--max_iters=40", "--variant=tests.lab.graphed")
+    assert lines(tmp_path / "a") == lines(tmp_path / "b")
+    assert same(state(tmp_path / "a")["averaged"], state(tmp_path / "b")["averaged"])
