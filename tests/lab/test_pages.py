@@ -91,6 +91,8 @@ def test_a_panel_says_what_the_model_says_of_each_state(tmp_path):
         assert len(panel["steps"]) == max(panel["at"])
         for step, (guess, sure) in enumerate(panel["steps"], 1):
             left = [i for i in range(36) if panel["at"][i] >= step]
+            now = [i for i in left if panel["at"][i] == step]  # the surest
+            assert sorted(now) == sorted(sorted(left, key=lambda i: -sure[i])[: len(now)])
             x = [6 if i in left else panel["tokens"][i] for i in range(36)]
             p = model.logits(model(torch.tensor([x])))[0].softmax(-1)
             assert [guess[i] for i in left] == [int(p[i].argmax()) for i in left]
