@@ -11,10 +11,8 @@ added to the token embeddings through a LayerNorm whose weight and bias start at
 trains on `window` consecutive visits of the same chains. Its loss is their mean; the gradient flows
 back through the carry within the window, never through the choice of positions, nor into an earlier
 window. Random masks have no carry. The carry comes from tokens that x still shows, so the minimiser
-of the loss is unchanged (Proposition 2).
-
-loops: passes through the layers, each as another step at the
-same x. The log's `hidden` is of the first visit of a window.
+of the loss is unchanged (Proposition 2). `loops` passes go through the layers, each as another step
+at the same x. The log's `hidden` is of the first visit of a window.
 """
 
 from collections import namedtuple

@@ -1,15 +1,20 @@
-"""What share of its held-out problems a run solves, with each of several samplers.
+"""What share of its held-out problems a run solves, by each of several samplers.
 
-    python lab/evaluate.py --out_dir=out/sudoku_tiny --reveal="[1,2,4]" --tau="[1.0,0.9]"
-    python lab/evaluate.py --out_dir=out/sudoku_tiny --temperature="[0.5,1.0]" --samples=10
+    python lab/evaluate.py --out_dir=out/sudoku_tiny --samplers="[(1,1.0),(4,1.0),(1,0.9,'margin')]"
+    python lab/evaluate.py --out_dir=out/sudoku_tiny --samplers="[(1,1.0,'',0.5)]" --samples=10
 
-A sampler is a combination of policy, reveal, tau and temperature (paper, table 1). Its line has
-the tokens revealed per step, the steps (forward passes) of a problem, and the share solved with its
-95 % interval (Wilson); with several samples of a problem, pass@k (arXiv 2107.03374, eq. 1).
-out_dir/eval.jsonl, written anew by each call, has the settings, then a record of each try.
+A sampler is (tokens a step, tau, policy, temperature) of the paper's table 1; without the last two
+it has the policy of the run, and takes the likeliest token. Its line has the tokens revealed per
+forward pass, the same without padding, the forward passes of a problem, and the share solved, or
+pass@k (arXiv 2107.03374, eq. 1), with its 95 % interval (Wilson) over problems: several samples of
+one problem do not narrow it. All is computed in float32.
+
+Without --examples, eval.json in the folder of the run has a record of each sampler: means over
+problems of `solved`; `right`, the share of the answer's tokens, its end included, that are right;
+`tokens` revealed; `content`, those of them up to the first end that the sampler wrote (all, where
+rows have no end); `steps`, the forward passes. It stands for a run whose weights are gone.
 """
 
-import itertools
 import json
 import math
 import sys
@@ -24,18 +29,35 @@ from tqdm import tqdm
 import checkpoint
 import policies
 import sample
-from configurator import configure, fit, pick
+from configurator import configure, pick
+from data import files
+from lab.tables import words
 
 out_dir = "results/weights/sudoku_mini"  # a run of train.py; its averaged weights are used
-policy = []  # of top_k, margin, entropy, random; [] = the run's
-reveal = [2]  # tokens per step
-tau = [1.0]  # reveal all with confidence above this, else `reveal`; 1.0 = off
-temperature = [0.0]  # 0 = the likeliest token
+samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
 samples = 1  # of each problem; more need a temperature
 examples = None  # held-out problems; None = those that the run was tested on
-batch_size = 64
-seed = 1
+batch_size = 256
 device = "cuda" if torch.cuda.is_available() else "cpu"
+weights = True  # False: delete the checkpoint then
+
+
+def main():
+    if samples > 1 and not all(sampler[3:] for sampler in samplers):
+        raise SystemExit(f"{samples=}: all are alike without a temperature, as (1, 1.0, '', 0.5)")
+    run = open_run(out_dir, examples, device)
+    kept = records(out_dir)
+    head = f"{'sampler':32}{'tokens a pass':>15}{'no padding':>12}{'passes':>8}  solved, % [95 %]"
+    print(f"{out_dir}: {run[-1]} held-out problems\n{head}", flush=True)
+    for sampler in samplers:
+        torch.manual_seed(1)
+        tries = judged(*run, *sampler)
+        print(line(sampler, tries), flush=True)
+        kept[str(sampler)] = {name: each.mean().item() for name, each in tries.items()}
+        if examples is None:
+            files.write_json(Path(out_dir, "eval.json"), kept)
+    if not weights:
+        Path(out_dir, "ckpt.pt").unlink()
 
 
 def open_run(out_dir, examples, device):
@@ -46,68 +68,28 @@ def open_run(out_dir, examples, device):
     return model, run, problem, min(examples or held_out, len(problem.test))
 
 
-def main(config):
-    model, run, problem, count = open_run(out_dir, examples, device)
+def records(where):
+    """{sampler as text: record}, what eval.json has."""
+    path = Path(where, "eval.json")
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+# -- of one sampler --------------------------------------------------------------------------------
+def judged(model, run, problem, count, tokens, tau, policy="", temperature=0.0):
+    """{name: (samples, count)} of its answers to the first `count` problems."""
     if problem.judge is None:
-        raise SystemExit(f"{out_dir}: task {run['task']} has no judge, so nothing can be solved")
-    samplers = grid(run)
-    usual = "bfloat16" if "cuda" in run.get("device", device) else "float32"
-    low = (run.get("dtype") or usual) == "bfloat16"  # as training has evaluated it
-    casts = torch.autocast(device.split(":")[0], torch.bfloat16, enabled=low)
+        raise SystemExit(f"task {run['task']} has no judge, so nothing can be solved")
+    order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
+    how = policies.POLICIES[order], tokens, tau, temperature
     generate = checkpoint.of_variant(run["variant"], "generate", sample.generate)
-    head = f"{'sampler':32}{'tokens a step':>15}{'steps a problem':>17}  solved, % [95 %]"
-    print(f"{out_dir}: {count} held-out problems\n{head}", flush=True)
-    bar = tqdm(total=len(samplers) * samples * count, unit="problem", leave=False)
-    with casts, bar, checkpoint.opened(out_dir, "eval.jsonl", "w") as file:
-        file.write(json.dumps({"config": config, "torch": torch.__version__}) + "\n")
-        for sampler in samplers:
-            torch.manual_seed(seed)
-            records = []
-            for batch in attempts(model, problem, generate, sampler, count):
-                file.writelines(json.dumps(record) + "\n" for record in batch)
-                file.flush()
-                bar.update(len(batch))
-                records += batch
-            tqdm.write(line(sampler, records))
-
-
-def grid(run):
-    """All samplers: {policy, reveal, tau, temperature} each."""
-    if min(*reveal, samples, batch_size, examples or 1) < 1:
-        raise SystemExit("reveal, samples, batch_size and examples are 1 or more")
-    if samples > 1 and 0 in temperature:
-        raise SystemExit(f"{samples=}: all are alike at temperature 0; add --temperature=[1.0]")
-    names = policy or [run.get("policy", "top_k")]
-    values = {
-        "policy": [pick("policy", name, policies.POLICIES) for name in names],
-        "reveal": [fit("reveal", value, 2) for value in reveal],
-        "tau": [fit("tau", value, 1.0) for value in tau],
-        "temperature": [fit("temperature", value, 0.0) for value in temperature],
-    }
-    used = checkpoint.of_variant(run["variant"], "SAMPLER", values)  # the others change nothing
-    each = [value if name in used else value[:1] for name, value in values.items()]
-    return [dict(zip(values, sampler, strict=True)) for sampler in itertools.product(*each)]
-
-
-def attempts(model, problem, generate, sampler, count):
-    """Records of the first `count` problems, `samples` times, a batch at a time."""
-    name, *how = sampler.values()
-    for attempt in range(samples):
-        for first in range(0, count, batch_size):
-            x0, prompt = problem.test[first : min(first + batch_size, count)]
-            tokens, steps = fill(model, generate, x0, prompt, policies.POLICIES[name], *how)
-            found = {
-                "index": range(first, first + len(x0)),
-                "tokens": (~prompt).sum(1).tolist(),
-                "steps": steps.tolist(),
-            }
-            if hasattr(problem, "kinds"):  # judge would run each program once more
-                found["kind"] = problem.kinds(tokens, x0, prompt)
-                found["solved"] = [kind == "correct" for kind in found["kind"]]
-            else:
-                found["solved"] = problem.judge(tokens, x0, prompt).tolist()
-            rows = zip(*found.values(), strict=True)
-            yield [sampler | {"try": attempt} | dict(zip(found, row, strict=True)) for row in rows]
+    batches = []
+    for first in tqdm([*range(0, count, batch_size)] * samples, leave=False, disable=None):
+        x0, prompt = problem.test[first : min(first + batch_size, count)]
+        x, steps = fill(model, generate, x0, prompt, *how)
+        own = score(x, x0, prompt, getattr(problem, "end", None))
+        solved = problem.judge(x, x0, prompt)
+        batches.append({"solved": solved, **own, "steps": steps.cpu().numpy()})
+    return {name: each.reshape(samples, count) for name, each in joined(batches).items()}
 
 
 def fill(model, generate, x0, prompt, *how):
@@ -118,22 +100,38 @@ def fill(model, generate, x0, prompt, *how):
     return x.cpu().numpy(), steps
 
 
-def line(sampler, records):
-    solved = np.reshape([record["solved"] for record in records], (samples, -1)).sum(0).tolist()
-    tokens, steps = (sum(record[key] for record in records) for key in ("tokens", "steps"))
+def score(x, x0, prompt, end):
+    """{name: (n,)} of tokens x (n, L) that a sampler put where the prompt is not."""
+    answer = ~prompt & ~after_end(x0, prompt, end)
+    return {
+        "right": ((x == x0) & answer).sum(1) / answer.sum(1),
+        "tokens": (~prompt).sum(1),
+        "content": (~prompt & ~after_end(x, prompt, end)).sum(1),
+    }
+
+
+def after_end(x, prompt, end):
+    """Whether an end comes before a token of the answer; (n, L)."""
+    ends = (x == end) & ~prompt if end is not None else np.zeros_like(prompt)
+    return ends.cumsum(1) - ends > 0
+
+
+def joined(batches):
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+# -- its line --------------------------------------------------------------------------------------
+def line(sampler, tries):
+    solved = tries["solved"].sum(0).tolist()
     shares = []
     for k in sorted({1, samples}):
         share = sum(pass_at_k(samples, each, k) for each in solved) / len(solved)
         low, high = wilson(share, len(solved))
         name = f"pass@{k} " if samples > 1 else ""
         shares.append(f"{name}{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]")
-    cost = f"{tokens / steps:15.2f}{steps / len(records):17.1f}"
-    return f"{words(**sampler):32}{cost}  {', '.join(shares)}"
-
-
-def words(policy, reveal, tau, temperature):
-    count = f"all above {tau}, else {reveal}" if tau < 1 else f"{reveal} a step"
-    return f"{policy}, {count}" + (f", T = {temperature}" if temperature else "")
+    tokens, content, steps = (tries[name].mean() for name in ("tokens", "content", "steps"))
+    cost = f"{tokens / steps:15.2f}{content / steps:12.2f}{steps:8.1f}"
+    return f"{words(*sampler):32}{cost}  {', '.join(shares)}"
 
 
 def pass_at_k(n, solved, k):
@@ -150,7 +148,5 @@ def wilson(share, n):
 
 
 if __name__ == "__main__":
-    try:
-        main(configure(globals()))
-    except KeyboardInterrupt:
-        raise SystemExit(f"stopped; {out_dir}/eval.jsonl has the records so far") from None
+    configure(globals())
+    main()

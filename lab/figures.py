@@ -3,26 +3,20 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from lab.tables import average, gaps, label, learned, mean, short, spread, values
+from lab.tables import average, label, learned, mean, short, spread, values
 
 
-def curves(of_arms, title, file):
-    """Shares solved over updates, {arm: [{update: share}]}: means and 95 % bands."""
-    lines = {}
-    for arm, own in of_arms.items():
-        updates = sorted(set.intersection(*map(set, own)))  # as far as the shortest
-        found = [spread([100 * points[update] for points in own]) for update in updates]
-        name = f"{label(arm)}, mean of {len(own)} seeds, 95 % interval"
-        lines[name] = updates, *np.reshape(found, (-1, 2)).T
-    lines_over_updates(lines, "held-out problems solved, %", 100, title, file)
-
-
-def lines_over_updates(lines, what, most, title, file):
-    """{name: (updates, values, half the width of a band)}"""
+def curves(of_arms, what, most, title, file):
+    """Values over updates, {arm: [{update: value} of a seed]}: means and 95 % bands."""
     page = Figure(figsize=(6, 4), layout="constrained")
     axes = page.subplots()
-    for name, (updates, middle, half) in lines.items():
-        axes.plot(updates, middle, label=name)
+    for arm, own in of_arms.items():
+        if not own:
+            continue
+        updates = sorted(set.intersection(*map(set, own)))  # as far as the shortest
+        found = [spread([points[update] for points in own]) for update in updates]
+        middle, half = np.reshape(found, (-1, 2)).T
+        axes.plot(updates, middle, label=f"{label(arm)}, mean of {len(own)} seeds, 95 % interval")
         axes.fill_between(updates, middle - half, middle + half, alpha=0.15)
     axes.set(xlabel="updates", ylabel=what, xlim=(0, None), ylim=(0, most))
     axes.set_title(title, fontsize="medium", wrap=True)
@@ -31,23 +25,25 @@ def lines_over_updates(lines, what, most, title, file):
     save(page, file, 150)
 
 
-def by_sampler(panels, arms, samplers, title, file):
-    """What each sampler solves: means of the seeds, 95 % intervals; {name of a panel: found}."""
-    page = Figure(figsize=(3 * len(panels), 3), layout="constrained")
-    row = page.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+def by_sampler(found, tasks, arms, samplers, title, file):
+    """What each sampler solves, a panel for each task: means of the seeds, 95 % intervals."""
+    page = Figure(figsize=(3 * len(tasks), 3), layout="constrained")
+    row = page.subplots(1, len(tasks), sharey=True)
     fixed = [index for index, (_, tau, *_) in enumerate(samplers) if tau == 1]
-    for axes, (name, found) in zip(row, panels.items(), strict=True):
+    for axes, task in zip(row, tasks, strict=True):
         for index, arm in enumerate(arms):
-            shares = [[*values(found, "", arm, sampler).values()] for sampler in samplers]
+            shares = [[*values(found, task, arm, sampler).values()] for sampler in samplers]
+            if not all(shares):
+                continue
             middle, half = np.transpose([spread([100 * x for x in own]) for own in shares])
             x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
             ends = np.minimum(half, middle), np.minimum(half, 100 - middle)
-            mark = "os^D"[index % 4]
-            points = axes.errorbar(x, middle, ends, fmt=mark, capsize=2, label=label(arm))
+            how = {"fmt": "os^D"[index % 4], "capsize": 2, "label": label(arm)}
+            points = axes.errorbar(x, middle, ends, **how)
             axes.plot(x[fixed], middle[fixed], color=points[0].get_color())
         names = [f"all {short(*each)}" if each[1] < 1 else short(*each) for each in samplers]
         axes.set_xticks(range(len(samplers)), names)
-        axes.set(title=name, xlabel="tokens a step", ylim=(0, 102))
+        axes.set(title=task, xlabel="tokens a step", ylim=(0, 102))
         axes.grid(alpha=0.3)
     row[0].set_ylabel("held-out problems solved, %")
     page.suptitle(title)
@@ -64,11 +60,8 @@ def over_tasks(found, tasks, arms, against, samplers, title, file):
     left, right = page.subplots(1, 2)
     for axes, what, of in (left, "solved", known), (right, "right", tasks):
         for arm in arms:
-            runs = [
-                [len(gaps(found, t, each, against, samplers[0])) for t in of]
-                for each in (arm, against)
-            ]
-            if runs[0] != runs[1]:  # of other tasks or seeds: not comparable
+            seeds = [[*values(found, t, each, samplers[0])] for each in (arm, against) for t in of]
+            if seeds[: len(of)] != seeds[len(of) :]:  # of other tasks or seeds: not comparable
                 continue
             points = {each: point(found, of, arm, each, what) for each in samplers}
             fixed = sorted(points[each] for each in samplers if each[1] == 1)

@@ -56,16 +56,12 @@ class WordProblems(Text):
 
     def judge(self, tokens, x0, prompt):
         """Which rows of tokens (n, L) solve their problem, bool (n,)."""
-        return np.array(self.kinds(tokens, x0, prompt)) == "correct"
-
-    def kinds(self, tokens, x0, prompt):
-        """How each program ended: correct, wrong_number, or the sandbox's word for no result."""
         n = len(tokens)
         rows = *zip(tokens, prompt, strict=True), *zip(x0, prompt, strict=True)
         programs = [self.tokenizer.text(row[~given]) for row, given in rows]
         outcomes = sandbox.run(programs, FUNCTION)
         refused.update(each.detail for each in outcomes if each.kind == "refused")
-        return [*map(kind_of, outcomes[:n], outcomes[n:], programs[n:])]
+        return np.array([*map(correct, outcomes[:n], outcomes[n:], programs[n:])])
 
     def render(self, tokens, prompt):
         """The text of a row (L,); once nothing is masked, with what its program returns."""
@@ -91,14 +87,11 @@ def say_refused():
         print(f"programs refused by lab/sandbox.py: {refused.total():,} ({most})")
 
 
-def kind_of(outcome, reference, text):
+def correct(outcome, reference, text):
     """The reference, of this text, is a program, or else the text ends in `#### NUMBER`."""
-    if outcome.kind != "ok":
-        return outcome.kind
-    value = number(outcome.value)
+    value = number(outcome.value) if outcome.kind == "ok" else None
     right = number(reference.value if reference.kind == "ok" else text.rpartition("####")[2])
-    close = None not in (value, right) and abs(value - right) <= Fraction(1, 1000)
-    return "correct" if close else "wrong_number"
+    return None not in (value, right) and abs(value - right) <= Fraction(1, 1000)
 
 
 def number(value):

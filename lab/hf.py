@@ -41,8 +41,7 @@ import text
 from configurator import configure, pick
 from data import files
 from data import rows as texts
-from lab import judge
-from lab.evaluate import fill
+from lab import evaluate
 from loss import objective
 
 model = ""  # a folder, or a name on the hub
@@ -336,14 +335,14 @@ def claim(settings):
 
 
 def judged(net, rows, end, tokens, tau, how):
-    """A record as lab/judge.py has it; solved: right to the token, up to the end of the answer."""
+    """A record as lab/evaluate.py has it; solved: right to the token, up to the answer's end."""
     scored = Scored(net.eval(), **how)
     batches = []
     for x0, given in zip(*(part.split(batch_size // grad_accum) for part in rows), strict=True):
-        x, steps = fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
-        own = judge.score(x, x0.numpy(), given.numpy(), end)
+        x, steps = evaluate.fill(scored, sample.generate, x0, given, policies.top_k, tokens, tau)
+        own = evaluate.score(x, x0.numpy(), given.numpy(), end)
         batches.append({"solved": own["right"] == 1, **own, "steps": steps.cpu().numpy()})
-    return judge.means(batches)
+    return {name: each.mean().item() for name, each in evaluate.joined(batches).items()}
 
 
 def main(net, beside, end, how, rows, test):

@@ -1,68 +1,108 @@
-"""The likelihood of held-out examples: a bound over all orders, and exact along one of them.
+"""The likelihood of held-out examples, and the order of revealing; also while runs train.
 
-    python lab/likelihood.py --out_dir=out/sudoku_tiny --chain
+    python lab/likelihood.py --out_dir=out/sudoku_tiny
+    python lab/study.py --run --seeds=3 --every=100                    # keeps weights on the way
+    python lab/likelihood.py --out_dir="out/study/*_?" --examples=100  # means over seeds
 
-NELBO (paper, eq. 1): E[1/t sum over hidden i of -log f_i(x0_i | x_t)], t ~ U(0, 1). Integrated over
-t, a set of h of the L_eff tokens has the weight 1 / (h comb(L_eff, h)), so without drawing t it is
+nelbo (paper, eq. 1, figure 11): E[1/t sum over hidden i of -log f_i(x0_i | x_t)], t ~ U(0, 1).
+Integrated over t, a set of h of the L_eff tokens has the weight 1 / (h comb(L_eff, h)), so without
+drawing t it is
 
     L_eff E[mean over hidden i of -log f_i(x0_i | x)],    h ~ U{1, ..., L_eff} random tokens hidden
 
-Chain (arXiv 2609.37974): true tokens are revealed one by one in the order of a policy, which sees
+chain (arXiv 2609.37974): true tokens are revealed one by one in the order of a policy, which sees
 no hidden token. So the sum of -log f_i, each at the step that reveals i, is -log P(x0 | prompt), if
 tokens are drawn at temperature 1 in the order of temperature 0.
+
+distance (paper, eq. traj-dist, figure 6): the mean over all cells, clues included, of |u_t - u_T|,
+where u is the step of a chain of true tokens, with K of training and no tau, that reveals a cell.
 """
 
-import json
+import re
 import sys
+from glob import glob
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
-from tqdm import tqdm
 
 import checkpoint
 import loss
 import policies
+import puma
 from configurator import configure, pick
 from lab.evaluate import open_run
+from lab.tables import mean
 
-out_dir = "results/weights/sudoku_mini"  # a run of train.py; nelbo.json is written there
+out_dir = "results/weights/sudoku_mini"  # a run of train.py; or a pattern of runs, ARM_SEED
+what = "nelbo"  # nelbo, chain, distance
+policy = ""  # of chain and distance: top_k, margin, entropy; "" = the run's
 masks = 16  # of each example
-chain = False
-policy = ""  # of the chain: top_k, margin, entropy; "" = the run's
 examples = None  # held out; None = those that the run was tested on
 batch_size = 64
-seed = 1
 device = "cuda" if torch.cuda.is_available() else "cpu"
+figure = ""  # a file of matplotlib, over updates
+title = ""  # of the figure: its finding
 
 
-def main(config):
-    if min(masks, batch_size) < 1:
-        raise SystemExit("masks and batch_size are 1 or more")
-    torch.manual_seed(seed)
-    model, run, problem, count = open_run(out_dir, examples, device)
-    refuse_own_sampler(run["variant"])
-    order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
-    if chain and order == "random":
-        raise SystemExit("--chain: policy random has no order, and so no likelihood")
-    x0, prompt = (torch.as_tensor(rows).to(device) for rows in problem.test[:count])
-    measures = {"NELBO": (nelbo, masks)}
-    measures |= {f"chain, {order}": (chain_nll, policies.POLICIES[order])} if chain else {}
-    result = {"config": config, "examples": count}
-    for name, (measure, how) in measures.items():
-        parts = tqdm(torch.arange(count).split(batch_size), name, unit="batch", leave=False)
-        nats = torch.cat([measure(model, x0[part].long(), prompt[part], how) for part in parts])
-        result[name] = estimates(problem, x0.cpu(), prompt.cpu(), nats.cpu())
-        for unit, (value, error) in result[name].items():
-            print(f"{name}: {value:.5g}" + f" +- {error:.2g}" * (count > 1) + f" {unit}")
-    with checkpoint.opened(out_dir, "nelbo.json", "w") as file:
-        json.dump(result, file, indent=1)
+def main():
+    pick("what", what, ("nelbo", "chain", "distance"))
+    arms = {}
+    for run in sorted(glob(out_dir)):
+        arms.setdefault(re.sub(r"_\d+$", "", Path(run).name), []).append(curve(Path(run)))
+    if not arms:
+        raise SystemExit(f"{out_dir}: no such run")
+    unit = "steps to the order of the end" if what == "distance" else "nats per token"
+    for arm, curves in arms.items():
+        print(f"{arm}, {what}, {unit}, mean of {len(curves)}")
+        for update in sorted(set.intersection(*map(set, curves))):
+            print(f"  {update:6} {mean([each[update] for each in curves]):8.3f}")
+    if figure:
+        from lab import figures
+
+        figures.curves(arms, unit, None, title, figure)
 
 
-def refuse_own_sampler(variant):
-    if checkpoint.of_variant(variant, "generate", None):
-        raise SystemExit(f"{variant} has a sampler of its own, which this does not follow")
+def curve(run):
+    """{update: value} of the weights kept on the way, or of the last; the same draws for all."""
+    kept = sorted(run.glob("at/*"), key=lambda folder: int(folder.name)) or [run]
+    found = {}
+    for folder in kept:
+        update = checkpoint.load(folder)["iteration"]
+        problem, *rows = measured(folder)
+        found[update] = rows[-1]
+        if what != "distance":
+            result = estimates(problem, *rows)
+            said = (f"{value:.5g} +- {error:.2g} {unit}" for unit, (value, error) in result.items())
+            print(f"{folder}: " + ", ".join(said), flush=True)
+            found[update] = result["nats per token"][0]
+    if what == "distance":
+        last = found[max(found)]
+        return {update: (u - last).abs().float().mean().item() for update, u in found.items()}
+    return found
+
+
+def measured(folder):
+    """The task, x0, prompt, and of each position nats or the step that reveals it, (N, L) each."""
+    model, run, problem, count = open_run(folder, examples, device)
+    if checkpoint.of_variant(run["variant"], "generate", None):
+        raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
+    x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
+    torch.manual_seed(1)
+    parts = torch.arange(count).split(batch_size)
+    values = [of_batch(model, run, x0[at].long().to(device), prompt[at].to(device)) for at in parts]
+    return problem, x0, prompt, torch.cat(values).cpu()
+
+
+def of_batch(model, run, x0, prompt):
+    if what == "nelbo":
+        return nelbo(model, x0, prompt, masks)
+    orders = {name: each for name, each in policies.POLICIES.items() if name != "random"}
+    order = orders[pick("policy", policy or run.get("policy", "top_k"), orders)]
+    if what == "chain":
+        return chain(model, x0, prompt, order, 1)[0]
+    return chain(model, x0, prompt, order, puma.value_at(run["k_schedule"], run["max_iters"]))[1]
 
 
 def nelbo(model, x0, prompt, masks):
@@ -79,16 +119,18 @@ def nelbo(model, x0, prompt, masks):
     return nats
 
 
-def chain_nll(model, x0, prompt, policy):
-    """-log f_i at the step that reveals position i, nats (n, L)."""
+def chain(model, x0, prompt, policy, K):
+    """-log f_i at the step that reveals position i, and that step, 0 in the prompt; (n, L)."""
     hidden = ~prompt
     nats = 0
+    step = torch.zeros_like(x0)
     while hidden.any():
+        step += hidden
         nll, score = read(model, x0, hidden, policy)
-        chosen = policies.reveal(score, hidden, torch.ones_like(x0[:, 0]))
+        chosen = policies.reveal(score, hidden, torch.full_like(x0[:, 0], K))
         nats = nats + nll * chosen
         hidden = hidden & ~chosen
-    return nats
+    return nats, step
 
 
 @torch.no_grad()
@@ -112,10 +154,6 @@ def estimates(problem, x0, prompt, nats):
         end = x0 == problem.end
         content = ~prompt & ~(end & torch.nn.functional.pad(end, (1, -1)))
         sums["nats per token without padding"] = (nats * content).sum(1), content.sum(1)
-        if not prompt.any() and hasattr(problem.tokenizer, "text"):
-            ids = ([i for i in row if i < problem.end] for row in x0.tolist())
-            size = [len(problem.tokenizer.decode(row)) for row in ids]
-            sums["bits per character"] = total / torch.tensor(2.0).log(), torch.tensor(size)
     for unit, (top, size) in sums.items():
         value = top.sum() / size.sum()
         error = (top - value * size).std() * len(top) ** 0.5 / size.sum()  # the delta method
@@ -124,4 +162,5 @@ def estimates(problem, x0, prompt, nats):
 
 
 if __name__ == "__main__":
-    main(configure(globals()))
+    configure(globals())
+    main()

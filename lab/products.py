@@ -19,7 +19,6 @@ LETTERS = "abcdefgh"
 MASK = THINGS + len(LETTERS)  # tokens: 0..4 the things, then the letters, then the mask
 MOST = 200_000  # rows to train on
 
-
 MOVES = np.array([*itertools.permutations(range(THINGS))])  # of which eight are drawn, (8, 5)
 MOVES = MOVES[1 + np.random.default_rng(0).choice(119, len(LETTERS), replace=False)]
 

@@ -17,6 +17,5 @@ class Reverse(puma.ProgressiveUnmasking):
 
 
 def make_streams(model, queue, k_schedule, tau, grad_accum, **rest):
-    how = k_schedule, tau, grad_accum, False
-    chains = Reverse(queue, model.mask_token, *how)
+    chains = Reverse(queue, model.mask_token, k_schedule, tau, grad_accum, False)
     return puma.RandomMasking(queue, model.mask_token), chains, 0

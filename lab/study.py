@@ -8,12 +8,10 @@
 
 An arm is a name and flags of train.py; a run is a folder, OUT/TASK/ARM_SEED. A line comes for each
 evaluation that all arms of a seed have. Ctrl-C stops the runs, each with a checkpoint, and the same
-command goes on. A finished run is judged by several samplers, (tokens a step, tau) or (tokens a
-step, tau, policy). Its records, eval.json, stand for it once its weights are gone: of each sampler
-the means over the held-out rows of solved, right (the share of the answer's tokens), tokens
-(revealed), content (of these, up to the first end) and steps (forward passes). Differences are of
-pairs with the same seed: mean and 95 % interval (Student's t). Eight pairs make a claim, fewer do
-not. Updates to a level are counted to the first evaluation at or above it.
+command goes on. A finished run is judged by several samplers, as lab/evaluate.py has them, and its
+records there, eval.json, stand for it once its weights are gone. Differences are of pairs with the
+same seed: mean and 95 % interval (Student's t). Eight pairs make a claim, fewer do not. Updates to
+a level are counted to the first evaluation at or above it.
 """
 
 import json
@@ -29,65 +27,63 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import checkpoint
 from configurator import configure, fit, pick, read
-from lab import judge, tables
+from lab import evaluate, tables
 
 flags = ["config/sudoku_tiny.py"]  # of all runs
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm"}
 against = "mdm"  # the arm that the others are compared with
 tasks = {"": ""}  # a study of several: {folder in OUT: flags}
-only = ""  # of the tasks with this in their names
 partly = {}  # {arm: its tasks}; other arms are run on all
 seeds = 1
 out = "out/study"
-samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau
+samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
 every = 0  # updates between weights that are kept and judged, too; 0 = the last alone
 levels = []  # %; also the updates until so much is solved, with each sampler
 columns = []  # samplers of the table of many tasks; [] = no such table
 # -- running
 run = False  # train and judge what is missing; else only the tables
 jobs = 2  # at a time, on a core each
-device = ""  # cpu, cuda; "" = as train.py chooses, and judged on the CPU
+device = ""  # cpu, cuda; "" = cuda where there is one
 weights = True  # False: a run's checkpoint is deleted once it is judged
-script = "train.py"  # or lab/hf.py, which judges its runs itself
 make = {  # {path: command}: made first where a run's flags name it and it is missing
     "data/sudoku/minimal_6x6": "data/sudoku/prepare.py --box=(2,3) --out=data/sudoku/minimal_6x6"
 }
-# -- instead of the table of one task
-figure = ""  # a file for curves, or for accuracy over forward passes if there are many tasks
-panels = {}  # {name: folder of a study}: what each sampler solves
+# -- instead of the tables
+figure = ""  # a file: curves of a task, samplers side by side of several, means of many
 title = ""  # of the figure: its finding; "" = the flags
 
 
 def main():
     check()
-    pairs = [
-        (task, arm, seed)
-        for seed in range(1, seeds + 1)
-        for task in tasks
-        for arm in arms_of(task)
-        if only in task
-    ]
+    numbers = range(1, seeds + 1)
+    pairs = [(task, arm, seed) for seed in numbers for task in tasks for arm in arms_of(task)]
     if run:
         train(pairs)
-    if panels:
-        draw_panels()
-    elif figure and not columns:
-        draw_curves(pairs)
-    else:
-        show({pair: kept for pair in pairs if (kept := judged(folder(*pair)))})
-
-
-def show(found):
-    """Tables of {(task, arm, seed): records}, or the figure of many tasks."""
+    found = {pair: kept for pair in pairs if (kept := judged(folder(*pair)))}
+    if columns:  # compares the first arm with `against`
+        ends = next(iter(arms)), against
+        found = {(task, arm, seed): kept for (task, arm, seed), kept in found.items()
+                 if all((task, end, seed) in found for end in ends)}  # fmt: skip
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
-    if columns:
-        many(found)
+    of = [*dict.fromkeys(task for task, _, _ in found)]
+    if figure:
+        draw(pairs, found, of)
+    elif columns:
+        tables.over_tasks(found, of, [*arms], against, samplers, columns)
     else:
-        for task in dict.fromkeys(task for task, _, _ in found):
+        for task in of:
             single(task, found)
     if seeds < 8:
         print(f"\n{seeds} of eight seeds: this decides nothing; --seeds=8 goes on")
+
+
+def check():
+    pick("against", against, arms)
+    if min(seeds, jobs) < 1 or every < 0:
+        raise SystemExit("seeds and jobs are 1 or more, every is not negative")
+    if not samplers or not all(type(each) is tuple and len(each) > 1 for each in samplers):
+        raise SystemExit(f"samplers: expected (tokens a step, tau) of each, got {samplers}")
 
 
 def arms_of(task):
@@ -99,64 +95,27 @@ def single(task, found):
         print(f"\n== {task}")
     tables.solved(found, task, arms_of(task), against, samplers)
     runs = [(arm, seed) for t, arm, seed in found if t == task]
-    for sampler in samplers if levels else ():
+    ways = samplers if every else samplers[:1]
+    for sampler in ways if levels else ():
         print(f"\n== {tables.words(*sampler) if every else 'as training has logged it'}")
         curves = {run: curve(folder(task, *run), sampler) for run in runs}
         tables.speed(curves, arms_of(task), against, levels)
-        if not every:
-            break
 
 
-def check():
-    pick("against", against, arms)
-    if min(seeds, jobs) < 1 or every < 0:
-        raise SystemExit("seeds and jobs are 1 or more, every is not negative")
-    if not samplers or not all(type(each) is tuple and len(each) in (2, 3) for each in samplers):
-        raise SystemExit(f"samplers: expected (tokens a step, tau) of each, got {samplers}")
-    if not any(only in task for task in tasks):
-        raise SystemExit(f"only {only!r}: no task of this study has it in its name")
+def draw(pairs, found, of):
+    from lab import figures  # which needs matplotlib
 
-
-def many(found):
-    """The table of many tasks: of pairs of the first arm and `against`."""
-    pair = next(iter(arms)), against
-    whole = {(t, a, s): kept for (t, a, s), kept in found.items()
-             if all((t, each, s) in found for each in pair)}  # fmt: skip
-    of = [task for task in tasks if tables.values(whole, task, against, samplers[0])]
-    if not of:
-        raise SystemExit(f"{out}: no pair of runs is finished; add --run")
-    tables.over_tasks(whole, of, [*arms], against, samplers, columns)
-    if figure:
-        from lab import figures
-
-        shown = [arm for arm in arms if arm not in partly]
-        figures.over_tasks(whole, of, shown, against, samplers, title, figure)
-
-
-def draw_curves(pairs):
-    from lab import figures
-
-    found = {arm: [] for arm in arms}
-    for pair in pairs:
-        if points := curve(folder(*pair), samplers[0]):
-            found[pair[1]].append(points)
-    found = {arm: own for arm, own in found.items() if own}
-    if not found:
-        raise SystemExit(f"{out}: no run has a curve yet; add --run")
-    figures.curves(found, title or " ".join(flags), figure)
-
-
-def draw_panels():
-    from lab import figures
-
-    found = {}
-    for name, where in panels.items():
-        runs = {("", arm, seed): judged(Path(where, f"{arm}_{seed}"))
-                for arm in arms for seed in range(1, seeds + 1)}  # fmt: skip
-        found[name] = {pair: kept for pair, kept in runs.items() if kept}
-        if missing := {*arms} - {arm for _, arm, _ in found[name]}:
-            raise SystemExit(f"{where}: no run of {min(missing)} is judged by {samplers}")
-    figures.by_sampler(found, arms, samplers, title, figure)
+    if columns:
+        figures.over_tasks(found, of, arms, against, samplers, title, figure)
+    elif len(tasks) > 1:
+        figures.by_sampler(found, of, arms, samplers, title, figure)
+    else:
+        of_arms = {arm: [] for arm in arms}
+        for pair in pairs:
+            if points := curve(folder(*pair), samplers[0]):
+                of_arms[pair[1]].append({u: 100 * share for u, share in points.items()})
+        what = "held-out problems solved, %"
+        figures.curves(of_arms, what, 100, title or " ".join(flags), figure)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -243,14 +202,13 @@ def next_command(task, arm, seed):
     trained = finished(task, arm, seed)
     if judged(where):
         return None
-    samples = f"--samplers={samplers}"
-    if script != "train.py":
-        return [script, *flags_of(task, arm, seed), f"--out_dir={where}", samples]
     on = [f"--device={device}"] if device else []
     if trained:
-        return ["lab/judge.py", f"--out_dir={where}", samples, f"--weights={weights}", *on]
+        first = next(each for each in folders(where) if not records(each))
+        how = [f"--samplers={samplers}", f"--weights={weights}", *on]
+        return ["lab/evaluate.py", f"--out_dir={first}", *how]
     keep = ["--keep", f"--save_interval={every}"] if every else []
-    return [script, *flags_of(task, arm, seed), f"--out_dir={where}", "--resume", *keep, *on]
+    return ["train.py", *flags_of(task, arm, seed), f"--out_dir={where}", "--resume", *keep, *on]
 
 
 def finished(task, arm, seed):
@@ -271,19 +229,26 @@ def finished(task, arm, seed):
 
 
 # -- what is known of a run ------------------------------------------------------------------------
+def folders(where):
+    """Of all weights that are judged; those of the end last."""
+    return [*(where.glob("at/*") if every else ()), where]
+
+
+def records(where):
+    """{sampler: record}; {} unless the weights have been judged by all samplers."""
+    kept = evaluate.records(where)
+    return kept if {*map(str, samplers)} <= {*kept} else {}
+
+
 def judged(where):
-    """{sampler: record}; {} unless the run, and what is kept of its way, has been judged by all."""
-    folders = [where, *where.glob("at/*")] if every else [where]
-    records = [judge.records(each) for each in folders]
-    whole = all({*map(str, samplers)} <= {*record} for record in records)
-    return records[0] if whole else {}
+    return records(where) if all(map(records, folders(where))) else {}
 
 
 def curve(where, sampler):
     """{update: share solved}: of the kept weights by a sampler, else as training has logged it."""
     if not every:
         return log(where)
-    found = {int(each.name): judge.records(each) for each in where.glob("at/*")}
+    found = {int(each.name): evaluate.records(each) for each in where.glob("at/*")}
     return {u: found[u][str(sampler)]["solved"] for u in sorted(found) if str(sampler) in found[u]}
 
 
@@ -295,17 +260,11 @@ def log(where):
 
 def lines(task, seed):
     """A line for each evaluation of training that all arms of a seed have."""
-    logs = {arm: log(folder(task, arm, seed)) for arm in arms_of(task)}
-    updates = sorted(set.intersection(*map(set, logs.values())))
-    return [line(task, seed, u, {arm: logs[arm][u] for arm in logs}) for u in updates]
-
-
-def line(task, seed, update, shares):
-    bars = [
-        f"{tables.label(arm)} {'#' * round(24 * share):24} {share:6.1%}"
-        for arm, share in shares.items()
-    ]
-    return f"{update:6}  {'   '.join(bars)}   seed {seed} {task}".rstrip()
+    logs = {tables.label(arm): log(folder(task, arm, seed)) for arm in arms_of(task)}
+    for update in sorted(set.intersection(*map(set, logs.values()))):
+        shares = {name: own[update] for name, own in logs.items()}
+        bars = [f"{name} {'#' * round(24 * x):24} {x:6.1%}" for name, x in shares.items()]
+        yield f"{update:6}  {'   '.join(bars)}   seed {seed} {task}".rstrip()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """What paired runs say, in tables: means, 95 % intervals, differences of pairs of the same seed.
 
-found {(task, arm, seed): {sampler: record}} holds the records of lab/study.py. `what` is a value of
-a record: solved, right (share of the answers' tokens), tokens, content, steps.
+found {(task, arm, seed): {sampler: record}} holds records as lab/evaluate.py makes them. `what` is
+a value of a record: solved, right, tokens, content, steps; older records have only some of them.
 """
 
+import functools
 import itertools
 import math
+import statistics
+
+import numpy as np
 
 LABELS = {
     "puma_plus": "PUMA+",
@@ -19,69 +23,52 @@ def label(arm):
     return LABELS.get(arm, arm)
 
 
-def words(tokens, tau, *policy):
+def words(tokens, tau, policy="", temperature=0):
     how = f"above {tau}, else {tokens}" if tau < 1 else f"{tokens} a step"
-    return ", ".join([how, *policy])
+    return ", ".join(filter(None, [how, policy, temperature and f"T = {temperature}"]))
 
 
-def short(tokens, tau, *policy):
-    return " ".join([f"> {tau}" if tau < 1 else str(tokens), *policy])
+def short(tokens, tau, *rest):
+    return " ".join([f"> {tau}" if tau < 1 else str(tokens), *map(str, filter(None, rest))])
 
 
 # -- intervals -------------------------------------------------------------------------------------
-def spread(values):
-    """Mean, and half the width of its 95 % interval by Student's t; of one value nan."""
-    n = len(values)
-    mean = sum(values) / n
-    if n == 1:
-        return mean, math.nan
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1))
-    return mean, student(n - 1) * deviation / math.sqrt(n)
-
-
-def student(df):
-    """The t with P(|T| < t) = 0.95, by bisection."""
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        if within(angle, df) < 0.95:
-            low = angle
-        else:
-            high = angle
-    return math.sqrt(df) * math.tan(low)
-
-
-def within(angle, df):
-    """P(|T| < t), t = sqrt(df) tan(angle): Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    odd = df % 2
-    term = math.cos(angle) ** odd
-    total = 0.0
-    for power in range(odd, df - 1, 2):
-        total += term
-        term *= math.cos(angle) ** 2 * (power + 1) / (power + 2)
-    share = math.sin(angle) * total
-    return 2 / math.pi * (angle + share) if odd else share
-
-
-def interval(values):
-    """Mean and 95 % interval, in percent."""
-    if not values:
-        return "-"
-    mean, half = spread([100 * value for value in values])
-    if len(values) == 1:
-        return f"{mean:.1f}"
-    return f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
-
-
 def mean(numbers):
     return sum(numbers) / len(numbers) if numbers else math.nan
 
 
+def spread(values):
+    """Mean, and half the width of its 95 % interval by Student's t; of one value nan."""
+    if len(values) == 1:
+        return values[0], math.nan
+    return mean(values), student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+
+
+@functools.cache
+def student(df):
+    """The t with P(|T| < t) = 0.95: P is the share of the area under cos^(df - 1) on [0, pi / 2]
+    that lies left of arctan(t / sqrt(df)).
+    """
+    edges = np.linspace(0, np.pi / 2, 10**6)
+    middles = (edges[1:] + edges[:-1]) / 2
+    area = np.concatenate([[0], np.cumsum(np.cos(middles) ** (df - 1))])
+    return math.sqrt(df) * math.tan(np.interp(0.95 * area[-1], area, edges))
+
+
+def interval(values, text=lambda share: f"{100 * share:.1f}"):
+    """Mean and 95 % interval, as text: in percent, unless it says otherwise."""
+    if not values:
+        return "-"
+    mean, half = spread(values)
+    return text(mean) + f" [{text(mean - half)}, {text(mean + half)}]" * (len(values) > 1)
+
+
 # -- one task --------------------------------------------------------------------------------------
 def values(found, task, arm, sampler, what="solved"):
-    """{seed: value} of the runs that have been judged."""
+    """{seed: value} of the runs whose records have it."""
     own = {seed: kept for (t, a, seed), kept in found.items() if (t, a) == (task, arm)}
-    return {seed: kept[str(sampler)][what] for seed, kept in own.items()}
+    records = {seed: kept[str(sampler)] for seed, kept in own.items()}
+    return {seed: record[what] for seed, record in records.items() if what in record}
 
 
 def gaps(found, task, arm, against, sampler, what="solved"):
@@ -89,6 +76,18 @@ def gaps(found, task, arm, against, sampler, what="solved"):
     ours = values(found, task, arm, sampler, what)
     theirs = values(found, task, against, sampler, what)
     return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+
+
+def average(found, task, arm, sampler, what="solved"):
+    return mean([*values(found, task, arm, sampler, what).values()])
+
+
+def per_pass(found, task, arm, sampler, what="tokens"):
+    """Tokens (or content) revealed per forward pass, as text; "" where records do not say."""
+    if not values(found, task, arm, sampler, what):
+        return ""
+    tokens, steps = (average(found, task, arm, sampler, each) for each in (what, "steps"))
+    return f"{tokens / steps:.2f}"
 
 
 def solved(found, task, arms, against, samplers):
@@ -101,15 +100,16 @@ def solved(found, task, arms, against, samplers):
             by_seed = " ".join(f"{100 * share:.1f}" for share in shares)
             own = gaps(found, task, arm, against, sampler)
             gap = "" if arm == against else f"; {interval(own)}, {len(own)} pairs"
-            print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}")
+            rate, content = (
+                per_pass(found, task, arm, sampler, what) for what in ("tokens", "content")
+            )
+            cost = f"; {rate} tokens a pass, {content} without padding" if rate else ""
+            print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}{cost}")
 
 
 # -- updates to a level ----------------------------------------------------------------------------
 def crossing(curve, level):
-    """The first update at which a curve {update: share} is at or above the level, or None.
-
-    Nothing is interpolated, so it is late by up to one interval between evaluations.
-    """
+    """The first update at which a curve {update: share} is at or above the level, or None."""
     return min((update for update, share in curve.items() if share >= level), default=None)
 
 
@@ -127,26 +127,12 @@ def speed(curves, arms, against, levels):
             by_seed = " ".join(str(update or "never") for update in own.values())
             pairs = [(first[against, seed], own[seed]) for seed in own if (against, seed) in first]
             logs = [math.log(base / mine) for base, mine in pairs if base and mine]
-            ratio = "" if arm == against else f"; {factor(logs)}, {len(logs)} of {len(pairs)} pairs"
-            print(f"  {arm:10} ({by_seed}){ratio}")
-
-
-def factor(logs):
-    """Geometric mean and 95 % interval."""
-    if not logs:
-        return "-"
-    middle, half = spread(logs)
-    if len(logs) == 1:
-        return f"{math.exp(middle):.2f}"
-    low, high = (math.exp(end) for end in (middle - half, middle + half))
-    return f"{math.exp(middle):.2f} [{low:.2f}, {high:.2f}]"
+            ratio = interval(logs, lambda log: f"{math.exp(log):.2f}")
+            end = "" if arm == against else f"; {ratio}, {len(logs)} of {len(pairs)} pairs"
+            print(f"  {arm:10} ({by_seed}){end}")
 
 
 # -- many tasks ------------------------------------------------------------------------------------
-def average(found, task, arm, sampler, what="solved"):
-    return mean([*values(found, task, arm, sampler, what).values()])
-
-
 def learned(found, tasks, arms, samplers):
     """The tasks of which some arm solves 5 % with some sampler."""
     ways = [*itertools.product(arms, samplers)]
@@ -160,8 +146,11 @@ def over_tasks(found, tasks, arms, against, samplers, columns):
     names = f"{label(pair[0])}, {label(against)}"
     known = learned(found, tasks, arms, samplers)
     known.sort(key=lambda task: -mean(gaps(found, task, *pair, first)))
-    print(f"% solved: {names}, and the difference [95 % interval over seeds]")
-    print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':32}" for sampler in columns))
+    rated = per_pass(found, tasks[0], against, first)
+    about = "; tokens a forward pass" if rated else ""
+    print(f"% solved: {names}, and the difference [95 % interval over seeds]{about}")
+    width = 44 if rated else 32
+    print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':{width}}" for sampler in columns))
     for task in known:
         print(f"{task:26}" + "".join(cell(found, task, pair, sampler) for sampler in columns))
     print(f"not learned, tokens right ({names}, difference):")
@@ -181,7 +170,9 @@ def over_tasks(found, tasks, arms, against, samplers, columns):
 
 def cell(found, task, pair, sampler):
     ours, theirs = (100 * average(found, task, arm, sampler) for arm in pair)
-    return f"{ours:5.1f} {theirs:5.1f} {interval(gaps(found, task, *pair, sampler)):20}"
+    rates = "".join(f"{per_pass(found, task, arm, sampler):>6}" for arm in pair)
+    gap = interval(gaps(found, task, *pair, sampler))
+    return f"{ours:5.1f} {theirs:5.1f} {gap:20}{rates.rstrip()}"
 
 
 def summary(name, of_tasks):

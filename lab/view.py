@@ -37,46 +37,36 @@ examples = 3  # the first held-out ones
 policy = "top_k"  # top_k, margin, entropy, random
 reveal = 2  # tokens per step
 tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
-seed = 1  # of a random policy
-
-SHOWN = "", "lab.carry"  # the variants that the page can follow
 
 
 def main():
-    choose = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
-    torch.manual_seed(seed)
     _, first = checkpoint.load_model(out_dir[0], "cpu")
     problem = checkpoint.module(first["task"]).load(first["data"], examples)
     x0, prompt = map(torch.as_tensor, problem.test[:examples])
-    x0 = x0.long()
-    runs = [about(folder, x0, ~prompt, choose) for folder in out_dir]
-    data = {"runs": runs, "truth": x0.tolist(), "box": getattr(problem, "box", None)}
-    known = words(problem)
-    data["words"] = {token: known[token] for token in shown(data) if token in known}
-    write(data, Path(__file__).with_suffix(".html"), out)
+    runs = [about(folder, x0.long(), ~prompt) for folder in out_dir]
+    box = getattr(problem, "box", None)
+    data = {"runs": runs, "truth": x0.tolist(), "box": box, "words": words(problem)}
+    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
+    template = Path(__file__).with_suffix(".html").read_text()
+    Path(out).write_text(template.replace("DATA", packed))
+    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
-def shown(data):
-    """The tokens that the page can show: truth, answers and guesses."""
-    rows = [*data["truth"]]
-    for panel in (panel for run in data["runs"] for way in run["panels"] for panel in way):
-        rows += [panel["tokens"], *(step[0] for step in panel["steps"])]
-    return set().union(*rows)
-
-
-def about(folder, x0, hidden, choose):
+def about(folder, x0, hidden):
     """What the page says of a run, and its panels: [chain, sampler][example]."""
     model, run = checkpoint.load_model(folder, "cpu")
-    name = label(pick("variant", run["variant"], SHOWN) or run["method"])
+    if checkpoint.of_variant(run["variant"], "generate", None):
+        raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
     updates = checkpoint.load(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
     by = run.get("policy", "top_k")
     filled = []
-    how = choose, reveal, tau, 0.0, lambda x: filled.append(x.clone())
-    checkpoint.of_variant(run["variant"], "generate", sample.generate)(model, x0, hidden, *how)
+    order = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
+    how = order, reveal, tau, 0.0, lambda x: filled.append(x.clone())
+    sample.generate(model, x0, hidden, *how)
     ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
     return {
-        "name": name, "folder": str(folder), "updates": updates,
+        "name": label(run["variant"] or run["method"]), "folder": str(folder), "updates": updates,
         "sure": run["tau"] if run["tau"] < 1 else 0.9,
         "ways": [
             f"{by}, K = {K}" + above("and", run["tau"]),
@@ -100,20 +90,14 @@ def chain(model, x0, hidden, policy, K, tau):
     stage = torch.zeros_like(effective)
     stages = puma.stage_count(x0.shape[1], K)
     states = [x0.masked_fill(hidden, model.mask_token)]
-    h = None
     while hidden.any():
-        h = forward(model, states[-1], h)
-        _, *seen = loss.read(model.logits(h).log_softmax(-1), x0, policy)
+        log_probs = model.logits(model(states[-1])).log_softmax(-1)
+        _, *seen = loss.read(log_probs, x0, policy)
         now = hidden, stage, effective, *seen
         hidden, stage, ended = puma.step(*now, torch.zeros(len(x0)), stages, tau)
         hidden = hidden & ~ended[:, None]
         states.append(x0.masked_fill(hidden, model.mask_token))
     return states
-
-
-def forward(model, x, h):
-    """model(x), which also receives the h of the state before if it has a carry (lab/carry.py)."""
-    return model(x, h) if hasattr(model.model, "carry_norm") else model(x)
 
 
 @torch.no_grad()
@@ -123,10 +107,8 @@ def panels(model, states):
     """
     masked = states == model.mask_token
     guesses = []
-    h = None
     for x, hidden in zip(states[:-1], masked[:-1], strict=True):
-        h = forward(model, x, h)
-        confidence, token = model.logits(h).softmax(-1).max(-1)
+        confidence, token = model.logits(model(x)).softmax(-1).max(-1)
         thousandths = (1000 * confidence).ceil().int()  # up: what is above tau stays so
         guesses.append(torch.stack((token, thousandths), 1) * hidden[:, None])  # (N, 2, L)
     at = masked.sum(0)
@@ -145,13 +127,6 @@ def words(problem):
         return {token: f"{token}\N{THIN SPACE}" for token in range(problem.vocab_size)}
     pieces = {token: problem.tokenizer.decode([token]) for token in range(problem.end)}
     return pieces | {problem.end: "\N{END OF PROOF}"}
-
-
-def write(data, template, out):
-    """A page without its data, with it."""
-    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    Path(out).write_text(template.read_text().replace("DATA", packed))
-    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

@@ -102,13 +102,8 @@ def test_sampling_is_a_loop_over_rows(reveal, tau):
 
 
 def test_a_killed_run_ends_as_another(puzzles, tmp_path, train):
-    flags = (
-        "--variant=lab.carry",
-        *PLUS,
-        "--options={'window': 2}",
-        "--chains_from=8",
-        "--grad_accum=2",
-    )
+    flags = ["--variant=lab.carry", *PLUS, "--options={'window': 2}", "--chains_from=8"]
+    flags += ["--grad_accum=2"]
     train(puzzles, tmp_path / "a", *flags)
     stop_at(13, signal.SIGKILL, puzzles, tmp_path / "b", *flags, "--resume")  # saved at 10
     train(puzzles, tmp_path / "b", *flags, "--resume")

@@ -1,12 +1,9 @@
-"""lab/evaluate.py against a loop over puzzles, subsets, and a worked example."""
+"""lab/evaluate.py against a loop over puzzles, subsets, and worked examples."""
 
 import itertools
-import json
 import runpy
-import shutil
 import sys
 import zipfile
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ import torch
 from conftest import ROOT
 
 import checkpoint
+import policies
 import sample
 import sudoku
 from lab import evaluate
@@ -25,56 +23,86 @@ BOXES = CELLS.reshape(3, 2, 2, 3).swapaxes(1, 2).reshape(6, 6)
 
 @pytest.fixture
 def call(monkeypatch, tmp_path):
-    """Run lab/evaluate.py on a copy of the trained 6x6 model; returns its lines."""
+    """Run lab/evaluate.py on a copy of the trained 6x6 model; returns its records."""
     monkeypatch.chdir(ROOT)
-    shutil.copy(WEIGHTS / "ckpt.pt", tmp_path)
+    saved = torch.load(WEIGHTS / "ckpt.pt", weights_only=True)
+    torch.save(saved | {"config": saved["config"] | {"test_examples": 12}}, tmp_path / "ckpt.pt")
 
     def call(*flags):
         args = ["evaluate.py", f"--out_dir={tmp_path}", "--device=cpu", "--batch_size=7", *flags]
         monkeypatch.setattr(sys, "argv", args)
         runpy.run_path(str(ROOT / "lab/evaluate.py"), run_name="__main__")
-        return [*map(json.loads, (tmp_path / "eval.jsonl").read_text().splitlines())]
+        return evaluate.records(tmp_path)
 
     return call
 
 
+def scores(policy, p):
+    """What a policy thinks of each cell, from its probabilities (36, 7)."""
+    best = p.sort(-1).values
+    return {
+        "margin": best[:, -1] - best[:, -2],
+        "entropy": (p[:, :6] * p[:, :6].log()).sum(-1),
+    }.get(policy, best[:, -1])
+
+
 @torch.no_grad()
-def slow(model, puzzle, tau):
-    """Steps of one puzzle (36,), and whether all rows, columns and boxes are whole."""
+def slow(model, puzzle, truth, policy, tau):
+    """Of one puzzle (36,): solved, share right, tokens, content, steps."""
     x = torch.tensor(puzzle - 1) % 7  # a blank is 6
     steps = 0
     while 6 in x:
-        confidence, token = model.logits(model(x[None]))[0].softmax(-1).max(-1)
-        left = sorted((x == 6).nonzero()[:, 0].tolist(), key=lambda i: -confidence[i])
+        p = model.logits(model(x[None]))[0].softmax(-1)
+        confidence, token = p.max(-1)
+        score = scores(policy, p)
+        left = sorted((x == 6).nonzero()[:, 0].tolist(), key=lambda i: -score[i])
         now = [i for i in left if confidence[i] > tau] or left[:9]
         x[now] = token[now]
         steps += 1
-    return steps, all(len({*x[unit].tolist()}) == 6 for unit in (*CELLS, *CELLS.T, *BOXES))
+    solved = all(len({*x[unit].tolist()}) == 6 for unit in (*CELLS, *CELLS.T, *BOXES))
+    blank = puzzle == 0
+    right = (x.numpy() + 1 == truth)[blank].mean()
+    return solved, right, blank.sum(), blank.sum(), steps
 
 
 def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
-    _, *records = call("--reveal=[9]", "--tau=[1.0,0.8]", "--examples=12")
+    orders = ["", "margin", "entropy"]
+    samplers = [(9, tau, policy) for tau in (1.0, 0.8) for policy in orders]
+    records = call(f"--samplers={samplers}")
     model, _ = checkpoint.load_model(WEIGHTS, "cpu")
-    puzzles = np.load(WEIGHTS / "test.npy")[:12, 0].astype(int)
-    for record, (tau, i) in zip(records, itertools.product((1.0, 0.8), range(12)), strict=True):
-        steps, solved = slow(model, puzzles[i], tau)
-        sampler = {"policy": "top_k", "reveal": 9, "tau": tau, "temperature": 0.0, "try": 0}
-        found = {"index": i, "tokens": (puzzles[i] == 0).sum(), "steps": steps, "solved": solved}
-        assert record == sampler | found
-    count, cost, found = (sum(r[k] for r in records[:12]) for k in ("tokens", "steps", "solved"))
-    assert 0 < found < 12
-    line = " ".join(capsys.readouterr().out.splitlines()[2].split())
-    assert f"9 a step {count / cost:.2f} {cost / 12:.1f} {found / 0.12:.1f} [" in line
+    puzzles, truths = np.load(WEIGHTS / "test.npy")[:12].astype(int).swapaxes(0, 1)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    seen = set()
+    for _, tau, policy in samplers:
+        rows = [slow(model, *each, policy, tau) for each in zip(puzzles, truths, strict=True)]
+        solved, right, tokens, content, steps = np.mean(rows, 0)
+        record = records[str((9, tau, policy))]
+        expected = dict(solved=solved, right=right, tokens=tokens, content=content, steps=steps)
+        assert record == pytest.approx(expected)
+        rate = f"{tokens / steps:.2f}"
+        assert sum(f"{rate} {rate} {steps:.1f} {100 * solved:.1f} [" in line for line in lines) > 0
+        seen.add((solved, right, steps))
+    assert len(records) == 6 and len(seen) > 3 and 0 < solved < 1
 
 
-def test_several_samples(call, capsys):
-    _, *records = call("--policy=['random']", "--temperature=[1.0]", "--samples=3", "--examples=8")
-    solved = np.array([r["solved"] for r in records]).reshape(3, 8)
-    assert [r["try"] for r in records] == [0] * 8 + [1] * 8 + [2] * 8
+def test_several_samples_and_a_part_of_the_problems(call, capsys):
+    record = call("--samplers=[(2,1.0,'random',1.0)]", "--samples=3")
+    model, _ = checkpoint.load_model(WEIGHTS, "cpu")
+    puzzles = np.load(WEIGHTS / "test.npy")[:12, 0]
+    torch.manual_seed(1)
+    solved = []
+    for part in [puzzles[:7], puzzles[7:]] * 3:
+        x = torch.from_numpy(part).long() - 1
+        x, _ = sample.generate(model, x, x < 0, policies.random, 2, 1.0, 1.0)
+        solved += sudoku.solves(x.numpy() + 1, part, (2, 3)).tolist()
+    solved = np.reshape(solved, (3, 12))
+    assert record["(2, 1.0, 'random', 1.0)"]["solved"] == solved.mean()
     assert 0 < solved.mean() < solved.any(0).mean()
     line = capsys.readouterr().out.splitlines()[-1]
     for k, share in (1, solved.mean()), (3, solved.any(0).mean()):
-        assert f"pass@{k} {100 * share:.1f} [" in line
+        low, high = evaluate.wilson(share, 12)  # of 12 problems, not 36 tries
+        assert f"pass@{k} {100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}]" in line
+    assert len(call("--samplers=[(9,1.0)]", "--examples=2")) == 1  # other problems leave no record
 
 
 def test_pass_at_k_and_wilson():
@@ -86,27 +114,26 @@ def test_pass_at_k_and_wilson():
     assert evaluate.wilson(0.0, 10) == pytest.approx((0, 0.27753), abs=1e-5)
 
 
-def test_an_interruption_keeps_the_records_and_no_link_is_followed(call, monkeypatch, tmp_path):
-    filled = torch.zeros(7, 36), torch.ones(7)
-    monkeypatch.setattr(sample, "generate", Mock(side_effect=[filled, filled, KeyboardInterrupt]))
-    with pytest.raises(SystemExit, match="has the records so far"):
-        call("--examples=30")
-    mine = (tmp_path / "eval.jsonl").rename(tmp_path / "mine")
-    (tmp_path / "eval.jsonl").symlink_to(mine)
-    with pytest.raises(OSError):
-        call("--examples=1")
-    records = mine.read_text().splitlines()[1:]
-    assert [json.loads(record)["index"] for record in records] == [*range(14)]
+def test_padding_is_not_content():
+    end = 9
+    prompt = np.array([[1, 0, 0, 0, 0, 0]] * 2, bool)
+    x0 = np.array([[9, 1, 2, 9, 9, 9]] * 2)  # an end in the prompt ends nothing
+    x = np.array([[9, 1, 9, 9, 5, 9], [9, 1, 2, 3, 4, 5]])
+    found = evaluate.score(x, x0, prompt, end)
+    assert found["right"].tolist() == pytest.approx([2 / 3, 2 / 3])  # of 1, 2, end
+    assert found["tokens"].tolist() == [5, 5] and found["content"].tolist() == [2, 5]
+    assert evaluate.score(x, x0, prompt, None)["content"].tolist() == [5, 5]
 
 
-def test_a_sampler_of_the_method_kinds_and_no_judge(call, monkeypatch, tmp_path):
+def test_a_sampler_of_the_variant_and_what_cannot_be_judged(call, monkeypatch, tmp_path):
     saved = torch.load(tmp_path / "ckpt.pt", weights_only=True)
     torch.save(saved | {"config": saved["config"] | {"variant": "lab.ar"}}, tmp_path / "ckpt.pt")
-    kinds = ["correct", "timeout"]
-    monkeypatch.setattr(sudoku.Sudoku, "kinds", lambda *_: kinds, raising=False)
-    _, *records = call("--examples=2", "--reveal=[9]")
-    assert all(r["steps"] == r["tokens"] for r in records)  # one by one, from the left
-    assert [(r["kind"], r["solved"]) for r in records] == [("correct", True), ("timeout", False)]
+    (record,) = call("--samplers=[(9,1.0)]").values()
+    assert record["steps"] == record["tokens"]  # one by one, from the left
+    with pytest.raises(SystemExit, match="all are alike without"):
+        call("--samples=2")
+    with pytest.raises(SystemExit, match="expected top_k, margin"):
+        call("--samplers=[(1,1.0,'topk')]")
     monkeypatch.setattr(sudoku.Sudoku, "judge", None)
     with pytest.raises(SystemExit, match="no judge"):
         call()

@@ -1,4 +1,4 @@
-"""lab/gsm8k.py: what stands for a number, verdicts by kind, rows of two sources, the weights."""
+"""lab/gsm8k.py: what stands for a number, verdicts, rows of two sources, the weights."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from conftest import ROOT, lines
 
 import checkpoint
 from lab import gsm8k
-from lab.gsm8k import kind_of, load, number
+from lab.gsm8k import correct, load, number
 from lab.sandbox import Outcome
 
 WEIGHTS = ROOT / "results/weights/gsm_mini"
@@ -42,7 +42,7 @@ def test_what_stands_for_a_number(value, expected):
 
 def test_equal_within_a_thousandth_and_without_overflow():
     def equal(*values):
-        return kind_of(*(Outcome("ok", value, "") for value in values), "") == "correct"
+        return correct(*(Outcome("ok", value, "") for value in values), "")
 
     assert equal(0.3, 0.1 + 0.2) and equal(33.3333, "33.333") and equal("72", 72.0)
     assert not equal(1, 1.0011) and equal(1, 1.001 - 1e-9)
@@ -51,11 +51,11 @@ def test_equal_within_a_thousandth_and_without_overflow():
 
 
 VERDICTS = {  # what the program's last line is; the right number is 5
-    "return 5": "correct", "return '5.0'": "correct", "return 6": "wrong_number",
-    "from fractions import Fraction; return Fraction(15, 3)": "correct",
-    "from decimal import Decimal; return Decimal('5.00')": "correct",
-    "return None": "wrong_number", "return [5]": "exception", "return 5 / 0": "exception",
-    "return (": "syntax_error", "import os; os._exit(0)": "refused",
+    "return 5": True, "return '5.0'": True, "return 6": False, "return None": False,
+    "from fractions import Fraction; return Fraction(15, 3)": True,
+    "from decimal import Decimal; return Decimal('5.00')": True,
+    "return [5]": False, "return 5 / 0": False, "return (": False,
+    "import os; os._exit(0)": False,
 }  # fmt: skip
 
 
@@ -74,8 +74,7 @@ def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path, capsys):
     for row, given, program in zip(tokens, prompt, programs, strict=True):
         ids = [*gsm.tokenizer.encode(program), gsm.end][: (~given).sum()]
         row[given.sum() :][: len(ids)] = ids
-    expected = [*VERDICTS.values(), "no_function", "no_function"]
-    assert gsm.kinds(tokens, x0, prompt) == expected
+    assert gsm.judge(tokens, x0, prompt).tolist() == [*VERDICTS.values(), False, False]
     gsm8k.say_refused()
     assert "refused by lab/sandbox.py: 1 (import os: 1)" in capsys.readouterr().out
     x0, prompt = task.test[:8]

@@ -17,7 +17,7 @@ import reasoning_gym
 import checkpoint
 import sample
 from data.gym import prepare
-from lab import gym, judge
+from lab import evaluate, gym
 from policies import top_k
 
 
@@ -165,7 +165,8 @@ def test_common_wording():
 def test_a_run_is_judged(puzzles, tmp_path, train):
     flags = ["--task=lab.gym", "--max_iters=3", "--eval_interval=3", "--test_examples=10"]
     train(puzzles.folder, tmp_path / "run", *flags)
-    record = judge.judged(tmp_path / "run", 4, 1.0)
+    found = evaluate.judged(*evaluate.open_run(tmp_path / "run", None, "cpu"), 4, 1.0)
+    record = {name: each.mean() for name, each in found.items()}
     model, _ = checkpoint.load_model(tmp_path / "run", "cpu")
     x0, prompt = puzzles.test[:10]
     tokens, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 4)

@@ -1,16 +1,14 @@
-"""lab/likelihood.py against all masks, all sequences, and a worked example."""
+"""lab/likelihood.py against all masks, all sequences, slow loops and a worked example."""
 
 import itertools
-import json
-import runpy
-import sys
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 import torch
 from conftest import ROOT
 
+import checkpoint
 import policies
 from lab import likelihood
 from model import Transformer
@@ -52,7 +50,7 @@ def test_each_number_of_hidden_tokens_comes_once(monkeypatch):
 def test_chains_against_all_sequences(name):
     x0 = torch.cartesian_prod(torch.tensor([1]), *[torch.arange(4)] * 4)  # (256, 5)
     prompt = (torch.arange(5) < 1).expand(256, 5)
-    nats = likelihood.chain_nll(MODEL, x0, prompt, policies.POLICIES[name])
+    nats, _ = likelihood.chain(MODEL, x0, prompt, policies.POLICIES[name], 1)
     assert nats.sum(1).neg().exp().sum().item() == pytest.approx(1, abs=1e-5)
     for row in range(0, 256, 15):
         x = torch.tensor([1, 4, 4, 4, 4])
@@ -66,27 +64,62 @@ def test_chains_against_all_sequences(name):
 
 
 def test_units_and_standard_errors():
-    pieces = {1: b"na\xc3", 2: b"\xafve", 3: b"cat"}
-    tokenizer = Mock(decode=lambda ids: b"".join(map(pieces.get, ids)).decode())
-    problem = Mock(end=9, tokenizer=tokenizer)
     x0 = torch.tensor([[1, 2, 9, 9], [9, 3, 9, 9]])
     nats = torch.tensor([[0.1, 0.2, 0.3, 0.4], [1.0, 2, 3, 4]])
-    found = likelihood.estimates(problem, x0, x0 < 0, nats)
+    found = likelihood.estimates(Mock(end=9), x0, x0 < 0, nats)
     assert found["nats per example"] == pytest.approx((5.5, 4.5))
     assert found["nats per token without padding"] == pytest.approx((6.6 / 6, 2 * 2.7 / 6))
-    assert found["bits per character"][0] == pytest.approx(11 / len("naïvecat") / np.log(2))
 
 
-def test_the_command(monkeypatch, tmp_path, capsys):
+# -- the command, and weights that were kept on the way --------------------------------------------
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """A run's folder with weights after 1 and 2 updates, others, then those of sudoku_mini."""
     monkeypatch.chdir(ROOT)
-    flags = f"--out_dir={tmp_path}", "--device=cpu", "--examples=4", "--masks=1", "--chain"
-    monkeypatch.setattr(sys, "argv", ["likelihood.py", *flags])
     saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
-    for config in {"policy": "random"}, {"variant": "lab.ar"}:
-        torch.save(saved | {"config": saved["config"] | config}, tmp_path / "ckpt.pt")
-        with pytest.raises(SystemExit, match=r"random has no order|ar has a sampler of its own"):
-            runpy.run_path("lab/likelihood.py", run_name="__main__")
-    torch.save(saved, tmp_path / "ckpt.pt")
-    runpy.run_path("lab/likelihood.py", run_name="__main__")
-    kept = json.loads((tmp_path / "nelbo.json").read_text())
-    assert f"NELBO: {kept['NELBO']['nats per token'][0]:.5g} +- " in capsys.readouterr().out
+    for update, scale in (2, 1.0), (1, 0.7):
+        weights = {name: scale * p for name, p in saved["averaged"].items()}
+        whole = saved | {"averaged": weights, "iteration": update}
+        checkpoint.save(whole, tmp_path / f"mdm_1/at/{update}")
+    with patch.multiple(likelihood, out_dir=f"{tmp_path}/*_?", examples=20, device="cpu"):
+        yield tmp_path / "mdm_1"
+
+
+@torch.no_grad()
+def steps(folder):
+    """The step that reveals each cell, K at a time, by a slow loop."""
+    model, run, problem, _ = likelihood.open_run(folder, 20, "cpu")
+    x0, prompt = problem.test[:20]
+    found = np.zeros(x0.shape)
+    for row in range(20):
+        x = np.where(prompt[row], x0[row], problem.mask_token)
+        while len(hidden := np.flatnonzero(x == problem.mask_token)):
+            p = model.logits(model(torch.as_tensor(x)[None].long()))[0].softmax(-1).amax(-1)
+            best = sorted(hidden, key=lambda i: -p[i].item())[: run["k_schedule"][-1][1]]
+            x[best] = x0[row][best]
+            found[row, best] = found[row].max() + 1
+    return found
+
+
+@patch("matplotlib.figure.Figure.savefig", autospec=True)
+def test_the_distance_is_that_of_a_slow_loop(savefig, kept, capsys):
+    distance = np.abs(steps(kept / "at/1") - steps(kept / "at/2")).mean()
+    with patch.multiple(likelihood, what="distance", figure="a.png"):
+        likelihood.main()
+    line = savefig.call_args.args[0].axes[0].lines[0]
+    assert distance > 0.1 and line.get_xydata() == pytest.approx(np.array([[1, distance], [2, 0]]))
+    assert f"       1 {distance:8.3f}\n" in capsys.readouterr().out
+
+
+def test_the_command(kept, capsys):
+    likelihood.main()
+    said = capsys.readouterr().out
+    assert "nats per example" in said and "mdm, nelbo, nats per token, mean of 1\n       1" in said
+    saved = torch.load(kept / "at/1/ckpt.pt", weights_only=True)
+    refused = {"expected top_k, margin": {"policy": "random"}, "of its own": {"variant": "lab.ar"}}
+    for message, config in refused.items():
+        torch.save(saved | {"config": saved["config"] | config}, kept / "at/1/ckpt.pt")
+        with patch.object(likelihood, "what", "chain"), pytest.raises(SystemExit, match=message):
+            likelihood.main()
+    with patch.object(likelihood, "out_dir", "none"), pytest.raises(SystemExit, match="no such"):
+        likelihood.main()

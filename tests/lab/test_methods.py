@@ -1,18 +1,16 @@
-"""What each method of lab/ trains on, and that other tools measure it as they say."""
+"""What each method of lab/ trains on, and what it is given."""
 
 import math
-import shutil
-from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
-from conftest import PLUS, ROOT, lines, same, state
+from conftest import PLUS, lines, same, state
 
 import checkpoint
+import lab.papl
+import policies
 import puma
 import sudoku
-from lab import curves, evaluate, likelihood
 
 SHAPE = dict(vocab_size=5, mask_token=4, length=16, dim=8, layers=1, heads=2, mlp=8, theta=99.0)
 CONFIG = {
@@ -60,10 +58,7 @@ def test_masked_diffusion_starts_from_autoregression(puzzles, tmp_path, train):
     ("flags", "word"),
     [
         (["--variant=lab.block"], "missing 1 required.*blocks"),
-        (
-            ["--variant=lab.block", "--options={'blocks': [(9, 4)]}"],
-            "expected .update, value",
-        ),
+        (["--variant=lab.block", "--options={'blocks': [(9, 4)]}"], "expected .update, value"),
         (["--variant=lab.block", "--options={'blocks': [(0, 5)]}"], "do not divide"),
         (["--variant=lab.papl", "--options={'alhpa': 1.0}"], "unexpected keyword argument 'alhpa'"),
         (["--dim=8"], "size mismatch"),
@@ -75,74 +70,40 @@ def test_options_and_weights_that_do_not_fit_are_refused(puzzles, tmp_path, trai
         train(puzzles, tmp_path / "b", f"--init={tmp_path}/a", *flags)
 
 
-def test_a_causal_model_has_one_sampler_for_each_temperature():
-    with patch.multiple(evaluate, reveal=[1, 2], tau=[1.0, 0.9], temperature=[0.0, 1.0]):
-        assert len(evaluate.grid({"variant": "lab.ar"})) == 2
-        assert len(evaluate.grid({"variant": ""})) == 8
+@pytest.mark.parametrize("V", [9, 200])
+def test_papl_is_its_formula(V):
+    torch.manual_seed(0)
+    shape = dict(length=7, dim=16, layers=1, heads=2, mlp=32, theta=100.0)
+    model = lab.papl.make_model(alpha=0.7, vocab_size=V, mask_token=V - 1, **shape)
+    x0 = torch.randint(0, V - 1, (4, 7))
+    hidden = torch.rand(4, 7) < 0.6
+    hidden[:, 2] = True
+    x = x0.masked_fill(hidden, V - 1)
+    f = model.logits(model(x)).softmax(-1)
+    total = 0.0
+    for i in range(4):
+        places = hidden[i].nonzero()[:, 0].tolist()
+        known = {j: f[i, j, x0[i, j]].detach() for j in places}
+        for j in places:
+            w = known[j] / sum(known.values())
+            total = total - (1 + 0.7 * w) * f[i, j, x0[i, j]].log() / (4 * len(places))
+    loss, score, _ = lab.papl.objective(model, policies.top_k, x, x0, hidden)
+    torch.testing.assert_close(loss, total)
+    expected = torch.autograd.grad(total, [*model.parameters()])
+    torch.testing.assert_close(torch.autograd.grad(loss, [*model.parameters()]), expected)
+    torch.testing.assert_close(score[hidden], f.amax(-1)[hidden])
 
 
-# -- curves ----------------------------------------------------------------------------------------
-@pytest.fixture
-def kept(tmp_path, monkeypatch):
-    """A run's folder with weights after 1 and 2 updates, those of sudoku_mini, then others."""
-    monkeypatch.chdir(ROOT)
-    saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
-    for update, scale in (2, 1.0), (1, 0.7):
-        folder = tmp_path / "mdm_1" / "at" / str(update)
-        folder.mkdir(parents=True)
-        weights = {name: scale * p for name, p in saved["averaged"].items()}
-        torch.save(saved | {"averaged": weights}, folder / "ckpt.pt")
-    own = dict(out=str(tmp_path), arms=["mdm"], examples=20)
-    with patch.multiple(curves, **own):
-        yield tmp_path / "mdm_1"
-
-
-def test_curves_are_what_other_tools_measure(kept, monkeypatch):
-    run = evaluate.open_run(kept / "at" / "2", 20, "cpu")
-    x0, prompt = (torch.as_tensor(part) for part in run[2].test[:20])
-    with patch.multiple(curves, what="nelbo"):
-        torch.manual_seed(1)
-        nats = likelihood.nelbo(run[0], x0.long(), prompt, 16)
-        per_token = likelihood.estimates(run[2], x0, prompt, nats)["nats per token"][0]
-        assert curves.curve(kept)[2] == pytest.approx(per_token, rel=1e-5)
-
-
-def test_the_distance_is_that_of_a_slow_loop(kept):
-    steps = {}
-    for update in 1, 2:
-        model, config, problem, _ = evaluate.open_run(kept / "at" / str(update), 20, "cpu")
-        K = config["k_schedule"][-1][1]
-        x0, prompt = problem.test[:20]
-        steps[update] = np.zeros(x0.shape)
-        for row in range(20):
-            x = np.where(prompt[row], x0[row], problem.mask_token)
-            for step in range(1, 99):
-                hidden = np.flatnonzero(x == problem.mask_token)
-                if not len(hidden):
-                    break
-                with torch.no_grad():
-                    p = model.logits(model(torch.as_tensor(x)[None].long()))[0].softmax(-1).amax(-1)
-                best = sorted(hidden, key=lambda i: -p[i].item())[:K]
-                x[best] = x0[row][best]
-                steps[update][row, best] = step
-    with patch.multiple(curves, what="distance", policy="top_k"):
-        found = curves.curve(kept)
-    assert found[2] == 0 and found[1] == pytest.approx(np.abs(steps[1] - steps[2]).mean(), abs=1e-6)
-
-
-def test_what_cannot_be_measured_is_refused(kept, capsys):
-    saved = torch.load(kept / "at" / "1" / "ckpt.pt", weights_only=True)
-    saved["config"] |= {"variant": "lab.carry"}
-    saved["args"] |= {"window": 1}
-    zeros = torch.zeros(saved["args"]["dim"])
-    saved["averaged"] |= {f"model.carry_norm.{name}": zeros for name in ("weight", "bias")}
-    torch.save(saved, kept / "at" / "1" / "ckpt.pt")
-    for what in "nelbo", "distance":
-        with patch.object(curves, "what", what), pytest.raises(SystemExit, match="of its own"):
-            curves.main()
-    shutil.rmtree(kept)
-    with pytest.raises(SystemExit, match="--run --every=100"):
-        curves.main()
+def test_reverse_reveals_the_least_confident(puzzles):
+    _, chains, begin = streams("lab.reverse", sudoku.load(puzzles, 8).train, "puma")
+    before = chains.batch(0).hidden
+    prompt = chains.prompt[0].clone()
+    chains.advance(torch.arange(16.0).expand(8, 16), torch.ones(8, 16))  # sure of all: all the same
+    stays = (chains.prompt[0] == prompt).all(1)
+    assert begin == 0 and 0 < stays.sum() < 8
+    for row, after in zip(before[stays], chains.hidden[0][stays], strict=True):
+        shown = (row & ~after).nonzero()[:, 0].tolist()
+        assert shown and shown == row.nonzero()[: len(shown), 0].tolist()
 
 
 @pytest.mark.parametrize("flags", [["--chains_from=8", *PLUS], ["--method=puma"], ["--method=mdm"]])

@@ -1,64 +1,50 @@
 """lab/view.py: its page says what the models say."""
 
+import base64
+import json
 import re
+import zlib
 from unittest.mock import patch
 
-import pytest
 import torch
 from conftest import ROOT
 
 import checkpoint
 import policies
-import sample
+import sudoku
 from lab import view
 from model import Transformer
 
 MINI = ROOT / "results/weights/sudoku_mini"
 
 
-def toy(folder, variant="", data=MINI, n=6, task="sudoku", **options):
+def toy(folder, data=MINI, n=6, task="sudoku", **options):
     """A run with random weights, sure of nothing, so that rounding decides no order."""
     sizes = dict(vocab_size=n + 1, mask_token=n, length=n * n)
     args = sizes | dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0) | options
     torch.manual_seed(0)
-    model = checkpoint.of_variant(variant, "make_model", Transformer)(**args)
+    model = Transformer(**args)
     for p in model.parameters():
         p.data += torch.randn_like(p) * 0.3
-    config = dict(
-        task=task, data=str(data), method="mdm", variant=variant, k_schedule=[(0, 4)], tau=0.5
-    )
+    config = dict(task=task, data=str(data), method="mdm", k_schedule=[(0, 4)], tau=0.5, variant="")
     saved = {"args": args, "config": config, "averaged": model.state_dict(), "iteration": 5}
     checkpoint.save(saved, folder)
     return folder
 
 
-@pytest.fixture(params=[("", {}), ("lab.carry", {"loops": 2})])
-def run(request, tmp_path):
-    """Folder, model, the model as a function of x and of the h before, its sampler."""
-    variant, options = request.param
-    folder = toy(tmp_path, variant, **options)
-    model, _ = checkpoint.load_model(folder, "cpu")
-    forward = model if options else lambda x, h: model(x)
-    return folder, model, forward, checkpoint.of_variant(variant, "generate", sample.generate)
-
-
-def problems(count):
-    x0, prompt = checkpoint.module("sudoku").load(MINI, count).test[:count]
-    return torch.as_tensor(x0).long(), ~torch.as_tensor(prompt)
-
-
 def test_a_page_knows_the_tokens_that_it_shows(tmp_path):
     numbered = toy(tmp_path, data="2", n=13, task="lab.products", length=12)  # no text, no grid
-    written = []
     for folder in ROOT / "results/weights/gsm_mini", numbered:
-        own = dict(out_dir=[str(folder)], out=str(tmp_path / "page.html"), examples=1)
-        with patch.multiple(view, **own, write=lambda data, *files: written.append(data)):
+        page = tmp_path / "page.html"
+        with patch.multiple(view, out_dir=[str(folder)], out=str(page), examples=1):
             view.main()
-        way = written[-1]["runs"][0]["panels"][1][0]  # the sampler
-        assert {*written[-1]["truth"][0], *way["tokens"]} <= written[-1]["words"].keys()
-    text, numbers = (data["words"] for data in written)
-    assert len(text) < 300  # of 1,502
-    assert all(int(word) == token for token, word in numbers.items())
+        packed = re.search(r'type="text/plain">([^<]+)<', page.read_text())[1]
+        data = json.loads(zlib.decompress(base64.b64decode(packed)))
+        panels = [panel for way in data["runs"][0]["panels"] for panel in way]
+        shown = [panel["tokens"] for panel in panels] + [data["truth"][0]]
+        shown += [step[0] for panel in panels for step in panel["steps"]]
+        assert {str(token) for row in shown for token in row} <= data["words"].keys()
+    assert all(word.strip() == token for token, word in data["words"].items())
 
 
 def test_a_page_loads_nothing():
@@ -92,21 +78,22 @@ def test_a_chain_reveals_the_surest_first():
 
 
 @torch.no_grad()
-def test_a_panel_says_what_the_model_says_of_each_state(run):
-    folder, model, forward, _ = run
-    x0, hidden = problems(2)
-    data = view.about(folder, x0, hidden, policies.top_k)
+def test_a_panel_says_what_the_model_says_of_each_state(tmp_path):
+    model, _ = checkpoint.load_model(toy(tmp_path), "cpu")
+    x0, prompt = map(torch.as_tensor, sudoku.load(MINI, 2).test[:2])
+    hidden = ~prompt
+    data = view.about(tmp_path, x0.long(), hidden)
     assert data["ways"] == ["top_k, K = 4, and all above 0.5", "top_k, 2 a step"]
     chains, samplers = data["panels"]
     assert [panel["tokens"] for panel in chains] == x0.tolist()
     for panel, masked in zip(chains + samplers, [*hidden, *hidden], strict=True):
         assert [step > 0 for step in panel["at"]] == masked.tolist()
         assert len(panel["steps"]) == max(panel["at"])
-        h = None
         for step, (guess, sure) in enumerate(panel["steps"], 1):
             left = [i for i in range(36) if panel["at"][i] >= step]
+            now = [i for i in left if panel["at"][i] == step]  # the surest
+            assert sorted(now) == sorted(sorted(left, key=lambda i: -sure[i])[: len(now)])
             x = [6 if i in left else panel["tokens"][i] for i in range(36)]
-            h = forward(torch.tensor([x]), h)
-            p = model.logits(h)[0].softmax(-1)
+            p = model.logits(model(torch.tensor([x])))[0].softmax(-1)
             assert [guess[i] for i in left] == [int(p[i].argmax()) for i in left]
             assert all(sure[i] - 1.01 <= 1000 * p[i].max() <= sure[i] + 0.01 for i in left)

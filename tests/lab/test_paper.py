@@ -43,15 +43,9 @@ def test_settings_are_those_of_the_paper(name):
 
 
 def test_schedules_of_k():
-    for iteration, K in (
-        (0, 42),
-        (29_999, 42),
-        (30_000, 39),
-        (299_999, 15),
-        (300_000, 12),
-        (9e5, 12),
-    ):
-        assert puma.value_at(settings_of("tinygsm")["k_schedule"], iteration) == K
+    steps = {0: 42, 29_999: 42, 30_000: 39, 299_999: 15, 300_000: 12, 900_000: 12}
+    schedule = settings_of("tinygsm")["k_schedule"]
+    assert {iteration: puma.value_at(schedule, iteration) for iteration in steps} == steps
     assert settings_of("sudoku")["k_schedule"] == [(0, 10)]
 
 

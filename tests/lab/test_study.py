@@ -1,7 +1,8 @@
-"""lab/study.py on runs made by hand and on small ones; its judge, tables and figures."""
+"""lab/study.py on runs made by hand and on small ones; its tables and figures."""
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +14,7 @@ import torch
 from conftest import ENV, ROOT, SMALL
 
 import checkpoint
-import policies
-import sample
-import sudoku
-from lab import figures, judge, study, tables
+from lab import evaluate, figures, study, tables
 
 SHARES = {"mine": (0.70, 0.75, 0.83), "mdm": (0.50, 0.60, 0.70)}
 ONE = (2, 1.0)
@@ -55,14 +53,14 @@ def test_table_and_curves_of_three_pairs(savefig, runs, capsys):
 
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
 def test_a_panel_has_what_each_sampler_solves(savefig, runs, tmp_path):
-    with patch.object(study, "panels", {"one": str(tmp_path), "again": str(tmp_path)}):
+    shutil.copytree(tmp_path, tmp_path / "again")
+    several = dict.fromkeys((".", "again", "none"), "")
+    with patch.multiple(study, tasks=several, figure="a.png"):
         study.main()
     page = savefig.call_args.args[0]
-    assert [axes.get_title() for axes in page.axes] == ["one", "again"]
-    (bars,) = page.axes[0].containers[1].lines[2]  # of mdm
+    assert [axes.get_title() for axes in page.axes] == [".", "again"]
+    (bars,) = page.axes[1].containers[1].lines[2]  # of mdm
     assert bars.get_segments()[0][:, 1] == pytest.approx([35.16, 84.84], abs=0.01)
-    with patch.object(study, "panels", {"none": "none"}), pytest.raises(SystemExit, match="no run"):
-        study.main()
 
 
 def test_students_t():
@@ -91,41 +89,6 @@ def test_updates_to_a_level(runs, capsys):
     assert "mine       (9 9 6); 1.00, 1 of 3 pairs" in out and "mdm        (9 9 6)" not in out
 
 
-# -- judging ---------------------------------------------------------------------------------------
-def test_what_is_judged(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    saved = torch.load("results/weights/sudoku_mini/ckpt.pt", weights_only=True)
-    saved["config"] |= {"policy": "margin", "test_examples": 70}
-    torch.save(saved, tmp_path / "ckpt.pt")
-    puzzles, truth = np.load("results/weights/sudoku_mini/test.npy")[:70].swapaxes(0, 1)
-    x = torch.from_numpy(puzzles).long() - 1
-    model, _ = checkpoint.load_model(tmp_path, "cpu")
-    records = []
-    for policy, name in (policies.margin, ()), (policies.entropy, ("entropy",)):
-        found, steps = sample.generate(model, x, x < 0, policy, 5, 1.0)
-        wrong = (found.numpy() + 1 != truth).sum(1) / (puzzles == 0).sum(1)
-        with patch.object(judge, "ROWS", 32):
-            record = judge.judged(tmp_path, 5, 1.0, *name)
-        solved = sudoku.solves(found.numpy() + 1, puzzles, (2, 3)).mean()
-        count = (puzzles == 0).sum(1).mean()
-        expected = dict(solved=solved, right=1 - wrong.mean(), tokens=count, content=count)
-        assert record == pytest.approx(expected | {"steps": steps.float().mean().item()})
-        assert 0 < solved < 1
-        records.append(record)
-    assert records[0] != records[1]
-
-
-def test_padding_is_not_content():
-    end = 9
-    prompt = np.array([[1, 0, 0, 0, 0, 0]] * 2, bool)
-    x0 = np.array([[9, 1, 2, 9, 9, 9]] * 2)  # an end in the prompt ends nothing
-    x = np.array([[9, 1, 9, 9, 5, 9], [9, 1, 2, 3, 4, 5]])
-    found = judge.score(x, x0, prompt, end)
-    assert found["right"].tolist() == pytest.approx([2 / 3, 2 / 3])  # of 1, 2, end
-    assert found["tokens"].tolist() == [5, 5] and found["content"].tolist() == [2, 5]
-    assert judge.score(x, x0, prompt, None)["content"].tolist() == [5, 5]
-
-
 # -- runs ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("name", "value", "message"),
@@ -134,7 +97,6 @@ def test_padding_is_not_content():
         ("samplers", [2], "tokens a step, tau"),
         ("seeds", 0, "1 or more"),
         ("out", "none", "no run is finished; add --run"),
-        ("only", "b", "no task"),
     ],
 )
 def test_mistakes_are_one_line(name, value, message, runs):
@@ -194,41 +156,37 @@ def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path):
                           capture_output=True, check=True)  # fmt: skip
     assert "   200  PUMA+ " in done.stdout and "random masks" in done.stdout
     assert "0 of 1 pairs" in done.stdout or "1 of 1 pairs" in done.stdout
-    assert [*judge.records(tmp_path / "mdm_1")] == ["(4, 1.0)"]
+    record = evaluate.records(tmp_path / "mdm_1")["(4, 1.0)"]
+    assert f"; {record['tokens'] / record['steps']:.2f} tokens a pass" in done.stdout
 
 
 def test_weights_on_the_way_are_judged(tmp_path, puzzles, train):
-    train(puzzles, tmp_path / "mdm_1", "--method=mdm", "--keep", "--save_interval=12")
-    settings = dict(out_dir=str(tmp_path / "mdm_1"), samplers=[(8, 1.0), (1, 0.9)])
-    with patch.multiple(judge, **settings, weights=False):
-        judge.main()
-    with patch.multiple(study, out=str(tmp_path), every=12, samplers=settings["samplers"]):
-        where = tmp_path / "mdm_1"
-        assert study.judged(where)["(8, 1.0)"] == judge.records(where / "at" / "24")["(8, 1.0)"]
+    where = tmp_path / "mdm_1"
+    train(puzzles, where, "--method=mdm", "--keep", "--save_interval=12")
+    samplers = [(8, 1.0), (1, 0.9)]
+    own = dict(tasks={"": ""}, arms={"mdm": "--method=mdm"}, flags=[], weights=False)
+    with patch.multiple(study, out=str(tmp_path), every=12, samplers=samplers, **own):
+        while command := study.next_command("", "mdm", 1):
+            assert study.judged(where) == {}
+            subprocess.run([sys.executable, *command], cwd=ROOT, env=ENV, check=True)
+        assert study.judged(where)["(8, 1.0)"] == evaluate.records(where / "at/24")["(8, 1.0)"]
         assert [*study.curve(where, (8, 1.0))] == [12, 24]
-        (where / "at" / "12" / "eval.json").unlink()
-        assert study.judged(where) == {}
     assert not [*where.glob("**/ckpt.pt")]
 
 
 # -- studies of many tasks -------------------------------------------------------------------------
-def read(name):
-    """The settings of a study's file."""
-    settings = dict(study.__dict__)
-    with patch.object(sys, "argv", ["study.py", f"lab/{name}.py"]):
-        return study.configure(settings)
-
-
-def test_the_files_of_studies(monkeypatch):
+def test_the_study_of_thirty_tasks(monkeypatch):
     monkeypatch.chdir(ROOT)
-    thirty, phase = read("thirty"), read("last_phase")
-    assert len(thirty["tasks"]) == len(thirty["make"]) == 29 and len(phase["tasks"]) == 21
-    assert {*thirty["partly"]["puma"]} < {*thirty["tasks"]}
-    for name, flags in phase["tasks"].items():
-        assert (name.split("/")[0] in flags) and ("chains_from" in flags) == ("whole" in name)
-    with patch.multiple(study, **{k: phase[k] for k in ("tasks", "arms", "flags", "out")}):
-        flags = study.flags_of("words_qwen2/500_at_0.0001", "mdm", 3)
-    assert "--arms=['mdm']" in flags and "--lr=1e-4" in flags and flags[-1] == "--seed=3"
+    settings = dict(study.__dict__)
+    with patch.object(sys, "argv", ["study.py", "lab/thirty.py"]):
+        settings = study.configure(settings)
+    assert len(settings["tasks"]) == len(settings["make"]) == 29
+    assert {*settings["partly"]["puma"]} < {*settings["tasks"]}
+    with patch.multiple(study, **{k: settings[k] for k in ("tasks", "arms", "flags", "partly")}):
+        assert "puma" in study.arms_of("sokoban") and "puma" not in study.arms_of("ab")
+        settings = study.settings_of(("spell_backward", "mdm_twice", 3))
+    own = dict(task="lab.gym", max_iters="2400", k_schedule="[(0,3)]", seed="3")
+    assert settings | own == settings
 
 
 def test_won_lost_and_even(capsys):
