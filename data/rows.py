@@ -28,7 +28,7 @@ import numpy as np
 import tiktoken
 import tiktoken.load
 
-from data.files import progress_bar
+from data.files import atomic_path, progress_bar
 from data.processes import cores, in_order
 
 PATTERN = (  # the words of Qwen2; every digit is one
@@ -47,7 +47,7 @@ SPECIAL = {  # {kind: ({token: its place after the ids of text}, how many places
     "dream": ({END: 0, IM_START: 1, IM_END: 2, BEGIN: 22, MASK: 23}, 421),  # 152,064 ids in all
 }
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
-PIECE = 8000  # rows of a worker's task
+PIECE = 2000  # rows of a worker's task
 FIRST = 1000  # rows that are decoded again, to see what the tokenizer loses
 DOCUMENT = 1 << 16  # characters encoded at once: more may overflow tiktoken's stack
 
@@ -317,8 +317,8 @@ class Folder:
         self.splits = {name: Split(self.partial / name, coder) for name in ("train", "val")}
         print(f"tokenizer: {coder.vocab_size:,} ids, end and mask included", flush=True)
 
-    def encoded(self, rows, parts_of=texts, form=plain, workers=None):
-        """Yields, piece by piece, tokens (T,), and lengths, prompts, places, reasons (n,) of rows.
+    def add(self, rows, val, parts_of=texts, form=plain, workers=None, most=math.inf):
+        """Encode rows, until `most` are kept; to val go those whose hash, in [0, 1], is below val.
 
         parts_of(row): prompt and response, or one text, or a word that says why it is dropped.
         Workers import it by name.
@@ -328,26 +328,19 @@ class Folder:
         starts = range(0, len(rows), PIECE)
         pieces = (rows.select(range(at, min(at + PIECE, len(rows)))) for at in starts)
         task = functools.partial(encode_piece, self.file, self.header, parts_of, form)
-        with contextlib.closing(in_order(task, pieces, workers or cores())) as results:
-            for piece in progress_bar(results, total=len(starts), unit=f"x{PIECE} rows"):
-                table = piece.data.table
-                ids = table["tokens"].combine_chunks()
-                columns = (table[name].to_numpy() for name in ("prompt", "place", "dropped"))
-                yield ids.flatten().to_numpy(), ids.value_lengths().to_numpy(), *columns
-
-    def divide(self, pieces, val, most=math.inf):
-        """Add all pieces, until `most` rows are kept; to val those of a place below val."""
-        kept = 0
-        for tokens, lengths, prompts, places, reasons in pieces:
-            self.dropped.update(reasons[reasons != ""])
-            use = reasons == ""
-            use &= use.cumsum() <= most - kept
-            kept += use.sum()
-            for split, rows in ("train", use & (places >= val)), ("val", use & (places < val)):
-                chosen = tokens[np.repeat(rows, lengths)]
-                self.splits[split].add(chosen, lengths[rows], prompts[rows])
-            if kept == most:
-                break
+        with contextlib.closing(in_order(task, pieces, workers or cores())) as paths:
+            for path in progress_bar(paths, total=len(starts), unit=f"x{PIECE} rows"):
+                with np.load(path) as found:
+                    tokens, lengths, prompts, places, reasons = found.values()
+                self.dropped.update(reasons[reasons != ""].tolist())
+                use = reasons == ""
+                use &= use.cumsum() <= most
+                for split, chosen in ("train", use & (places >= val)), ("val", use & (places < val)):
+                    ids = tokens[np.repeat(chosen, lengths)]
+                    self.splits[split].add(ids, lengths[chosen], prompts[chosen])
+                most -= use.sum()
+                if not most:
+                    break
 
     def finish(self, joined=False):
         """Write the arrays and header.json; joined: cut all tokens of a split into full rows.
@@ -408,26 +401,28 @@ class Split:
 
 
 def encode_piece(file, header, parts_of, form, piece):
-    """A worker's task: the piece encoded, or as an earlier run has left it in the cache."""
-    from datasets import Features, List, Value, disable_progress_bars
+    """A worker's task: the path of ids (T,) and lengths, prompts, places, reasons (n,) of a piece.
+
+    They stay in the cache, for a run that is started again.
+    """
     from datasets.fingerprint import Hasher
 
-    disable_progress_bars()
-    kinds = {"prompt": Value("uint32"), "place": Value("float64"), "dropped": Value("string")}
-    features = Features({"tokens": List(Value("uint32"))} | kinds)
     name = Hasher.hash((piece._fingerprint, header))
-    path = file.with_name("cache") / f"{name}.arrow"
-    how = {"file": file, "header": header, "parts_of": parts_of, "form": form}
-    kept = {"cache_file_name": str(path), "new_fingerprint": name}
-    given = piece.column_names
-    return piece.map(encode_row, fn_kwargs=how, remove_columns=given, features=features, **kept)
+    path = file.with_name("cache") / f"{name}.npz"
+    if not path.exists():
+        coder = once(file, header["tokenizer"]["kind"])
+        found = [encode_row(coder, parts_of(row), form, header["length"]) for row in piece]
+        ids, *columns = zip(*found, strict=True)
+        with atomic_path(path) as partial, partial.open("wb") as opened:
+            np.savez(opened, np.concatenate(ids), [*map(len, ids)], *columns)
+    return path
 
 
-def encode_row(row, file, header, parts_of, form):
-    parts = parts_of(row)
-    found = encode(once(file, header["tokenizer"]["kind"]), parts, form, header["length"])
+def encode_row(coder, parts, form, length):
+    """Ids of an example, how many are its prompt's, its place in [0, 1], and "", or why not."""
+    found = encode(coder, parts, form, length)
     if isinstance(found, str):
-        return {"tokens": [], "prompt": 0, "place": 0.0, "dropped": found}
+        return np.empty(0, np.uint32), 0, 0.0, found
     prompt, response = found
-    place = question_key(parts[0]) / 2**64  # in [0, 1]
-    return {"tokens": prompt + response, "prompt": len(prompt), "place": place, "dropped": ""}
+    place = question_key(parts[0]) / 2**64
+    return np.array(prompt + response, np.uint32), len(prompt), place, ""

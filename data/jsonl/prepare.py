@@ -47,7 +47,7 @@ def main():
     folder = rows.Folder(out, coder, length, {"rows": source, "fields": fields, "val": val})
     examples = rows.load(source, fields, config or None, split)
     form = rows.document if text else rows.plain
-    folder.divide(folder.encoded(examples, form=form, workers=workers), val)
+    folder.add(examples, val, form=form, workers=workers)
     folder.finish(joined=bool(text))
 
 

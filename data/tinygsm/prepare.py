@@ -53,7 +53,7 @@ def main():
     (folder.partial / "test.jsonl").write_text(lines)
     keys = frozenset(map(rows.question_key, test["question"]))
     examples = rows.load(source, ["question", code])
-    folder.divide(folder.encoded(examples, functools.partial(pair, keys), workers=workers), val)
+    folder.add(examples, val, functools.partial(pair, keys), workers=workers)
     folder.finish()
 
 

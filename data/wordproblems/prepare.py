@@ -38,7 +38,7 @@ def main():
     for kind, count, val in (("train", train, 0.0), (held_out, test, 1.0)):  # val: the share of it
         print(f"making {count:,} problems: {kind}", flush=True)
         pairs = [(problem.question, problem.code) for problem in make_problems(count, kind)]
-        folder.divide(folder.encoded(rows.of(pairs), workers=1), val)
+        folder.add(rows.of(pairs), val, workers=1)
     folder.finish()
 
 
