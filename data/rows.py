@@ -314,7 +314,7 @@ class Folder:
         self.header = {"source": source, "length": length, "tokenizer": about}
         self.coder = coder
         self.dropped = Counter()
-        self.splits = {name: Split(self.partial / name, coder) for name in ("train", "val")}
+        self.splits = [Split(self.partial / name, coder) for name in ("train", "val")]
         print(f"tokenizer: {coder.vocab_size:,} ids, end and mask included", flush=True)
 
     def add(self, rows, val, parts_of=texts, form=plain, workers=None, most=math.inf):
@@ -333,12 +333,12 @@ class Folder:
                 with np.load(path) as found:
                     tokens, lengths, prompts, places, reasons = found.values()
                 self.dropped.update(reasons[reasons != ""].tolist())
-                use = reasons == ""
-                use &= use.cumsum() <= most
-                for split, chosen in ("train", use & (places >= val)), ("val", use & (places < val)):
-                    ids = tokens[np.repeat(chosen, lengths)]
-                    self.splits[split].add(ids, lengths[chosen], prompts[chosen])
-                most -= use.sum()
+                kept = reasons == ""
+                kept &= kept.cumsum() <= most
+                most -= kept.sum()
+                for split, is_val in zip(self.splits, (False, True), strict=True):
+                    use = kept & ((places < val) == is_val)
+                    split.add(tokens[np.repeat(use, lengths)], lengths[use], prompts[use])
                 if not most:
                     break
 
@@ -348,7 +348,7 @@ class Folder:
         Says what is in the folder and what was dropped. Raises ValueError if a split is empty.
         """
         cut = self.header["length"] if joined else None
-        counts = {name: split.save(cut) for name, split in self.splits.items()}
+        counts = {split.path.name: split.save(cut) for split in self.splits}
         dropped = ", ".join(f"{n:,} {why}" for why, n in self.dropped.items()) or "none"
         if 0 in counts.values():
             raise ValueError(

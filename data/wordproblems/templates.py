@@ -1,24 +1,16 @@
 """The templates of generate.py: a reader of templates.txt, whose head says how to write them.
 
-A template draws its values in the order of the file and gives a question, a program and its answer.
-The answer is what the program computes, so the file states it once. The tests run each program as
-Python, compare the numbers of program and question, and hold the problems to a checksum; that a
-program answers its question, only a reader of the file can tell.
+A template draws its values in the order of the file and gives a question and a program; the answer
+is what the program computes. The tests run the programs, compare the numbers of program and
+question, and hold the problems to a checksum; that a program answers its question, only a reader of
+the file can tell.
 """
 
-import operator
 import random
 import re
 from pathlib import Path
 
 FILE = Path(__file__).with_suffix(".txt")
-OPERATORS = {  # of programs
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-}
 RANGE = re.compile(r"(\$?)([^{|]+?)\.\.([^{|]+?)(?: step ([^{|]+))?")
 TEXT = r"(?:[^][<>{}]|\{[a-zA-Z_]\w*(?:\.[a-zA-Z]+)?\})*"  # with names, but nothing to draw
 DRAWN = re.compile(r"\{([^{}]+\.\.[^{}]+)\}|" rf"\[({TEXT})\]|<({TEXT})>")
@@ -110,9 +102,8 @@ class Template:
         self.text = self.namespace["text"]
 
     def draw(self, draws):
-        """A question and a program, lines with an indent of four, and the answer, a float."""
-        question, program = self.text(draws).split("\n\n")
-        return question, program, run(program)
+        """A question and a program, lines with an indent of four."""
+        return self.text(draws).split("\n\n")
 
     def read_draw(self, line):
         """Compile `a, b: ...` or `a = ...`."""
@@ -188,26 +179,6 @@ def strings(texts):
     return ", ".join(f"f{str(text)!r}" for text in texts)
 
 
-class Variables(dict):
-    """Of a program: what it has not assigned is a number."""
-
-    def __missing__(self, word):
-        return float(word)
-
-
-def run(program):
-    """The value of the last line of a program, a float; operators from left to right."""
-    variables = Variables()
-    for line in program.split("\n"):
-        name, _, first, *rest = line.split()
-        value = variables[first]
-        words = iter(rest)
-        for sign, word in zip(words, words, strict=True):
-            value = OPERATORS[sign](value, variables[word])
-        variables[name] = value
-    return value
-
-
 # -- the file --------------------------------------------------------------------------------------
 def options(text, lists, parts):
     """`twice, 2 | FRUIT` -> tuples of their parts, split at commas unless parts is 1."""
@@ -255,7 +226,7 @@ def read(file):
         name, _, apart = title.partition(", ")
         try:
             template = Template(name, rest.strip("\n").split("\n\n"), lists)
-            template.draw(Draws(0))
+            exec("if True:\n" + template.draw(Draws(0))[1])
         except Exception as error:
             raise ValueError(f"{file.name}, template {name}: {error}") from error
         (held_out if apart else seen)[name] = template
