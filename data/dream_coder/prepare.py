@@ -18,9 +18,7 @@ import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +46,7 @@ workers = None  # processes; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
+warnings.simplefilter("ignore", SyntaxWarning)  # of the programs that are read
 N = 13  # words in a row that overlap, as in arXiv 2005.14165
 DISTINCT = 6  # words of a run that differ and are no numbers, at least
 
@@ -89,27 +88,16 @@ def is_python(text):
     if {name.lower() for name, _ in blocks} - {"", "python", "python3", "py"}:
         return False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse("\n".join(code for _, code in blocks) or text)
+        ast.parse("\n".join(code for _, code in blocks) or text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
 
 
-class Set(NamedTuple):
-    """A data set; pair(its fields) -> instruction and program, or why the row is dropped."""
-
-    config: str | None  # on the hub
-    fields: tuple
-    pair: Callable
-    weight: float  # how many of its rows are read, relative to the others
-
-
-SETS = [  # about a third of the last set's 5,000,000 rows pass: its weight fills the mix to `limit`
-    Set("educational_instruct", ("instruction", "code"), first_two, 118),
-    Set(None, ("question", "4o_solution", "solution"), first_two, 263),
-    Set(None, ("input", "output", "average_test_score"), tested, 950),
+SETS = [  # configuration on the hub, fields, their pair, how many rows to read relative to others
+    ("educational_instruct", ["instruction", "code"], first_two, 118),
+    (None, ["question", "4o_solution", "solution"], first_two, 263),
+    (None, ["input", "output", "average_test_score"], tested, 950),  # a third of 5,000,000 passes
 ]
 
 
@@ -121,10 +109,11 @@ def mixed():
     import datasets
 
     parts = []
-    for k, (source, each) in enumerate(zip((opencoder, kodcode, instruct), SETS, strict=True)):
-        names = {field: f"{k} {i}" for i, field in enumerate(each.fields)}
-        parts.append(rows.load(source, each.fields, each.config).rename_columns(names))
-    weights = np.array([each.weight for each in SETS])
+    for k, (source, set_) in enumerate(zip((opencoder, kodcode, instruct), SETS, strict=True)):
+        config, fields, _, _ = set_
+        names = {field: f"{k} {i}" for i, field in enumerate(fields)}
+        parts.append(rows.load(source, fields, config).rename_columns(names))
+    weights = np.array([weight for *_, weight in SETS])
     stop = "all_exhausted_without_replacement"
     chances = weights / weights.sum()
     return datasets.interleave_datasets(parts, chances, seed, stopping_strategy=stop)
@@ -136,7 +125,8 @@ def pair(tests, row):
     if not filled:
         return "unusable"
     k = filled[0][0]
-    found = SETS[int(k)].pair(*(value for name, value in row.items() if name[0] == k))
+    pair_of = SETS[int(k)][2]
+    found = pair_of(*(value for name, value in row.items() if name[0] == k))
     if isinstance(rows.cleaned(found), str):
         return rows.cleaned(found)
     return "benchmark" if any(overlaps(text, tests) for text in found) else found
