@@ -41,10 +41,10 @@ QWEN2 = (  # its ranks, in their owner's SDK
 )
 QWEN2_SHA256 = "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186"
 END, MASK = "<|endoftext|>", "<|mask|>"  # END ends a text and pads it
-IM_START, IM_END, BEGIN = "<|im_start|>", "<|im_end|>", "<|beginoftext|>"
+IM_START, IM_END = "<|im_start|>", "<|im_end|>"
 SPECIAL = {  # {kind: ({token: its place after the ids of text}, how many places there are)}
     "plain": ({END: 0, MASK: 1}, 2),
-    "dream": ({END: 0, IM_START: 1, IM_END: 2, BEGIN: 22, MASK: 23}, 421),  # 152,064 ids in all
+    "dream": ({END: 0, IM_START: 1, IM_END: 2, "<|beginoftext|>": 22, MASK: 23}, 421),
 }
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 PIECE = 2000  # rows of a worker's task
@@ -161,10 +161,10 @@ def kept(folder):
 
 
 # -- the source ------------------------------------------------------------------------------------
-def load(source, fields=(), config=None, split="train"):
+def load(source, fields, config=None, split="train"):
     """The fields of .jsonl, .parquet or .txt files, a pattern, or of a data set on the hub.
 
-    Without `fields` all of them. A .txt has the field `text`: each paragraph is a row.
+    A .txt has the field `text`: each paragraph is a row.
     """
     import datasets
 
@@ -186,10 +186,7 @@ def load(source, fields=(), config=None, split="train"):
         reason = str(error.__cause__ or error) or "no rows"
         where = "" if reader else " from the hub; download its files and name them instead"
         raise OSError(f"cannot read {source}{where}: {reason}") from None
-    if missing := [field for field in fields if field not in rows.column_names]:
-        found = ", ".join(rows.column_names)
-        raise ValueError(f"{source} has no field {missing[0]!r}, but {found}")
-    return rows.select_columns([*fields] or rows.column_names)
+    return rows.select_columns(fields)
 
 
 def of(pairs):
@@ -314,7 +311,7 @@ class Folder:
         self.header = {"source": source, "length": length, "tokenizer": about}
         self.coder = coder
         self.dropped = Counter()
-        self.splits = [Split(self.partial / name, coder) for name in ("train", "val")]
+        self.pieces = {"train": [], "val": []}  # paths in the cache, and which of their rows
         print(f"tokenizer: {coder.vocab_size:,} ids, end and mask included", flush=True)
 
     def add(self, rows, val, parts_of=texts, form=plain, workers=None, most=math.inf):
@@ -330,15 +327,13 @@ class Folder:
         task = functools.partial(encode_piece, self.file, self.header, parts_of, form)
         with contextlib.closing(in_order(task, pieces, workers or cores())) as paths:
             for path in progress_bar(paths, total=len(starts), unit=f"x{PIECE} rows"):
-                with np.load(path) as found:
-                    tokens, lengths, prompts, places, reasons = found.values()
+                reasons, places = column(path, "dropped"), column(path, "place")
                 self.dropped.update(reasons[reasons != ""].tolist())
                 kept = reasons == ""
                 kept &= kept.cumsum() <= most
                 most -= kept.sum()
-                for split, is_val in zip(self.splits, (False, True), strict=True):
-                    use = kept & ((places < val) == is_val)
-                    split.add(tokens[np.repeat(use, lengths)], lengths[use], prompts[use])
+                self.pieces["train"].append((path, kept & (places >= val)))
+                self.pieces["val"].append((path, kept & (places < val)))
                 if not most:
                     break
 
@@ -347,8 +342,7 @@ class Folder:
 
         Says what is in the folder and what was dropped. Raises ValueError if a split is empty.
         """
-        cut = self.header["length"] if joined else None
-        counts = {split.path.name: split.save(cut) for split in self.splits}
+        counts = {split: self.save(split, joined) for split in self.pieces}
         dropped = ", ".join(f"{n:,} {why}" for why, n in self.dropped.items()) or "none"
         if 0 in counts.values():
             raise ValueError(
@@ -361,50 +355,39 @@ class Folder:
         self.partial.rename(self.out)
         print(f"dropped: {dropped}\nwritten to {self.out}")
 
-
-class Split:
-    """The arrays of train or val; tokens go to the disk at once: memory may not hold them."""
-
-    def __init__(self, path, coder):
-        self.path = path
-        self.ids = np.uint16 if coder.vocab_size <= 1 << 16 else np.uint32
-        self.lengths = [np.zeros(1, int)]  # its sum is where the first row starts
-        self.prompts = [np.zeros(0, int)]
-        self.raw = Path(f"{path}.tokens.tmp")
-
-    def add(self, tokens, lengths, prompts):
-        with self.raw.open("ab") as file:
-            tokens.astype(self.ids).tofile(file)
-        self.lengths.append(lengths)
-        self.prompts.append(prompts)
-
-    def save(self, cut):
-        """Write tokens (T,), starts (N + 1,), prompts (N,); returns N.
-
-        cut: None, or the length of rows into which all tokens are cut; what is left over is lost.
-        """
-        starts = np.concatenate(self.lengths).cumsum()
-        prompts = np.concatenate(self.prompts)
-        if cut:
-            starts = np.arange(0, starts[-1] + 1, cut)
+    def save(self, split, joined):
+        """Write tokens (T,), starts (N + 1,), prompts (N,) of a split; returns N."""
+        pieces = self.pieces[split]
+        lengths = np.concatenate([column(path, "length")[rows] for path, rows in pieces])
+        prompts = np.concatenate([column(path, "prompt")[rows] for path, rows in pieces])
+        starts = np.concatenate([[0], lengths]).cumsum()
+        if joined:  # what is left over is lost
+            starts = np.arange(0, starts[-1] + 1, self.header["length"])
             prompts = np.zeros(len(starts) - 1)
         if not len(prompts):
             return 0
-        tokens = np.memmap(self.raw, self.ids, "r")[: starts[-1]]
-        np.save(f"{self.path}.tokens.npy", tokens)
-        np.save(f"{self.path}.starts.npy", starts)
-        np.save(f"{self.path}.prompts.npy", prompts.astype(np.uint16))
-        self.raw.unlink()
-        longest = np.diff(starts).max()
-        print(f"{self.path.name}: {len(prompts):,} rows, the longest of {longest} tokens")
+        ids = np.uint16 if self.coder.vocab_size <= 1 << 16 else np.uint32
+        name = f"{self.partial / split}.{{}}.npy".format
+        tokens = np.lib.format.open_memmap(name("tokens"), "w+", ids, (int(starts[-1]),))
+        at = 0
+        for path, rows in pieces:
+            part = column(path, "ids")[np.repeat(rows, column(path, "length"))]
+            tokens[at : at + len(part)] = part[: len(tokens) - at]
+            at += len(part)
+        np.save(name("starts"), starts)
+        np.save(name("prompts"), prompts.astype(np.uint16))
+        print(f"{split}: {len(prompts):,} rows, the longest of {np.diff(starts).max()} tokens")
         return len(prompts)
 
 
-def encode_piece(file, header, parts_of, form, piece):
-    """A worker's task: the path of ids (T,) and lengths, prompts, places, reasons (n,) of a piece.
+def column(path, name):
+    """An array of a piece: ids (T,); length, prompt, place, dropped (n,)."""
+    with np.load(path) as piece:
+        return piece[name]
 
-    They stay in the cache, for a run that is started again.
-    """
+
+def encode_piece(file, header, parts_of, form, piece):
+    """A worker's task: the path of the piece, encoded; in the cache, if a run is started again."""
     from datasets.fingerprint import Hasher
 
     name = Hasher.hash((piece._fingerprint, header))
@@ -413,8 +396,9 @@ def encode_piece(file, header, parts_of, form, piece):
         coder = once(file, header["tokenizer"]["kind"])
         found = [encode_row(coder, parts_of(row), form, header["length"]) for row in piece]
         ids, *columns = zip(*found, strict=True)
+        arrays = dict(zip(("prompt", "place", "dropped"), columns, strict=True))
         with atomic_path(path) as partial, partial.open("wb") as opened:
-            np.savez(opened, np.concatenate(ids), [*map(len, ids)], *columns)
+            np.savez(opened, ids=np.concatenate(ids), length=[*map(len, ids)], **arrays)
     return path
 
 

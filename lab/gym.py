@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from data.gym import prepare
 from data.rows import kept, prompt_text

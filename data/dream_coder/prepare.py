@@ -22,8 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows

@@ -16,8 +16,7 @@ After an interruption the same command goes on.
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows

@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data.files import atomic_path, progress_bar
@@ -43,8 +42,6 @@ test_source = ""  # another file, of held-out puzzles
 max_rating = float("inf")  # keep the puzzles of a .csv rated at most this
 # -- system
 workers = None  # processes that generate; None = one per core
-if __name__ == "__main__":
-    configure(globals())
 
 
 def main():
@@ -55,8 +52,10 @@ def main():
         raise FileExistsError(f"{out}/train.npy exists: remove it, or choose another --out")
     if tuple(box) not in BOXES.values():
         raise ValueError(f"box={tuple(box)}: expected one of {(*BOXES.values(),)}")
-    if clues if source else test_source or max_rating < float("inf"):
-        raise ValueError("clues is for generated puzzles, test_source, max_rating for a --source")
+    if (clues and source) or (test_source and not source):
+        raise ValueError("clues is for generated puzzles, test_source for those of a --source")
+    if max_rating < float("inf") and not source.endswith(".csv"):
+        raise ValueError(f"max_rating={max_rating}: expected a --source=FILE.csv with ratings")
     if clues and clues >= (box[0] * box[1]) ** 2:
         raise ValueError(f"clues={clues} leave no cell of box={tuple(box)} blank")
     if source:
@@ -123,4 +122,5 @@ def divided(pairs, others, test):
 
 
 if __name__ == "__main__":
+    configure(globals())
     start(main)

@@ -24,8 +24,6 @@ from sudoku import solves
 def read(path, box, max_rating=math.inf):
     """Puzzles and solutions of a file, uint8 (N, 2, L). Raises ValueError, OSError."""
     is_steps = Path(path).suffix == ".npy"
-    if is_steps and max_rating < math.inf:
-        raise ValueError(f"{path}: max_rating={max_rating}, but an .npy of steps has no ratings")
     pairs = read_steps(path, box) if is_steps else read_csv(path, box, max_rating)
     if not len(pairs):
         raise ValueError(f"{path}: no puzzle, or none of a rating up to {max_rating}")

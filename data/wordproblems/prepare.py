@@ -12,8 +12,7 @@ generated problems.
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure, pick
 from data import rows
