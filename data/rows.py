@@ -358,9 +358,10 @@ class Folder:
     def save(self, split, joined):
         """Write tokens (T,), starts (N + 1,), prompts (N,) of a split; returns N."""
         pieces = self.pieces[split]
-        lengths = np.concatenate([column(path, "length")[rows] for path, rows in pieces])
-        prompts = np.concatenate([column(path, "prompt")[rows] for path, rows in pieces])
-        starts = np.concatenate([[0], lengths]).cumsum()
+        lengths = (column(path, "length")[rows] for path, rows in pieces)
+        prompts = (column(path, "prompt")[rows] for path, rows in pieces)
+        starts = np.concatenate([[0], *lengths]).cumsum()
+        prompts = np.concatenate([[], *prompts])
         if joined:  # what is left over is lost
             starts = np.arange(0, starts[-1] + 1, self.header["length"])
             prompts = np.zeros(len(starts) - 1)
@@ -372,7 +373,8 @@ class Folder:
         at = 0
         for path, rows in pieces:
             part = column(path, "ids")[np.repeat(rows, column(path, "length"))]
-            tokens[at : at + len(part)] = part[: len(tokens) - at]
+            part = part[: len(tokens) - at]
+            tokens[at : at + len(part)] = part
             at += len(part)
         np.save(name("starts"), starts)
         np.save(name("prompts"), prompts.astype(np.uint16))
