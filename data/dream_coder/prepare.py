@@ -20,8 +20,6 @@ import unicodedata
 import warnings
 from pathlib import Path
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
@@ -93,37 +91,33 @@ def is_python(text):
     return True
 
 
-SETS = [  # configuration on the hub, fields, their pair, how many rows to read relative to others
-    ("educational_instruct", ["instruction", "code"], first_two, 118),
-    (None, ["question", "4o_solution", "solution"], first_two, 263),
-    (None, ["input", "output", "average_test_score"], tested, 950),  # a third of 5,000,000 passes
+SETS = [  # configuration on the hub, fields, their pair, share of the rows that are read
+    ("educational_instruct", ["instruction", "code"], first_two, 118 / 1331),
+    (None, ["question", "4o_solution", "solution"], first_two, 263 / 1331),
+    (None, ["input", "output", "average_test_score"], tested, 950 / 1331),  # a third of them passes
 ]
 
 
 def mixed():
-    """All rows of the sets; the set of each is drawn at random, by weight and seed.
+    """All rows of the sets; the set of each is drawn at random.
 
     Field i of set k is in the column "k i", which is None in the rows of other sets.
     """
     import datasets
 
     parts = []
-    for k, (source, set_) in enumerate(zip((opencoder, kodcode, instruct), SETS, strict=True)):
-        config, fields, _, _ = set_
+    for k, source in enumerate([opencoder, kodcode, instruct]):
+        config, fields, _, _ = SETS[k]
         names = {field: f"{k} {i}" for i, field in enumerate(fields)}
         parts.append(rows.load(source, fields, config).rename_columns(names))
-    weights = np.array([weight for *_, weight in SETS])
+    shares = [share for *_, share in SETS]
     stop = "all_exhausted_without_replacement"
-    chances = weights / weights.sum()
-    return datasets.interleave_datasets(parts, chances, seed, stopping_strategy=stop)
+    return datasets.interleave_datasets(parts, shares, seed, stopping_strategy=stop)
 
 
 def pair(tests, row):
     """Instruction and program of a row of `mixed`, or why it is dropped; tests: texts."""
-    filled = [name for name, value in row.items() if value is not None]
-    if not filled:
-        return "unusable"
-    k = filled[0][0]
+    k = next((name[0] for name, value in row.items() if value is not None), "0")
     pair_of = SETS[int(k)][2]
     found = pair_of(*(value for name, value in row.items() if name[0] == k))
     if isinstance(rows.cleaned(found), str):
