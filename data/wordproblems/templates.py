@@ -1,9 +1,8 @@
 """The templates of generate.py: a reader of templates.txt, whose head says how to write them.
 
 A template draws its values in the order of the file and gives a question and a program; the answer
-is what the program computes. The tests run the programs, compare the numbers of program and
-question, and hold the problems to a checksum; that a program answers its question, only a reader of
-the file can tell.
+is what the program computes. The tests run the programs and hold the problems to a checksum; that
+a program answers its question, only a reader of the file can tell.
 """
 
 import random
