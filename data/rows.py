@@ -56,14 +56,17 @@ DOCUMENT = 1 << 16  # characters encoded at once: more may overflow tiktoken's s
 class Tokenizer:
     """Text to ids 0 .. n - 1 and back; the special ids of a kind come after: `end` is n.
 
-    content: of its `file`, which a folder of rows keeps. Subclasses have `encode(text)`, in which
-    a special token is text like any other, and `decode_text(ids below n)`.
+    content: of its `file`, which a folder of rows keeps. A special token in the text that
+    encode(text) is given is text like any other; decode_text(ids) is given ids below n.
     """
 
-    def __init__(self, content, kind, n):
+    def __init__(self, file, content, kind, n, encode, decode_text):
         places, count = SPECIAL[kind]
+        self.file = file
         self.content = content
         self.kind = kind
+        self.encode = encode
+        self.decode_text = decode_text
         self.special = {token: n + place for token, place in places.items()}
         self.names = {i: token for token, i in self.special.items()}
         self.end = n
@@ -84,60 +87,43 @@ class Tokenizer:
         return self.decode(itertools.takewhile(lambda i: i != self.end, ids.tolist()))
 
 
-class Ranks(Tokenizer):
+def of_ranks(content, kind):
     """Byte pairs, merged by rank as Qwen2 does it; a line of the file is base64, rank = id."""
-
-    file = "tokenizer.tiktoken"
-
-    def __init__(self, content, kind):
-        lines = map(bytes.split, content.splitlines())
-        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
-        has_bytes = all(bytes([i]) in ranks for i in range(256))
-        if not has_bytes or sorted(ranks.values()) != [*range(len(ranks))]:
-            raise ValueError("expected ranks 0 to n - 1, each once, and all 256 bytes among them")
-        super().__init__(content, kind, len(ranks))
-        how = {"pat_str": PATTERN, "mergeable_ranks": ranks, "special_tokens": {}}
-        self.bpe = tiktoken.Encoding("own", **how)
-
-    def encode(self, text):
-        return self.bpe.encode_ordinary(unicodedata.normalize("NFC", text))
-
-    def decode_text(self, ids):
-        return self.bpe.decode(ids)
+    lines = map(bytes.split, content.splitlines())
+    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+    has_bytes = all(bytes([i]) in ranks for i in range(256))
+    if not has_bytes or sorted(ranks.values()) != [*range(len(ranks))]:
+        raise ValueError("expected ranks 0 to n - 1, each once, and all 256 bytes among them")
+    bpe = tiktoken.Encoding("own", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+    encode = lambda text: bpe.encode_ordinary(unicodedata.normalize("NFC", text))  # noqa: E731
+    return Tokenizer("tokenizer.tiktoken", content, kind, len(ranks), encode, bpe.decode)
 
 
-class Json(Tokenizer):
+def of_json(content, kind):
     """A tokenizer.json of Hugging Face; its own special tokens are not used."""
+    import tokenizers  # pip install tokenizers
 
-    file = "tokenizer.json"
-
-    def __init__(self, content, kind):
-        import tokenizers  # pip install tokenizers
-
-        added = {"added_tokens": []} if kind == "dream" else {}  # whose places they take
-        text = json.dumps(json.loads(content) | {"truncation": None, "padding": None} | added)
-        self.library = tokenizers.Tokenizer.from_str(text)
-        self.library.encode_special_tokens = True
-        super().__init__(content, kind, max(self.library.get_vocab().values()) + 1)
-
-    def encode(self, text):
-        return self.library.encode(text, add_special_tokens=False).ids
-
-    def decode_text(self, ids):
-        return self.library.decode(ids, skip_special_tokens=False)
+    added = {"added_tokens": []} if kind == "dream" else {}  # whose places they take
+    text = json.dumps(json.loads(content) | {"truncation": None, "padding": None} | added)
+    library = tokenizers.Tokenizer.from_str(text)
+    library.encode_special_tokens = True
+    n = max(library.get_vocab().values()) + 1
+    encode = lambda text: library.encode(text, add_special_tokens=False).ids  # noqa: E731
+    decode = functools.partial(library.decode, skip_special_tokens=False)
+    return Tokenizer("tokenizer.json", content, kind, n, encode, decode)
 
 
 def tokenizer(name, kind="plain"):
     """Of a .tiktoken file, a tokenizer.json or a folder with one, "bytes", or, for "", Qwen2's."""
     if name == "bytes":
         lines = (base64.b64encode(bytes([i])) + b" %d\n" % i for i in range(256))
-        return Ranks(b"".join(lines), kind)
+        return of_ranks(b"".join(lines), kind)
     path = Path(name)
     if name and path.is_dir():
         path = path / "tokenizer.json"
     content = path.read_bytes() if name else download()
     try:
-        return (Json if path.suffix == ".json" else Ranks)(content, kind)
+        return (of_json if path.suffix == ".json" else of_ranks)(content, kind)
     except Exception as error:  # `tokenizers` raises Exception itself
         raise ValueError(f"{path} is no .tiktoken file or tokenizer.json: {error}") from None
 
