@@ -5,7 +5,7 @@ import re
 import pytest
 from small import VOCABULARY
 
-from data.wordproblems import generate, prepare, templates
+from data.wordproblems import generate, prepare
 from data.wordproblems.generate import HELD_OUT, SEEN, make_problems, numbers
 from text import Text
 
@@ -65,14 +65,6 @@ def test_the_same_arguments_give_the_same_problems(monkeypatch):
     monkeypatch.setattr(generate, "PATIENCE", 300)
     with pytest.raises(ValueError, match=r"100000 test problems: found \d+ different ones"):
         make_problems(100_000, "test")
-
-
-def test_a_wrong_template_is_named(tmp_path):
-    file = tmp_path / "templates.txt"
-    for old, new in ("a {where}", "a {x}"), ("laps *", "lap *"), ("..800", "..("):
-        file.write_text(templates.FILE.read_text().replace(old, new))
-        with pytest.raises(ValueError, match=r"^templates.txt, template laps: .+$"):
-            templates.read(file)
 
 
 def test_the_folder_has_the_problems_as_rows(tmp_path, monkeypatch):

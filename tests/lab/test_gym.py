@@ -76,21 +76,16 @@ def test_verifiers_that_fail_or_never_end(tmp_path):
 def test_what_another_process_would_say_otherwise(tmp_path):
     """This generator depends on the order of sets, which each process shuffles anew."""
     task = prepared(tmp_path / "p", "polynomial_multiplication", "--rows=100", "--length=400")
-    for shuffle in "1", "2":
-        done = subprocess.run(
-            [sys.executable, "-c", TRUTHS, str(task.folder)], cwd=ROOT, text=True,
-            env=ENV | {"PYTHONHASHSEED": shuffle}, capture_output=True,
-        )  # fmt: skip
-        assert done.stdout == "True\n", done.stderr
-
-
-TRUTHS = """
-import sys
+    truths = f"""
 from lab import gym
-task = gym.load(sys.argv[1], 10)
+task = gym.load({str(task.folder)!r}, 10)
 x0, prompt = task.test[:10]
 print(task.judge(x0, x0, prompt).all())
 """
+    for shuffle in "1", "2":
+        env = ENV | {"PYTHONHASHSEED": shuffle}
+        command = [sys.executable, "-c", truths]
+        assert subprocess.check_output(command, cwd=ROOT, text=True, env=env) == "True\n"
 
 
 def test_an_interrupted_run_goes_on(tmp_path, puzzles):
