@@ -42,6 +42,8 @@ test_source = ""  # another file, of held-out puzzles
 max_rating = float("inf")  # keep the puzzles of a .csv rated at most this
 # -- system
 workers = None  # processes that generate; None = one per core
+if __name__ == "__main__":
+    configure(globals())
 
 
 def main():
@@ -122,5 +124,4 @@ def divided(pairs, others, test):
 
 
 if __name__ == "__main__":
-    configure(globals())
     start(main)
