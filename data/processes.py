@@ -19,7 +19,7 @@ def start(main):
         raise SystemExit("interrupted; run the same command again") from None
     except ModuleNotFoundError as error:
         raise SystemExit(f"no package {error.name}: pip install {error.name}") from None
-    except (ValueError, OSError, MemoryError, AssertionError) as error:
+    except (ValueError, OSError, MemoryError, AssertionError) as error:  # the last: reasoning-gym's
         message = " ".join(str(error).split()) or type(error).__name__
         raise SystemExit(message[:600]) from None
 

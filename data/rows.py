@@ -6,8 +6,8 @@ only the prompt is known: in a single text a token could span the bar. What does
 `end` after it is dropped, since a program that is cut off never returns. Documents have no prompt:
 they are joined, with an `end` after each, and cut into full rows.
 
-A row goes to train or val by a hash of its prompt, or of its document. `datasets` reads, and caches
-what is encoded: a script that was interrupted and is started again goes on from there.
+A row goes to train or val by a hash of its prompt, or of its document. `datasets` reads; what is
+encoded is cached, so a script that was interrupted and is started again goes on from there.
 """
 
 import base64
