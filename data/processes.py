@@ -19,7 +19,7 @@ def start(main):
         raise SystemExit("interrupted; run the same command again") from None
     except ModuleNotFoundError as error:
         raise SystemExit(f"no package {error.name}: pip install {error.name}") from None
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, AssertionError) as error:  # the last: reasoning-gym's
         message = " ".join(str(error).split()) or type(error).__name__
         raise SystemExit(message[:600]) from None
 
@@ -63,11 +63,10 @@ def in_order(task, items, workers):
 
 def submit(pool, task, item):
     """The task's future. Workers that this starts leave Ctrl-C to the parent from the beginning."""
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
-    try:
-        return pool.submit(task, item)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited
+    future = pool.submit(task, item)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return future
 
 
 def follow_parent():

@@ -6,8 +6,8 @@ only the prompt is known: in a single text a token could span the bar. What does
 `end` after it is dropped, since a program that is cut off never returns. Documents have no prompt:
 they are joined, with an `end` after each, and cut into full rows.
 
-A row goes to train or val by a hash of its prompt, or of its document. `datasets` reads, and caches
-what is encoded: a script that was interrupted and is started again goes on from there.
+A row goes to train or val by a hash of its prompt, or of its document. `datasets` reads; what is
+encoded is cached, so a script that was interrupted and is started again goes on from there.
 """
 
 import base64
@@ -28,7 +28,7 @@ import numpy as np
 import tiktoken
 import tiktoken.load
 
-from data.files import progress_bar
+from data.files import atomic_path, progress_bar
 from data.processes import cores, in_order
 
 PATTERN = (  # the words of Qwen2; every digit is one
@@ -41,13 +41,13 @@ QWEN2 = (  # its ranks, in their owner's SDK
 )
 QWEN2_SHA256 = "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186"
 END, MASK = "<|endoftext|>", "<|mask|>"  # END ends a text and pads it
-IM_START, IM_END, BEGIN = "<|im_start|>", "<|im_end|>", "<|beginoftext|>"
+IM_START, IM_END = "<|im_start|>", "<|im_end|>"
 SPECIAL = {  # {kind: ({token: its place after the ids of text}, how many places there are)}
     "plain": ({END: 0, MASK: 1}, 2),
-    "dream": ({END: 0, IM_START: 1, IM_END: 2, BEGIN: 22, MASK: 23}, 421),  # 152,064 ids in all
+    "dream": ({END: 0, IM_START: 1, IM_END: 2, "<|beginoftext|>": 22, MASK: 23}, 421),
 }
 READERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
-PIECE = 8000  # rows of a worker's task
+PIECE = 2000  # rows of a worker's task
 FIRST = 1000  # rows that are decoded again, to see what the tokenizer loses
 DOCUMENT = 1 << 16  # characters encoded at once: more may overflow tiktoken's stack
 
@@ -56,14 +56,17 @@ DOCUMENT = 1 << 16  # characters encoded at once: more may overflow tiktoken's s
 class Tokenizer:
     """Text to ids 0 .. n - 1 and back; the special ids of a kind come after: `end` is n.
 
-    content: of its `file`, which a folder of rows keeps. Subclasses have `encode(text)`, in which
-    a special token is text like any other, and `decode_text(ids below n)`.
+    content: of its `file`, which a folder of rows keeps. A special token in the text that
+    encode(text) is given is text like any other; decode_text(ids) is given ids below n.
     """
 
-    def __init__(self, content, kind, n):
+    def __init__(self, file, content, kind, n, encode, decode_text):
         places, count = SPECIAL[kind]
+        self.file = file
         self.content = content
         self.kind = kind
+        self.encode = encode
+        self.decode_text = decode_text
         self.special = {token: n + place for token, place in places.items()}
         self.names = {i: token for token, i in self.special.items()}
         self.end = n
@@ -84,60 +87,43 @@ class Tokenizer:
         return self.decode(itertools.takewhile(lambda i: i != self.end, ids.tolist()))
 
 
-class Ranks(Tokenizer):
+def of_ranks(content, kind):
     """Byte pairs, merged by rank as Qwen2 does it; a line of the file is base64, rank = id."""
-
-    file = "tokenizer.tiktoken"
-
-    def __init__(self, content, kind):
-        lines = map(bytes.split, content.splitlines())
-        ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
-        has_bytes = all(bytes([i]) in ranks for i in range(256))
-        if not has_bytes or sorted(ranks.values()) != [*range(len(ranks))]:
-            raise ValueError("expected ranks 0 to n - 1, each once, and all 256 bytes among them")
-        super().__init__(content, kind, len(ranks))
-        how = {"pat_str": PATTERN, "mergeable_ranks": ranks, "special_tokens": {}}
-        self.bpe = tiktoken.Encoding("own", **how)
-
-    def encode(self, text):
-        return self.bpe.encode_ordinary(unicodedata.normalize("NFC", text))
-
-    def decode_text(self, ids):
-        return self.bpe.decode(ids)
+    lines = map(bytes.split, content.splitlines())
+    ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
+    has_bytes = all(bytes([i]) in ranks for i in range(256))
+    if not has_bytes or sorted(ranks.values()) != [*range(len(ranks))]:
+        raise ValueError("expected ranks 0 to n - 1, each once, and all 256 bytes among them")
+    bpe = tiktoken.Encoding("own", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
+    encode = lambda text: bpe.encode_ordinary(unicodedata.normalize("NFC", text))  # noqa: E731
+    return Tokenizer("tokenizer.tiktoken", content, kind, len(ranks), encode, bpe.decode)
 
 
-class Json(Tokenizer):
+def of_json(content, kind):
     """A tokenizer.json of Hugging Face; its own special tokens are not used."""
+    import tokenizers  # pip install tokenizers
 
-    file = "tokenizer.json"
-
-    def __init__(self, content, kind):
-        import tokenizers  # pip install tokenizers
-
-        added = {"added_tokens": []} if kind == "dream" else {}  # whose places they take
-        text = json.dumps(json.loads(content) | {"truncation": None, "padding": None} | added)
-        self.library = tokenizers.Tokenizer.from_str(text)
-        self.library.encode_special_tokens = True
-        super().__init__(content, kind, max(self.library.get_vocab().values()) + 1)
-
-    def encode(self, text):
-        return self.library.encode(text, add_special_tokens=False).ids
-
-    def decode_text(self, ids):
-        return self.library.decode(ids, skip_special_tokens=False)
+    added = {"added_tokens": []} if kind == "dream" else {}  # whose places they take
+    text = json.dumps(json.loads(content) | {"truncation": None, "padding": None} | added)
+    library = tokenizers.Tokenizer.from_str(text)
+    library.encode_special_tokens = True
+    n = max(library.get_vocab().values()) + 1
+    encode = lambda text: library.encode(text, add_special_tokens=False).ids  # noqa: E731
+    decode = functools.partial(library.decode, skip_special_tokens=False)
+    return Tokenizer("tokenizer.json", content, kind, n, encode, decode)
 
 
 def tokenizer(name, kind="plain"):
     """Of a .tiktoken file, a tokenizer.json or a folder with one, "bytes", or, for "", Qwen2's."""
     if name == "bytes":
         lines = (base64.b64encode(bytes([i])) + b" %d\n" % i for i in range(256))
-        return Ranks(b"".join(lines), kind)
+        return of_ranks(b"".join(lines), kind)
     path = Path(name)
     if name and path.is_dir():
         path = path / "tokenizer.json"
     content = path.read_bytes() if name else download()
     try:
-        return (Json if path.suffix == ".json" else Ranks)(content, kind)
+        return (of_json if path.suffix == ".json" else of_ranks)(content, kind)
     except Exception as error:  # `tokenizers` raises Exception itself
         raise ValueError(f"{path} is no .tiktoken file or tokenizer.json: {error}") from None
 
@@ -161,10 +147,10 @@ def kept(folder):
 
 
 # -- the source ------------------------------------------------------------------------------------
-def load(source, fields=(), config=None, split="train"):
+def load(source, fields, config=None, split="train"):
     """The fields of .jsonl, .parquet or .txt files, a pattern, or of a data set on the hub.
 
-    Without `fields` all of them. A .txt has the field `text`: each paragraph is a row.
+    A .txt has the field `text`: each paragraph is a row.
     """
     import datasets
 
@@ -186,10 +172,7 @@ def load(source, fields=(), config=None, split="train"):
         reason = str(error.__cause__ or error) or "no rows"
         where = "" if reader else " from the hub; download its files and name them instead"
         raise OSError(f"cannot read {source}{where}: {reason}") from None
-    if missing := [field for field in fields if field not in rows.column_names]:
-        found = ", ".join(rows.column_names)
-        raise ValueError(f"{source} has no field {missing[0]!r}, but {found}")
-    return rows.select_columns([*fields] or rows.column_names)
+    return rows.select_columns(fields)
 
 
 def of(pairs):
@@ -314,11 +297,11 @@ class Folder:
         self.header = {"source": source, "length": length, "tokenizer": about}
         self.coder = coder
         self.dropped = Counter()
-        self.splits = {name: Split(self.partial / name, coder) for name in ("train", "val")}
+        self.pieces = {"train": [], "val": []}  # paths in the cache, and which of their rows
         print(f"tokenizer: {coder.vocab_size:,} ids, end and mask included", flush=True)
 
-    def encoded(self, rows, parts_of=texts, form=plain, workers=None):
-        """Yields, piece by piece, tokens (T,), and lengths, prompts, places, reasons (n,) of rows.
+    def add(self, rows, val, parts_of=texts, form=plain, workers=None, most=math.inf):
+        """Encode rows, until `most` are kept; to val go those whose hash, in [0, 1], is below val.
 
         parts_of(row): prompt and response, or one text, or a word that says why it is dropped.
         Workers import it by name.
@@ -328,34 +311,24 @@ class Folder:
         starts = range(0, len(rows), PIECE)
         pieces = (rows.select(range(at, min(at + PIECE, len(rows)))) for at in starts)
         task = functools.partial(encode_piece, self.file, self.header, parts_of, form)
-        with contextlib.closing(in_order(task, pieces, workers or cores())) as results:
-            for piece in progress_bar(results, total=len(starts), unit=f"x{PIECE} rows"):
-                table = piece.data.table
-                ids = table["tokens"].combine_chunks()
-                columns = (table[name].to_numpy() for name in ("prompt", "place", "dropped"))
-                yield ids.flatten().to_numpy(), ids.value_lengths().to_numpy(), *columns
-
-    def divide(self, pieces, val, most=math.inf):
-        """Add all pieces, until `most` rows are kept; to val those of a place below val."""
-        kept = 0
-        for tokens, lengths, prompts, places, reasons in pieces:
-            self.dropped.update(reasons[reasons != ""])
-            use = reasons == ""
-            use &= use.cumsum() <= most - kept
-            kept += use.sum()
-            for split, rows in ("train", use & (places >= val)), ("val", use & (places < val)):
-                chosen = tokens[np.repeat(rows, lengths)]
-                self.splits[split].add(chosen, lengths[rows], prompts[rows])
-            if kept == most:
-                break
+        with contextlib.closing(in_order(task, pieces, workers or cores())) as paths:
+            for path in progress_bar(paths, total=len(starts), unit=f"x{PIECE} rows"):
+                reasons, places = column(path, "dropped"), column(path, "place")
+                self.dropped.update(reasons[reasons != ""].tolist())
+                kept = reasons == ""
+                kept &= kept.cumsum() <= most
+                most -= kept.sum()
+                self.pieces["train"].append((path, kept & (places >= val)))
+                self.pieces["val"].append((path, kept & (places < val)))
+                if not most:
+                    break
 
     def finish(self, joined=False):
         """Write the arrays and header.json; joined: cut all tokens of a split into full rows.
 
         Says what is in the folder and what was dropped. Raises ValueError if a split is empty.
         """
-        cut = self.header["length"] if joined else None
-        counts = {name: split.save(cut) for name, split in self.splits.items()}
+        counts = {split: self.save(split, joined) for split in self.pieces}
         dropped = ", ".join(f"{n:,} {why}" for why, n in self.dropped.items()) or "none"
         if 0 in counts.values():
             raise ValueError(
@@ -368,66 +341,60 @@ class Folder:
         self.partial.rename(self.out)
         print(f"dropped: {dropped}\nwritten to {self.out}")
 
-
-class Split:
-    """The arrays of train or val; tokens go to the disk at once: memory may not hold them."""
-
-    def __init__(self, path, coder):
-        self.path = path
-        self.ids = np.uint16 if coder.vocab_size <= 1 << 16 else np.uint32
-        self.lengths = [np.zeros(1, int)]  # its sum is where the first row starts
-        self.prompts = [np.zeros(0, int)]
-        self.raw = Path(f"{path}.tokens.tmp")
-
-    def add(self, tokens, lengths, prompts):
-        with self.raw.open("ab") as file:
-            tokens.astype(self.ids).tofile(file)
-        self.lengths.append(lengths)
-        self.prompts.append(prompts)
-
-    def save(self, cut):
-        """Write tokens (T,), starts (N + 1,), prompts (N,); returns N.
-
-        cut: None, or the length of rows into which all tokens are cut; what is left over is lost.
-        """
-        starts = np.concatenate(self.lengths).cumsum()
-        prompts = np.concatenate(self.prompts)
-        if cut:
-            starts = np.arange(0, starts[-1] + 1, cut)
+    def save(self, split, joined):
+        """Write tokens (T,), starts (N + 1,), prompts (N,) of a split; returns N."""
+        pieces = self.pieces[split]
+        lengths = (column(path, "length")[rows] for path, rows in pieces)
+        prompts = (column(path, "prompt")[rows] for path, rows in pieces)
+        starts = np.concatenate([[0], *lengths]).cumsum()
+        prompts = np.concatenate([[], *prompts])
+        if joined:  # what is left over is lost
+            starts = np.arange(0, starts[-1] + 1, self.header["length"])
             prompts = np.zeros(len(starts) - 1)
         if not len(prompts):
             return 0
-        tokens = np.memmap(self.raw, self.ids, "r")[: starts[-1]]
-        np.save(f"{self.path}.tokens.npy", tokens)
-        np.save(f"{self.path}.starts.npy", starts)
-        np.save(f"{self.path}.prompts.npy", prompts.astype(np.uint16))
-        self.raw.unlink()
-        longest = np.diff(starts).max()
-        print(f"{self.path.name}: {len(prompts):,} rows, the longest of {longest} tokens")
+        ids = np.uint16 if self.coder.vocab_size <= 1 << 16 else np.uint32
+        name = f"{self.partial / split}.{{}}.npy".format
+        tokens = np.lib.format.open_memmap(name("tokens"), "w+", ids, (int(starts[-1]),))
+        at = 0
+        for path, rows in pieces:
+            part = column(path, "ids")[np.repeat(rows, column(path, "length"))]
+            part = part[: len(tokens) - at]
+            tokens[at : at + len(part)] = part
+            at += len(part)
+        np.save(name("starts"), starts)
+        np.save(name("prompts"), prompts.astype(np.uint16))
+        print(f"{split}: {len(prompts):,} rows, the longest of {np.diff(starts).max()} tokens")
         return len(prompts)
 
 
+def column(path, name):
+    """An array of a piece: ids (T,); length, prompt, place, dropped (n,)."""
+    with np.load(path) as piece:
+        return piece[name]
+
+
 def encode_piece(file, header, parts_of, form, piece):
-    """A worker's task: the piece encoded, or as an earlier run has left it in the cache."""
-    from datasets import Features, List, Value, disable_progress_bars
+    """A worker's task: the path of the piece, encoded; in the cache, if a run is started again."""
     from datasets.fingerprint import Hasher
 
-    disable_progress_bars()
-    kinds = {"prompt": Value("uint32"), "place": Value("float64"), "dropped": Value("string")}
-    features = Features({"tokens": List(Value("uint32"))} | kinds)
     name = Hasher.hash((piece._fingerprint, header))
-    path = file.with_name("cache") / f"{name}.arrow"
-    how = {"file": file, "header": header, "parts_of": parts_of, "form": form}
-    kept = {"cache_file_name": str(path), "new_fingerprint": name}
-    given = piece.column_names
-    return piece.map(encode_row, fn_kwargs=how, remove_columns=given, features=features, **kept)
+    path = file.with_name("cache") / f"{name}.npz"
+    if not path.exists():
+        coder = once(file, header["tokenizer"]["kind"])
+        found = [encode_row(coder, parts_of(row), form, header["length"]) for row in piece]
+        ids, *columns = zip(*found, strict=True)
+        arrays = dict(zip(("prompt", "place", "dropped"), columns, strict=True))
+        with atomic_path(path) as partial, partial.open("wb") as opened:
+            np.savez(opened, ids=np.concatenate(ids), length=[*map(len, ids)], **arrays)
+    return path
 
 
-def encode_row(row, file, header, parts_of, form):
-    parts = parts_of(row)
-    found = encode(once(file, header["tokenizer"]["kind"]), parts, form, header["length"])
+def encode_row(coder, parts, form, length):
+    """Ids of an example, how many are its prompt's, its place in [0, 1], and "", or why not."""
+    found = encode(coder, parts, form, length)
     if isinstance(found, str):
-        return {"tokens": [], "prompt": 0, "place": 0.0, "dropped": found}
+        return np.empty(0, np.uint32), 0, 0.0, found
     prompt, response = found
-    place = question_key(parts[0]) / 2**64  # in [0, 1]
-    return {"tokens": prompt + response, "prompt": len(prompt), "place": place, "dropped": ""}
+    place = question_key(parts[0]) / 2**64
+    return np.array(prompt + response, np.uint32), len(prompt), place, ""

@@ -1,43 +1,39 @@
 r"""Tokenise instructions with Python programs, to fine-tune Dream-Coder (paper, section 4.5).
 
     python data/dream_coder/prepare.py                                        all from the hub
-    python data/dream_coder/prepare.py --source='FOLDER/*.parquet' --humaneval=HumanEval.jsonl \
-        --mbpp=mbpp.jsonl --tokenizer=FOLDER                                  from files
+    python data/dream_coder/prepare.py --opencoder='A/*.parquet' --kodcode='B/*.parquet' \
+        --instruct='C/*.parquet' --humaneval=HumanEval.jsonl --mbpp=mbpp.jsonl    from files
 
-Mixes the data sets of SETS by a seeded choice until `limit` examples are kept: the two small sets
-whole, and the first rows of the large one. An example is a conversation in the model's chat
-template (rows.chat). Writes a folder that text.py reads. After an interruption the same command
-goes on. Dropped, and counted in header.json, are rows that failed their tests, are not Python, do
-not fit, or overlap with HumanEval or MBPP (Index). It has run on files in the form of each set, not
+Mixes three data sets by a seeded choice until `limit` examples are kept: the two small ones whole,
+and the first rows of the large one. An example is a conversation in the model's chat template
+(rows.chat). Writes a folder that text.py reads; after an interruption the same command goes on.
+Dropped, and counted in header.json, are rows that failed their tests, are not Python, do not fit,
+or share words with HumanEval or MBPP (overlaps). It has run on files in the form of each set, not
 against the hub. A model trained on the mix is trained on KodCode: no commercial use.
 """
 
 import ast
 import functools
-import glob
 import re
 import sys
 import unicodedata
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows
 from data.processes import positive, start
 
-# -- what to read
-source = ""  # .jsonl or .parquet files, a pattern: their fields tell the set; "" = from the hub
+# -- what to read: a data set on the hub; or .jsonl or .parquet files, a pattern
+opencoder = "OpenCoder-LLM/opc-sft-stage2"  # MIT
+kodcode = "KodCode/KodCode-V1-SFT-4o"  # CC BY-NC 4.0
+instruct = "nvidia/OpenCodeInstruct"  # CC BY 4.0
+humaneval = "openai/openai_humaneval"
+mbpp = "google-research-datasets/mbpp"
 limit = 700_000  # examples to keep, held-out ones included
 seed = 1  # of the mix
-humaneval = "openai/openai_humaneval"  # on the hub; or HumanEval.jsonl
-mbpp = "google-research-datasets/mbpp"  # on the hub; or mbpp.jsonl
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, as Dream's
 # -- what to write
 out = "data/dream_coder/tokens"  # folder
@@ -47,19 +43,25 @@ workers = None  # processes; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
+warnings.simplefilter("ignore", SyntaxWarning)  # of the programs that are read
 N = 13  # words in a row that overlap, as in arXiv 2005.14165
 DISTINCT = 6  # words of a run that differ and are no numbers, at least
 
 
-class Set(NamedTuple):
-    """A data set; pair(its fields) -> instruction and program, or why the row is dropped."""
+def main():
+    positive(limit=limit, workers=workers)
+    coder = rows.tokenizer(tokenizer, "dream")
+    solved = rows.load(humaneval, ["prompt", "canonical_solution"], split="test")
+    splits = "prompt+train+validation+test"
+    solved_too = rows.load(mbpp, ["text", "code"], "full", splits)
+    tests = tuple(text for part in (solved, solved_too) for row in part for text in row.values())
+    about = {"rows": [opencoder, kodcode, instruct], "limit": limit, "seed": seed, "val": val}
+    folder = rows.Folder(out, coder, length, about)
+    folder.add(mixed(), val, functools.partial(pair, tests), rows.chat, workers, limit)
+    folder.finish()
 
-    config: str | None
-    fields: tuple
-    pair: Callable
-    weight: float  # how many of its rows are read, relative to the others
 
-
+# -- the sets --------------------------------------------------------------------------------------
 def first_two(instruction, *programs):
     """The instruction, and the first program that is not empty."""
     return instruction, next(filter(None, programs), None)
@@ -83,121 +85,73 @@ def is_python(text):
     if {name.lower() for name, _ in blocks} - {"", "python", "python3", "py"}:
         return False
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse("\n".join(code for _, code in blocks) or text)
+        ast.parse("\n".join(code for _, code in blocks) or text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return True
 
 
-SETS = {  # about a third of the last set's 5,000,000 rows pass: its weight fills the mix to `limit`
-    "OpenCoder-LLM/opc-sft-stage2": Set(  # MIT
-        "educational_instruct", ("instruction", "code"), first_two, 118
-    ),
-    "KodCode/KodCode-V1-SFT-4o": Set(  # CC BY-NC 4.0
-        None, ("question", "4o_solution", "solution"), first_two, 263
-    ),
-    "nvidia/OpenCodeInstruct": Set(  # CC BY 4.0
-        None, ("input", "output", "average_test_score"), tested, 950
-    ),
-}  # fmt: skip
-
-
-def main():
-    positive(limit=limit, workers=workers)
-    coder = rows.tokenizer(tokenizer, "dream")
-    solved = rows.load(humaneval, ["prompt", "canonical_solution"], split="test")
-    splits = "prompt+train+validation+test"
-    solved_too = rows.load(mbpp, ["text", "code"], "full", splits)
-    tests = tuple(text for part in (solved, solved_too) for row in part for text in row.values())
-    about = {"rows": source or [*SETS], "limit": limit, "seed": seed, "val": val}
-    folder = rows.Folder(out, coder, length, about)
-    pieces = folder.encoded(mixed(), functools.partial(pair, tests), rows.chat, workers)
-    folder.divide(pieces, val, limit)
-    folder.finish()
+SETS = [  # configuration on the hub, fields, their pair, share of the rows that are read
+    ("educational_instruct", ["instruction", "code"], first_two, 118 / 1331),
+    (None, ["question", "4o_solution", "solution"], first_two, 263 / 1331),
+    (None, ["input", "output", "average_test_score"], tested, 950 / 1331),  # a third of them passes
+]
 
 
 def mixed():
-    """All rows of the sets; the set of each is drawn at random, by weight and seed.
+    """All rows of the sets; the set of each is drawn at random.
 
-    Field i of a set is in the column `<name>/<i>`, which is None in the rows of other sets.
+    Field i of set k is in the column "k i", which is None in the rows of other sets.
     """
     import datasets
 
-    found = local_sets() if source else {
-        name: rows.load(name, each.fields, each.config) for name, each in SETS.items()
-    }  # fmt: skip
-    renamed = [
-        part.rename_columns({field: f"{name}/{i}" for i, field in enumerate(part.column_names)})
-        for name, part in found.items()
-    ]
-    weights = np.array([SETS[name].weight for name in found])
+    parts = []
+    for k, source in enumerate([opencoder, kodcode, instruct]):
+        config, fields, _, _ = SETS[k]
+        names = {field: f"{k} {i}" for i, field in enumerate(fields)}
+        parts.append(rows.load(source, fields, config).rename_columns(names))
+    shares = [share for *_, share in SETS]
     stop = "all_exhausted_without_replacement"
-    chances = weights / weights.sum()
-    return datasets.interleave_datasets(renamed, chances, seed, stopping_strategy=stop)
-
-
-def local_sets():
-    """{name: rows} of the sets that the files belong to."""
-    import datasets
-
-    found = {}
-    for file in sorted(glob.glob(source)):
-        part = rows.load(file)
-        names = [name for name, each in SETS.items() if {*each.fields} <= {*part.column_names}]
-        if not names:
-            known = "; ".join(", ".join(each.fields) for each in SETS.values())
-            fields = ", ".join(part.column_names)
-            raise ValueError(f"{file} has the fields {fields}; known sets: {known}")
-        found.setdefault(names[0], []).append(part.select_columns([*SETS[names[0]].fields]))
-    if not found:
-        raise FileNotFoundError(f"{source}: no such file")
-    return {name: datasets.concatenate_datasets(parts) for name, parts in found.items()}
+    return datasets.interleave_datasets(parts, shares, seed, stopping_strategy=stop)
 
 
 def pair(tests, row):
     """Instruction and program of a row of `mixed`, or why it is dropped; tests: texts."""
-    filled = [name for name, value in row.items() if value is not None]
-    if not filled:
-        return "unusable"
-    kind = filled[0].rpartition("/")[0]
-    found = SETS[kind].pair(*(row[name] for name in row if name.rpartition("/")[0] == kind))
+    k = next((name[0] for name, value in row.items() if value is not None), "0")
+    pair_of = SETS[int(k)][2]
+    found = pair_of(*(value for name, value in row.items() if name[0] == k))
     if isinstance(rows.cleaned(found), str):
         return rows.cleaned(found)
-    return "benchmark" if any(map(index_of(tests).overlaps, found)) else found
+    return "benchmark" if any(overlaps(text, tests) for text in found) else found
 
 
 # -- overlap with test problems --------------------------------------------------------------------
-class Index:
-    """Finds texts that share words with some others.
+def overlaps(text, tests):
+    """Whether the text shares N words (of `words`) in a row with one of the tests, a tuple.
 
-    Two texts overlap if they have the same N words (runs of `\\w`, in lower case) in a row. A text
-    of fewer words overlaps with each that has all of its words in a row. Words in a row count only
-    if DISTINCT different ones among them are not numbers.
+    With a test of fewer words, all of them in a row. Words in a row count only if DISTINCT
+    different ones among them are not numbers.
     """
-
-    def __init__(self, texts):
-        self.runs = {}
-        for text in texts:
-            n = min(N, len(words(text)))
-            if found := {*filter(is_distinctive, runs(text, n))}:
-                self.runs.setdefault(n, set()).update(found)
-
-    def overlaps(self, text):
-        return any(not known.isdisjoint(runs(text, n)) for n, known in self.runs.items())
+    found = words(text)
+    return any(not known.isdisjoint(runs(found, n)) for n, known in known_runs(tests).items())
 
 
-index_of = functools.cache(Index)  # once in a worker
+@functools.cache
+def known_runs(tests):
+    """{n: the runs of n words that overlap}"""
+    known = {}
+    for found in map(words, tests):
+        n = min(N, len(found))
+        known.setdefault(n, set()).update(filter(is_distinctive, runs(found, n)))
+    return known
 
 
 def words(text):
     return re.findall(r"\w+", unicodedata.normalize("NFKC", text).casefold())
 
 
-def runs(text, n):
-    """All runs of n words of the text, as tuples."""
-    found = words(text)
+def runs(found, n):
+    """All runs of n words, as tuples."""
     return (tuple(found[at : at + n]) for at in range(len(found) - n + 1))
 
 

@@ -16,8 +16,7 @@ After an interruption the same command goes on.
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows
@@ -47,7 +46,7 @@ def main():
     folder = rows.Folder(out, coder, length, {"rows": source, "fields": fields, "val": val})
     examples = rows.load(source, fields, config or None, split)
     form = rows.document if text else rows.plain
-    folder.divide(folder.encoded(examples, form=form, workers=workers), val)
+    folder.add(examples, val, form=form, workers=workers)
     folder.finish(joined=bool(text))
 
 

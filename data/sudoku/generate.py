@@ -1,11 +1,12 @@
-"""Sudoku puzzles without data: random complete grids, dug while naked and hidden singles suffice.
+"""A black box that one calls, `chunks`: random grids, whose clues are taken away in random order.
+
+Minimal puzzles follow the law "take a clue away while the solution stays unique; keep the puzzle if
+naked and hidden singles solve it" (see `irreplaceable`), not the uniform law over puzzles. With a
+number of clues, they are taken away while singles suffice.
 
 64 puzzles share a machine word: a bit array is uint64 (..., W), bit b of word w belongs to puzzle
 64 w + b, and one numpy operation moves all of them. A set of candidates is (n, n, n, W): digit,
 row, column. Cells run row-major, n = rows * columns of a box, L = n * n.
-
-Minimal puzzles follow the law "take clues away in random order while the solution stays unique;
-keep the puzzle if singles solve it" (see `irreplaceable`), not the uniform law over puzzles.
 """
 
 import itertools

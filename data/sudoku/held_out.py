@@ -12,17 +12,25 @@ SLAB = 1 << 14  # rows worked on at once
 HELD_OUT = 32
 
 
-def renaming_keys(puzzles, solutions):
-    """One uint64 a puzzle, equal up to renaming, (N,); two of millions clash with odds of 1e-5.
+def slabs(rows):
+    """Views of at most SLAB rows; of none, one view."""
+    return (rows[at : at + SLAB] for at in range(0, max(1, len(rows)), SLAB))
 
-    The same on every machine and for every version of numpy: what is held out depends on them.
+
+def puzzle_keys(pairs):
+    """One uint64 for each of pairs (N, 2, L), equal up to renaming, (N,).
+
+    Two of millions clash with odds of 1e-5. The same on every machine and for every version of
+    numpy: what is held out depends on them.
     """
-    return hashes(named_by_solution, puzzles, solutions)
+    n = round(pairs.shape[2] ** 0.5)  # the first row of a solution has each digit
+    both = pairs.reshape(len(pairs), 2 * n * n)
+    return np.concatenate([hashes(part, part[:, n * n :][:, :n]) for part in slabs(both)])
 
 
-def clue_keys(puzzles):
-    """As renaming_keys, of the clues alone, whatever the solutions."""
-    return hashes(named_by_clues, puzzles)
+def clue_keys(pairs):
+    """As puzzle_keys, of the clues alone, whatever the solutions."""
+    return np.concatenate([hashes(part, part) for part in slabs(pairs[:, 0])])
 
 
 def is_held_out(keys):
@@ -30,34 +38,16 @@ def is_held_out(keys):
     return keys < np.uint64((1 << 64) // HELD_OUT)
 
 
-def named_by_solution(puzzles, solutions):
-    """Both, (N, 2 L), with the digits renamed so that the solution opens with 1, 2, ..., n."""
-    n = round(solutions.shape[1] ** 0.5)
-    names = np.zeros((len(solutions), n + 1), np.uint8)
-    np.put_along_axis(names, solutions[:, :n], np.arange(1, n + 1, dtype=np.uint8)[None], 1)
-    return np.take_along_axis(names, np.concatenate([puzzles, solutions], 1), 1)
-
-
-def named_by_clues(puzzles):
-    """Puzzles (N, L) with the digits renamed in the order in which they appear as clues."""
-    count, cells = puzzles.shape
-    n = round(cells**0.5)
-    first = np.full((count, n + 1), -1)  # the blank comes before all
-    for digit in range(1, n + 1):
-        found = puzzles == digit
-        first[:, digit] = np.where(found.any(1), found.argmax(1), cells)
+def hashes(grids, by):
+    """A uint64 for each of grids (N, K), its digits named in their order in by (N, M); 0 stays."""
+    first = np.full((len(by), 10), -1)
+    for digit in range(1, 10):
+        found = by == digit
+        first[:, digit] = np.where(found.any(1), found.argmax(1), by.shape[1])
     names = first.argsort(1, kind="stable").argsort(1).astype(np.uint8)
-    return np.take_along_axis(names, puzzles, 1)
-
-
-def hashes(renamed, *grids):
-    """A uint64 for each row of renamed(*grids) (N, K)."""
-    keys = [np.empty(0, np.uint64)]
-    for at in range(0, len(grids[0]), SLAB):
-        rows = renamed(*(part[at : at + SLAB] for part in grids))
-        weights = mix(np.arange(1, rows.shape[1] + 1, dtype=np.uint64))
-        keys.append(mix((rows * weights).sum(1)))
-    return np.concatenate(keys)
+    renamed = np.take_along_axis(names, grids, 1)
+    weights = mix(np.arange(1, grids.shape[1] + 1, dtype=np.uint64))
+    return mix((renamed * weights).sum(1))
 
 
 def mix(x):

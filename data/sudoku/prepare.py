@@ -4,9 +4,7 @@
     python data/sudoku/prepare.py --box="(2,3)" --clues=20 --out=data/sudoku/clues_20
     python data/sudoku/prepare.py --source=sudoku-3m.csv --max_rating=0 --out=data/sudoku/rated_0
     python data/sudoku/prepare.py --source=TRAIN.npy --test_source=TEST.npy --out=data/sudoku/shah
-    python data/sudoku/prepare.py --source=train.csv --test_source=test.csv --test=5000 --out=...
 
-The last is Sudoku-Extreme, downloaded by hand (huggingface.co/datasets/sapientinc/sudoku-extreme).
 The folder has train.npy and test.npy, uint8 (N, 2, L): puzzles and solutions; train.npy comes last.
 Generated puzzles (generate.py) are such that naked and hidden singles solve them; 200,000 of 6x6
 take ten seconds, and the same command always makes the same ones. Files are read by read.py.
@@ -22,14 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data.files import atomic_path, progress_bar
 from data.processes import cores, positive, start
 from data.sudoku import generate, read
-from data.sudoku.held_out import clue_keys, is_held_out, renaming_keys
+from data.sudoku.held_out import clue_keys, is_held_out, puzzle_keys
 from sudoku import BOXES
 
 # -- what to write
@@ -57,8 +54,10 @@ def main():
         raise FileExistsError(f"{out}/train.npy exists: remove it, or choose another --out")
     if tuple(box) not in BOXES.values():
         raise ValueError(f"box={tuple(box)}: expected one of {(*BOXES.values(),)}")
-    if clues if source else test_source or max_rating < float("inf"):
-        raise ValueError("clues is for generated puzzles, test_source, max_rating for a --source")
+    if (clues and source) or (test_source and not source):
+        raise ValueError("clues is for generated puzzles, test_source for those of a --source")
+    if max_rating < float("inf") and not source.endswith(".csv"):
+        raise ValueError(f"max_rating={max_rating}: expected a --source=FILE.csv with ratings")
     if clues and clues >= (box[0] * box[1]) ** 2:
         raise ValueError(f"clues={clues} leave no cell of box={tuple(box)} blank")
     if source:
@@ -91,9 +90,8 @@ def generated(box, clues, train, test, workers):
     chunks = contextlib.closing(generate.chunks(box, clues, 0, workers))
     with chunks as results, progress_bar(total=wanted.sum(), unit=" puzzles") as bar:
         while (found < wanted).any():
-            chunk = next(results)
-            keys = renaming_keys(*chunk)
-            pairs = np.stack(chunk, 1)
+            pairs = np.stack(next(results), 1)
+            keys = puzzle_keys(pairs)
             new = np.array([not (key in seen or seen.add(key)) for key in keys.tolist()], bool)
             held_out = is_held_out(keys)
             for split, rows in enumerate([new & ~held_out, new & held_out]):
@@ -101,10 +99,7 @@ def generated(box, clues, train, test, workers):
                 found[split] += rows.sum()
             bar.update(np.minimum(found, wanted).sum() - bar.n)
             if new.sum() < len(new) / 64 and (found < wanted).any():
-                raise ValueError(
-                    f"{train:,} to train on and {test:,} to test on: of {len(seen):,} different "
-                    f"puzzles {found[1]:,} are held out; ask for fewer"
-                )
+                raise ValueError(f"{found} of {wanted} different puzzles found, ask for fewer")
     return [np.concatenate(part)[:count] for part, count in zip(parts, wanted, strict=True)]
 
 
@@ -115,11 +110,11 @@ def divided(pairs, others, test):
     The held-out puzzles are taken in the order of their keys, which is as good as random.
     """
     every = np.concatenate([others, pairs])
-    keys, rows = np.unique(renaming_keys(every[:, 0], every[:, 1]), return_index=True)
+    keys, rows = np.unique(puzzle_keys(every), return_index=True)
     held_out = rows < len(others) if len(others) else is_held_out(keys)
     trained = every[np.sort(rows[~held_out])]
     tested = every[rows[held_out]]
-    new = ~np.isin(clue_keys(trained[:, 0]), clue_keys(tested[:, 0]))
+    new = ~np.isin(clue_keys(trained), clue_keys(tested))
     print(f"{len(every) - len(rows):,} puzzles are earlier ones but for the names of the digits")
     print(f"{(~new).sum():,} more have the clues of a held-out one, with another solution")
     print(f"{len(tested):,} are held out, of which --test={test} at most are written")

@@ -12,8 +12,7 @@ generated problems.
 import sys
 from pathlib import Path
 
-if not __package__:  # run as a script
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure, pick
 from data import rows
@@ -38,7 +37,7 @@ def main():
     for kind, count, val in (("train", train, 0.0), (held_out, test, 1.0)):  # val: the share of it
         print(f"making {count:,} problems: {kind}", flush=True)
         pairs = [(problem.question, problem.code) for problem in make_problems(count, kind)]
-        folder.divide(folder.encoded(rows.of(pairs), workers=1), val)
+        folder.add(rows.of(pairs), val, workers=1)
     folder.finish()
 
 

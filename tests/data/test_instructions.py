@@ -36,16 +36,17 @@ AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 @pytest.fixture(scope="module")
 def how(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
-    for some, odd, each in zip((OPC, KODCODE, TESTED), ODD, prepare.SETS.values(), strict=True):
-        objects = [dict(zip(each.fields, row, strict=True)) for row in some[:20] + odd + some[20:]]
-        write_lines(folder / f"set_{each.fields[1]}.jsonl", objects)
-    write_lines(folder / "h.jsonl", [{"prompt": PROMPT, "canonical_solution": SOLUTION}])
+    names = "opencoder", "kodcode", "instruct", "humaneval", "mbpp"
+    tables = zip(names, (OPC, KODCODE, TESTED), ODD, prepare.SETS, strict=False)
+    for name, some, odd, (_, fields, _, _) in tables:
+        objects = [dict(zip(fields, row, strict=True)) for row in some[:20] + odd + some[20:]]
+        write_lines(folder / f"{name}.jsonl", objects)
+    write_lines(folder / "humaneval.jsonl", [{"prompt": PROMPT, "canonical_solution": SOLUTION}])
     write_lines(
-        folder / "m.jsonl", [{"text": "Write a function to rotate plane 600.", "code": "f"}]
+        folder / "mbpp.jsonl", [{"text": "Write a function to rotate plane 600.", "code": "f"}]
     )
-    (folder / "r.tiktoken").write_bytes(BYTES.content)
-    names = dict(source="set_*.jsonl", humaneval="h.jsonl", mbpp="m.jsonl", tokenizer="r.tiktoken")
-    return {k: str(folder / name) for k, name in names.items()} | {"length": 200, "val": 0.2}
+    files = {name: str(folder / f"{name}.jsonl") for name in names}
+    return files | {"tokenizer": "bytes", "length": 200, "val": 0.2}
 
 
 def rows_of(out):
@@ -78,7 +79,8 @@ def test_the_mix_is_seeded_and_stops_at_the_limit(how, tmp_path):
 
 def test_words_in_a_row():
     letters = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
-    index = prepare.Index([letters, "Sort a list of big numbers", "one two three", "1 2 3 4 a b c"])
+    tests = letters, "Sort a list of big numbers", "one two three", "1 2 3 4 a b c"
     found = "A, b; c\nd-e f/g (h) i j   k l M", "please sort a list\nof BIG numbers."
     absent = "a b c d e f g h i j k l 0 n o p q r s t u v w x y", "one two three", "1 2 3 4 a b c"
-    assert all(map(index.overlaps, found)) and not any(map(index.overlaps, absent))
+    assert all(prepare.overlaps(text, tests) for text in found)
+    assert not any(prepare.overlaps(text, tests) for text in absent)

@@ -1,5 +1,4 @@
-"""The workers of a prepare.py: results in order, of a source without end; none outlives its parent,
-though the parent is killed."""
+"""What scripts of data/ share: workers, of which none outlives its parent, and whole files."""
 
 import itertools
 import multiprocessing
@@ -12,6 +11,7 @@ import time
 import pytest
 from small import ROOT
 
+from data.files import atomic_path
 from data.processes import in_order
 
 PARENT = """
@@ -60,3 +60,10 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         assert p.stdout.read(2) == b"xx"
         p.kill()
         assert p.communicate(timeout=20) == (b"", None)
+
+
+def test_a_file_is_whole_or_is_not_there(tmp_path):
+    with pytest.raises(KeyboardInterrupt), atomic_path(tmp_path / "a") as partial:
+        partial.write_text("half")
+        raise KeyboardInterrupt
+    assert not [*tmp_path.iterdir()]

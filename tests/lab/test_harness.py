@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     writer = rows.Folder(folder / "data", rows.tokenizer("bytes"), 24, "sums")
     pairs = rows.of([(f"{i} + {i}?", f"{2 * i}") for i in range(50)])
-    writer.divide(writer.encoded(pairs, workers=1), 0.5)
+    writer.add(pairs, 0.5, workers=1)
     writer.finish()
     code, output = run(folder / "data", folder / "run", "--task=text", "--max_iters=1")
     assert code == 0, output
