@@ -168,11 +168,11 @@ def load(source, fields, config=None, split="train"):
             rows = datasets.load_dataset(reader, data_files=files, split="train", **how)
         else:
             rows = datasets.load_dataset(source, config, split=split)
+        return rows.select_columns(fields)
     except Exception as error:  # of many kinds; the cause says which line is damaged
         reason = str(error.__cause__ or error) or "no rows"
         where = "" if reader else " from the hub; download its files and name them instead"
         raise OSError(f"cannot read {source}{where}: {reason}") from None
-    return rows.select_columns(fields)
 
 
 def of(pairs):

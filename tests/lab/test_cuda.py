@@ -15,7 +15,6 @@ import torch
 from conftest import PLUS, ROOT, SMALL
 
 import loss
-import puma
 
 RUN = ["--max_iters=6", "--log_interval=2", "--save_interval=2", "--eval_interval=6"]
 ON_GPU = ["--device=cuda", "--dtype=bfloat16"]
@@ -99,25 +98,6 @@ def changed(folder, old, new):
     assert source.count(old) == 1
     (folder / "train.py").write_text(source.replace(old, new))
     return folder / "train.py"
-
-
-@pytest.mark.slow
-def test_a_tensor_of_the_host_is_noticed(where, monkeypatch):
-    advance = puma.ProgressiveUnmasking.advance
-
-    def on_host(self, score, confidence):
-        advance(self, torch.rand(score.shape), confidence)
-
-    monkeypatch.setattr(puma.ProgressiveUnmasking, "advance", on_host)
-    with pytest.raises(RuntimeError, match="tensors on cuda:0 and on cpu"):
-        run(monkeypatch, ROOT / "train.py", *where)
-
-
-@pytest.mark.slow
-def test_a_forgotten_move_is_noticed(where, tmp_path, monkeypatch):
-    script = changed(tmp_path, ".long().to(device)", ".long()")
-    with pytest.raises(RuntimeError, match="tensors on cuda:0 and on cpu"):
-        run(monkeypatch, script, *where)
 
 
 @pytest.mark.slow

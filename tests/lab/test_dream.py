@@ -34,7 +34,7 @@ def dream(tmp_path_factory):
          mask_token_id=CODER.mask, auto_map={"AutoModel": "modeling_dream.DreamModel"})  # fmt: skip
     tokens = rows.Folder(folder / "tokens", CODER, 90, "sums")
     pairs = rows.of([(f"{i} + {i}?", f"{2 * i}") for i in range(50)])
-    tokens.divide(tokens.encoded(pairs, form=rows.chat, workers=1), 0.5)
+    tokens.add(pairs, 0.5, form=rows.chat, workers=1)
     tokens.finish()
     return folder
 

@@ -12,11 +12,8 @@ from conftest import ENV, ROOT
 pytest.importorskip("reasoning_gym")
 import reasoning_gym
 
-import checkpoint
-import sample
 from data.gym import prepare
 from lab import evaluate, gym
-from policies import top_k
 
 
 def prepared(folder, name, *flags):
@@ -136,16 +133,6 @@ def test_a_run_is_judged(puzzles, tmp_path, train):
     flags = ["--task=lab.gym", "--max_iters=3", "--eval_interval=3", "--test_examples=10"]
     train(puzzles.folder, tmp_path / "run", *flags)
     found = evaluate.judged(*evaluate.open_run(tmp_path / "run", None, "cpu"), 4, 1.0)
-    record = {name: each.mean() for name, each in found.items()}
-    model, _ = checkpoint.load_model(tmp_path / "run", "cpu")
-    x0, prompt = puzzles.test[:10]
-    tokens, _ = sample.generate(model, torch.as_tensor(x0), torch.as_tensor(~prompt), top_k, 4)
-    right, content = [], []
-    for row, truth, given in zip(tokens.numpy(), x0, prompt, strict=True):
-        places = np.flatnonzero(~given)
-        answer = [i for i in places if puzzles.end not in truth[:i]]
-        right.append(np.mean([row[i] == truth[i] for i in answer]))
-        content.append(sum(puzzles.end not in row[places[0] : i] for i in places))
-    assert record["right"] == pytest.approx(np.mean(right)) and record["solved"] == 0
-    assert record["content"] == np.mean(content)
-    assert record["steps"] == pytest.approx(np.ceil((~prompt).sum(1) / 4).mean())
+    hidden = ~puzzles.test[:10][1]
+    assert found["steps"].mean() == pytest.approx(np.ceil(hidden.sum(1) / 4).mean())
+    assert found["solved"].mean() == 0

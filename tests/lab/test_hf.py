@@ -323,7 +323,7 @@ FORGETFUL = SimpleNamespace(  # a tokenizer without the word "unknown"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"question": "a", "text": "b"}\n', "no field 'answer', but question, text"),
+        ('{"question": "a", "text": "b"}\n', r"cannot read .*'answer'. not in the dataset"),
         ("[1, 2", "cannot read .*rows.jsonl: "),
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows .*dropped: none: held_out=1 leaves"),
         ('{"question": "a", "answer": "unknown"}\n', "0 of 1 rows .*dropped: 1 empty"),

@@ -94,18 +94,6 @@ def test_papl_is_its_formula(V):
     torch.testing.assert_close(score[hidden], f.amax(-1)[hidden])
 
 
-def test_reverse_reveals_the_least_confident(puzzles):
-    _, chains, begin = streams("lab.reverse", sudoku.load(puzzles, 8).train, "puma")
-    before = chains.batch(0).hidden
-    prompt = chains.prompt[0].clone()
-    chains.advance(torch.arange(16.0).expand(8, 16), torch.ones(8, 16))  # sure of all: all the same
-    stays = (chains.prompt[0] == prompt).all(1)
-    assert begin == 0 and 0 < stays.sum() < 8
-    for row, after in zip(before[stays], chains.hidden[0][stays], strict=True):
-        shown = (row & ~after).nonzero()[:, 0].tolist()
-        assert shown and shown == row.nonzero()[: len(shown), 0].tolist()
-
-
 @pytest.mark.parametrize("flags", [["--chains_from=8", *PLUS], ["--method=puma"], ["--method=mdm"]])
 def test_recorded_updates_are_the_updates(puzzles, tmp_path, train, monkeypatch, flags):
     """Whose turn it is, when examples are read, a switch of K (9), over 40 updates."""
