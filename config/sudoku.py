@@ -7,7 +7,7 @@
 # The puzzles take 30 minutes on one core. For the paper's own, add --source=FILE (data/sudoku).
 # Paper: 90.1 % of unseen puzzles (top_k, 2 per step), 1 hour on two H100; --method=mdm needs 1.7
 # times the updates. Run here for a sixth of them: results/sudoku_nine.md.
-# Chosen here, as the paper is silent: AdamW's betas, the cosine, theta, when and how it evaluates.
+# Chosen here, as the paper is silent: the cosine, theta, when and how it evaluates.
 out_dir = "out/sudoku"
 data = "data/sudoku/paper_9x9"
 test_examples = 1000
