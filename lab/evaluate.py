@@ -45,6 +45,8 @@ weights = True  # False: delete the checkpoint then
 def main():
     if samples > 1 and not all(sampler[3:] for sampler in samplers):
         raise SystemExit(f"{samples=}: all are alike without a temperature, as (1, 1.0, '', 0.5)")
+    if examples and not weights:
+        raise SystemExit(f"{examples=} leaves no record, so the checkpoint is not deleted")
     run = open_run(out_dir, examples, device)
     kept = records(out_dir)
     head = f"{'sampler':32}{'tokens a pass':>15}{'no padding':>12}{'passes':>8}  solved, % [95 %]"

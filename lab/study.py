@@ -207,6 +207,8 @@ def next_command(task, arm, seed):
         first = next(each for each in folders(where) if not records(each))
         how = [f"--samplers={samplers}", f"--weights={weights}", *on]
         return ["lab/evaluate.py", f"--out_dir={first}", *how]
+    if evaluate.records(where) and not (where / "ckpt.pt").exists():
+        raise SystemExit(f"{where} has records, but no weights to judge by all {samplers}")
     keep = ["--keep", f"--save_interval={every}"] if every else []
     return ["train.py", *flags_of(task, arm, seed), f"--out_dir={where}", "--resume", *keep, *on]
 

@@ -144,3 +144,9 @@ def test_no_checkpoint_unfolds(tmp_path):
         file.writestr("ckpt/data.pkl", bytes(10**6))  # 1 kB; it might be 10 GB
     with pytest.raises(SystemExit, match="compressed"):
         checkpoint.load(tmp_path)
+
+
+def test_no_weights_are_deleted_without_a_record(call, tmp_path):
+    with pytest.raises(SystemExit, match="leaves no record"):
+        call("--examples=2", "--weights=False")
+    assert (tmp_path / "ckpt.pt").exists()

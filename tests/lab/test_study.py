@@ -171,6 +171,8 @@ def test_weights_on_the_way_are_judged(tmp_path, puzzles, train):
             subprocess.run([sys.executable, *command], cwd=ROOT, env=ENV, check=True)
         assert study.judged(where)["(8, 1.0)"] == evaluate.records(where / "at/24")["(8, 1.0)"]
         assert [*study.curve(where, (8, 1.0))] == [12, 24]
+        with patch.object(study, "samplers", [ONE]), pytest.raises(SystemExit, match="no weights"):
+            study.next_command("", "mdm", 1)  # else it would train once more
     assert not [*where.glob("**/ckpt.pt")]
 
 
