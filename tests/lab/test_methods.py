@@ -26,14 +26,15 @@ def streams(variant, data, method="mdm", **options):
     return make(model, queue, **CONFIG, method=method)
 
 
-@pytest.mark.parametrize("variant", ["", "lab.papl", "lab.shifted", "lab.carry"])
+@pytest.mark.parametrize("variant", ["", "lab.papl", "lab.shifted", "lab.carry", "lab.block"])
 @pytest.mark.parametrize(("method", "begins"), [("mdm", math.inf), ("puma", 0), ("puma_plus", 7)])
 def test_a_variant_trains_on_the_contexts_of_the_method(puzzles, variant, method, begins):
-    masks, chains, begin = streams(variant, sudoku.load(puzzles, 8).train, method)
+    options = {"blocks": [(0, 4)]} if variant == "lab.block" else {}
+    masks, chains, begin = streams(variant, sudoku.load(puzzles, 8).train, method, **options)
     assert begin == begins and isinstance(masks, puma.RandomMasking)
     assert (chains is None) == (method == "mdm")
     if chains:
-        assert chains.second_visit == (method == "puma_plus")
+        assert chains.second_visit == (method == "puma_plus" and not options)
         assert len(chains.x0) == (3 if method == "puma_plus" else 1)
 
 
