@@ -65,7 +65,7 @@ def main():
 def open_run(out_dir, examples, device):
     """Model, settings and task of a run, and how many of its held-out examples to use."""
     model, run = checkpoint.load_model(out_dir, device)
-    held_out = run.get("test_examples", 256)
+    held_out = run["test_examples"]
     problem = checkpoint.module(run["task"]).load(run["data"], held_out)
     return model, run, problem, min(examples or held_out, len(problem.test))
 
@@ -81,7 +81,7 @@ def judged(model, run, problem, count, tokens, tau, policy="", temperature=0.0):
     """{name: (samples, count)} of its answers to the first `count` problems."""
     if problem.judge is None:
         raise SystemExit(f"task {run['task']} has no judge, so nothing can be solved")
-    order = pick("policy", policy or run.get("policy", "top_k"), policies.POLICIES)
+    order = pick("policy", policy or run["policy"], policies.POLICIES)
     how = policies.POLICIES[order], tokens, tau, temperature
     generate = checkpoint.of_variant(run["variant"], "generate", sample.generate)
     batches = []

@@ -99,7 +99,7 @@ def of_batch(model, run, x0, prompt):
     if what == "nelbo":
         return nelbo(model, x0, prompt, masks)
     orders = {name: each for name, each in policies.POLICIES.items() if name != "random"}
-    order = orders[pick("policy", policy or run.get("policy", "top_k"), orders)]
+    order = orders[pick("policy", policy or run["policy"], orders)]
     if what == "chain":
         return chain(model, x0, prompt, order, 1)[0]
     return chain(model, x0, prompt, order, puma.value_at(run["k_schedule"], run["max_iters"]))[1]

@@ -59,7 +59,7 @@ def about(folder, x0, hidden):
         raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
     updates = checkpoint.load(folder)["iteration"]
     K = puma.value_at(run["k_schedule"], updates)
-    by = run.get("policy", "top_k")
+    by = run["policy"]
     filled = []
     order = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
     how = order, reveal, tau, 0.0, lambda x: filled.append(x.clone())

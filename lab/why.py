@@ -19,6 +19,8 @@ With --task=lab.why a row is the puzzle, blanks included, and then the whole sol
 --min_lr=0, --ema=0 and --muon=False are the rest of their procedure.
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -190,6 +192,4 @@ class Doubled:
 
 
 def load(folder, test_examples):
-    from pathlib import Path
-
     return PuzzleThenSolution(Path(folder))

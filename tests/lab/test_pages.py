@@ -26,7 +26,8 @@ def toy(folder, data=MINI, n=6, task="sudoku", **options):
     model = Transformer(**args)
     for p in model.parameters():
         p.data += torch.randn_like(p) * 0.3
-    config = dict(task=task, data=str(data), method="mdm", k_schedule=[(0, 4)], tau=0.5, variant="")
+    config = dict(task=task, data=str(data), method="mdm", policy="top_k", variant="")
+    config |= dict(k_schedule=[(0, 4)], tau=0.5)
     saved = {"args": args, "config": config, "averaged": model.state_dict(), "iteration": 5}
     checkpoint.save(saved, folder)
     return folder
