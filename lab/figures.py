@@ -1,9 +1,11 @@
-"""The figures of lab/study.py, drawn with matplotlib: curves, samplers side by side, many tasks."""
+"""The figures of lab/study.py, by matplotlib: learning curves, and accuracy over parallelism."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from lab.tables import average, label, learned, mean, short, spread, values
+from lab.tables import average, label, learned, mean, points, spread, values
+
+RATE = "tokens per forward pass"
 
 
 def curves(of_arms, what, most, title, file):
@@ -25,35 +27,36 @@ def curves(of_arms, what, most, title, file):
     save(page, file, 150)
 
 
-def by_sampler(found, tasks, arms, samplers, title, file):
-    """What each sampler solves, a panel for each task: means of the seeds, 95 % intervals."""
-    page = Figure(figsize=(3 * len(tasks), 3), layout="constrained")
-    row = page.subplots(1, len(tasks), sharey=True)
-    fixed = [index for index, (_, tau, *_) in enumerate(samplers) if tau == 1]
-    for axes, task in zip(row, tasks, strict=True):
+def over_rate(found, tasks, arms, samplers, title, file):
+    """What each sampler solves over its tokens per pass, a panel a task: means, 95 % intervals.
+
+    Samplers of a fixed number are joined by a line, those above tau by a dotted one.
+    """
+    page = Figure(figsize=(max(6, 4 * len(tasks)), 4), layout="constrained")
+    for axes, task in zip(page.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
         for index, arm in enumerate(arms):
-            shares = [[*values(found, task, arm, sampler).values()] for sampler in samplers]
-            if not all(shares):
+            own = [kept for (t, a, _), kept in found.items() if (t, a) == (task, arm)]
+            runs = np.array([points(kept, samplers) for kept in own])  # (seeds, samplers, 2)
+            if runs.ndim < 3:
                 continue
-            middle, half = np.transpose([spread([100 * x for x in own]) for own in shares])
-            x = np.arange(len(samplers)) + 0.12 * (index - (len(arms) - 1) / 2)  # side by side
+            x = runs[..., 0].mean(0)
+            middle, half = np.transpose([spread([*shares]) for shares in runs[..., 1].T])
             ends = np.minimum(half, middle), np.minimum(half, 100 - middle)
-            how = {"fmt": "os^D"[index % 4], "capsize": 2, "label": label(arm)}
-            points = axes.errorbar(x, middle, ends, **how)
-            axes.plot(x[fixed], middle[fixed], color=points[0].get_color())
-        names = [f"all {short(*each)}" if each[1] < 1 else short(*each) for each in samplers]
-        axes.set_xticks(range(len(samplers)), names)
-        axes.set(title=task, xlabel="tokens a step", ylim=(0, 102))
+            how = {"color": f"C{index}", "fmt": "os^Dv"[index % 5], "capsize": 2}
+            axes.errorbar(x, middle, ends, label=label(arm), **how)
+            fixed = np.array([sampler[1] == 1 for sampler in samplers])
+            axes.plot(x[fixed], middle[fixed], "-", color=f"C{index}")
+            axes.plot(x[~fixed], middle[~fixed], ":", color=f"C{index}")
+        axes.set(title=task, xlabel=RATE, xlim=(0, None), ylim=(0, 102))
+        axes.set_ylabel("held-out problems solved, %")
         axes.grid(alpha=0.3)
-    row[0].set_ylabel("held-out problems solved, %")
+        axes.legend(frameon=False, loc="lower left")
     page.suptitle(title)
-    how = {"loc": "outside lower center", "ncols": len(arms), "frameon": False}
-    page.legend(*row[0].get_legend_handles_labels(), **how)
     save(page, file, 150)
 
 
 def over_tasks(found, tasks, arms, against, samplers, title, file):
-    """Means over tasks against forward passes an answer; a star: all above tau at once."""
+    """Means over tasks against tokens per forward pass; a star: all above tau at once."""
     known = learned(found, tasks, arms, samplers)
     page = Figure(figsize=(9, 3.6), layout="constrained")
     page.suptitle(title)
@@ -63,14 +66,14 @@ def over_tasks(found, tasks, arms, against, samplers, title, file):
             seeds = [[*values(found, t, each, samplers[0])] for each in (arm, against) for t in of]
             if seeds[: len(of)] != seeds[len(of) :]:  # of other tasks or seeds: not comparable
                 continue
-            points = {each: point(found, of, arm, each, what) for each in samplers}
-            fixed = sorted(points[each] for each in samplers if each[1] == 1)
+            found_at = {each: point(found, of, arm, each, what, samplers[0]) for each in samplers}
+            fixed = sorted(found_at[each] for each in samplers if each[1] == 1)
             (line,) = axes.plot(*zip(*fixed, strict=True), marker="o", label=label(arm))
             for sampler in samplers:
                 if sampler[1] < 1:
-                    axes.plot(*points[sampler], marker="*", markersize=12, color=line.get_color())
-        axes.set(xlabel="forward passes an answer", xscale="log")
-        axes.set_xticks([1, 3, 10, 30], labels=["1", "3", "10", "30"])
+                    axes.plot(*found_at[sampler], marker="*", markersize=12, color=line.get_color())
+        axes.set(xlabel=RATE, xscale="log", ylim=(0, 1.1 * axes.get_ylim()[1]))
+        axes.set_xticks([1, 2, 4, 8, 16, 32], labels=["1", "2", "4", "8", "16", "32"])
         axes.grid(alpha=0.3)
     left.set_ylabel(f"held-out answers solved, %\n(the {len(known)} tasks learned)")
     right.set_ylabel(f"answer tokens right, %\n(all {len(tasks)} tasks)")
@@ -78,13 +81,14 @@ def over_tasks(found, tasks, arms, against, samplers, title, file):
     save(page, file, 110)
 
 
-def point(found, tasks, arm, sampler, what):
-    """Forward passes an answer, and % solved or right: means over tasks."""
-    cost, share = (
-        mean([average(found, task, arm, sampler, each) for task in tasks])
-        for each in ("steps", what)
+def point(found, tasks, arm, sampler, what, one):
+    """Tokens per forward pass, by the passes of the sampler `one`, and % solved or right: means."""
+    steps = [
+        [average(found, task, arm, each, "steps") for task in tasks] for each in (one, sampler)
+    ]
+    return mean(steps[0]) / mean(steps[1]), 100 * mean(
+        [average(found, task, arm, sampler, what) for task in tasks]
     )
-    return cost, 100 * share
 
 
 def save(page, file, dpi):

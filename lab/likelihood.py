@@ -48,11 +48,7 @@ title = ""  # of the figure: its finding
 
 def main():
     pick("what", what, ("nelbo", "chain", "distance"))
-    arms = {}
-    for run in sorted(glob(out_dir)):
-        arms.setdefault(re.sub(r"_\d+$", "", Path(run).name), []).append(curve(Path(run)))
-    if not arms:
-        raise SystemExit(f"{out_dir}: no such run")
+    arms = {arm: [*map(curve, runs)] for arm, runs in by_arm(out_dir).items()}
     unit = "steps to the order of the end" if what == "distance" else "nats per token"
     for arm, curves in arms.items():
         print(f"{arm}, {what}, {unit}, mean of {len(curves)}")
@@ -64,12 +60,26 @@ def main():
         figures.curves(arms, unit, None, title, figure)
 
 
+def by_arm(pattern):
+    """{arm: its runs}, folders that are named ARM_SEED."""
+    arms = {}
+    for run in sorted(glob(pattern)):
+        arms.setdefault(re.sub(r"_\d+$", "", Path(run).name), []).append(Path(run))
+    if not arms:
+        raise SystemExit(f"{pattern}: no such run")
+    return arms
+
+
+def kept(run):
+    """{update: folder} of the weights kept on the way, or of the last."""
+    folders = sorted(run.glob("at/*"), key=lambda folder: int(folder.name)) or [run]
+    return {checkpoint.load(folder)["iteration"]: folder for folder in folders}
+
+
 def curve(run):
-    """{update: value} of the weights kept on the way, or of the last; the same draws for all."""
-    kept = sorted(run.glob("at/*"), key=lambda folder: int(folder.name)) or [run]
+    """{update: value}; the same draws for all."""
     found = {}
-    for folder in kept:
-        update = checkpoint.load(folder)["iteration"]
+    for update, folder in kept(run).items():
         problem, *rows = measured(folder)
         found[update] = rows[-1]
         if what != "distance":

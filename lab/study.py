@@ -4,7 +4,7 @@
     python lab/study.py --run --seeds=8 --arms="{'mine': '--policy=gap', 'mdm': '--method=mdm'}"
     python lab/study.py --run --every=100 --levels=[50,90]   # judged on the way, too: how fast
     python lab/study.py lab/thirty.py --run --jobs=16        # a study written down in a file
-    python lab/study.py --figure=curves.png                  # learning curves of what is done
+    python lab/study.py --curves=curves.png --figure=rate.png      # pictures of what is done
 
 An arm is a name and flags of train.py; a run is a folder, OUT/TASK/ARM_SEED. A line comes for each
 evaluation that all arms of a seed have. Ctrl-C stops the runs, each with a checkpoint, and the same
@@ -49,7 +49,8 @@ make = {  # {path: command}: made first where a run's flags name it and it is mi
     "data/sudoku/minimal_6x6": "data/sudoku/prepare.py --box=(2,3) --out=data/sudoku/minimal_6x6"
 }
 # -- instead of the tables
-figure = ""  # a file: curves of a task, samplers side by side of several, means of many
+figure = ""  # a file: accuracy over tokens per forward pass
+curves = ""  # a file: learning curves, of studies of one task
 title = ""  # of the figure: its finding; "" = the flags
 
 
@@ -67,7 +68,7 @@ def main():
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
     of = [*dict.fromkeys(task for task, _, _ in found)]
-    if figure:
+    if figure or curves:
         draw(pairs, found, of)
     elif columns:
         tables.over_tasks(found, of, [*arms], against, samplers, columns)
@@ -94,6 +95,7 @@ def single(task, found):
     if task:
         print(f"\n== {task}")
     tables.solved(found, task, arms_of(task), against, samplers)
+    tables.parallelism(found, task, arms_of(task), against, samplers)
     runs = [(arm, seed) for t, arm, seed in found if t == task]
     ways = samplers if every else samplers[:1]
     for sampler in ways if levels else ():
@@ -105,17 +107,17 @@ def single(task, found):
 def draw(pairs, found, of):
     from lab import figures  # which needs matplotlib
 
-    if columns:
+    if figure and columns:
         figures.over_tasks(found, of, arms, against, samplers, title, figure)
-    elif len(tasks) > 1:
-        figures.by_sampler(found, of, arms, samplers, title, figure)
-    else:
+    elif figure:
+        figures.over_rate(found, of, arms, samplers, title, figure)
+    if curves:
         of_arms = {arm: [] for arm in arms}
         for pair in pairs:
             if points := curve(folder(*pair), samplers[0]):
                 of_arms[pair[1]].append({u: 100 * share for u, share in points.items()})
         what = "held-out problems solved, %"
-        figures.curves(of_arms, what, 100, title or " ".join(flags), figure)
+        figures.curves(of_arms, what, 100, title or " ".join(flags), curves)
 
 
 # -- runs ------------------------------------------------------------------------------------------

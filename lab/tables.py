@@ -90,6 +90,26 @@ def per_pass(found, task, arm, sampler, what="tokens"):
     return f"{tokens / steps:.2f}"
 
 
+def points(kept, samplers):
+    """[(tokens per forward pass, % solved) of each sampler] of a run; [] where it does not say."""
+    records = [kept[str(sampler)] for sampler in samplers]
+    return [
+        (own["tokens"] / own["steps"], 100 * own["solved"]) for own in records if "tokens" in own
+    ]
+
+
+def aup(points, best):
+    """Accuracy under parallelism (AUP, arXiv 2601.07568): the area below accuracy (%) over tokens
+    per forward pass, up to where more than 5 points are lost, with less weight for what is lost.
+
+    points [(tokens per forward pass, %)]; best: the highest accuracy on the task, of any method.
+    """
+    rate, share = np.array(sorted(points)).T
+    rate, share = (each[share >= share[0] - 5] for each in (rate, share))
+    height = share * np.minimum(1, np.exp(3 * (share / best - 1))) if best else share
+    return rate[0] * share[0] + (np.diff(rate) * (height[1:] + height[:-1]) / 2).sum()
+
+
 def solved(found, task, arms, against, samplers):
     """What each arm solves with each sampler."""
     for sampler in samplers:
@@ -105,6 +125,21 @@ def solved(found, task, arms, against, samplers):
             )
             cost = f"; {rate} tokens a pass, {content} without padding" if rate else ""
             print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}{cost}")
+
+
+def parallelism(found, task, arms, against, samplers):
+    """The AUP of each arm over all samplers, and differences of pairs."""
+    runs = {pair[1:]: points(kept, samplers) for pair, kept in found.items() if pair[0] == task}
+    if len(samplers) < 3 or not all(runs.values()):
+        return
+    best = 100 * max(average(found, task, *way) for way in itertools.product(arms, samplers))
+    area = {run: aup(own, best) for run, own in runs.items()}
+    print(f"\nAUP over these {len(samplers)} samplers, y_max = {best:.1f}; difference to {against}")
+    for arm in arms:
+        own = {seed: value for (name, seed), value in area.items() if name == arm}
+        pairs = [own[seed] - area[against, seed] for seed in own if (against, seed) in area]
+        gap = "" if arm == against else f"; {interval(pairs, '{:.0f}'.format)}"
+        print(f"  {arm:10} {interval([*own.values()], '{:.0f}'.format)}{gap}")
 
 
 # -- updates to a level ----------------------------------------------------------------------------

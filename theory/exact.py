@@ -193,7 +193,6 @@ SCORES = {  # of a position: (its posterior, the position) -> a number, larger =
     "top_k": lambda posterior, i: max(posterior),
     "margin": lambda posterior, i: max(posterior) - sorted(posterior)[-2],
     "entropy": lambda posterior, i: sum(float(p) * math.log(p) for p in sorted(posterior) if p),
-    "left_to_right": lambda posterior, i: -i,
 }
 
 
@@ -213,14 +212,6 @@ def uniform_choice(z, count):
     """Every set of `count` hidden positions is equally likely."""
     sets = list(combinations(hidden(z), min(count, len(hidden(z)))))
     return {S: Fraction(1, len(sets)) for S in sets}
-
-
-def left_to_right(log_probs, confidence):
-    """Beside the shipped policies (policies.py): one that looks at nothing."""
-    return -torch.arange(confidence.shape[-1]).to(confidence).expand_as(confidence)
-
-
-POLICIES = policies.POLICIES | {"left_to_right": left_to_right}
 
 
 # -- random masks: law(positions) -> {S: P(exactly the positions S are hidden)} --------------------
@@ -418,7 +409,7 @@ def training_steps(stream, model, policy, calls, objective=None):
     """Yields (batch, loss) before the stream advances."""
     for call in range(calls):
         batch = stream.batch(call)
-        value, *seen = (objective or loss.objective)(model, POLICIES[policy], *batch)
+        value, *seen = (objective or loss.objective)(model, policies.POLICIES[policy], *batch)
         yield batch, value
         stream.advance(*seen)
 

@@ -16,7 +16,7 @@ import torch
 from exact import LEVEL, MASK, ONE, Buffer, Data, hidden, shifts
 
 TAU = Fraction(9, 10)
-POLICIES = "top_k", "left_to_right", "random"
+POLICIES = "top_k", "random"
 
 
 # -- the law ---------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def train(tau, second_visit, features, args):
     rows of the batch; a list of `steps` each.
     """
     data = Data({(a,) * 3: ONE / 2 for a in (0, 1)}, 2)
-    buffer = Buffer(data, "left_to_right", 2, tau, {(0,): ONE})
+    buffer = Buffer(data, "top_k", 2, tau, {(0,): ONE})  # all tie: the leftmost is first
     model = Shared(features)
     stream = buffer.stream((64, args.steps, args.seed), second_visit)
     curve = []

@@ -47,24 +47,33 @@ def several_indices(worlds, name):
     return f"several indices, {name}: TV > 0", found, not any(gap[0]) and all(map(all, gap[1:]))
 
 
-def gap_of(data, choose, size):
-    """The largest TV of chains that reveal `size` indices at each step."""
-    moves = lambda z, j, x0=None: [(g, S, j + 1) for S, g in choose(z, size).items()]  # noqa: E731
+def oracle_row(tau=0.9):
+    """What no training mends (arXiv 2602.19619): exact posteriors, all above tau drawn at once."""
+    p = Fraction(19, 20)
+    copies = exact.Data({(0,) * 4: p, (1,) * 4: 1 - p}, 2)
+    one, at_once = (gap_of(copies, exact.choice(copies, "top_k"), 1, least) for least in (1, tau))
+    found = f"TV {float(one):.3g} one at a time, {float(at_once):.3g} all at once"
+    holds = one == 0 and at_once == 1 - p**4 - (1 - p) ** 4
+    return "oracle, four copies: TV 0, and 1 - p^4 - (1-p)^4", found, holds
+
+
+def gap_of(data, choose, size, tau=1):
+    """The largest TV of chains that reveal `size` indices at each step, or all above tau."""
+
+    def moves(z, j, x0=None):
+        sure = tuple(i for i, p in data.posterior[z].items() if max(p) > tau)
+        return [(g, sure or S, j + 1) for S, g in choose(z, size).items()]
+
     return max(exact.gaps(data, moves, exact.teacher_forced(data, moves, -(-data.L // size))))
 
 
 # -- the shipped buffer ----------------------------------------------------------------------------
 def buffers(seed):
-    """The settings in which the shipped buffer runs.
-
-    Weights of six digits leave no ties, in which the last bit of a float decides, but in `parity`:
-    there every confidence is equal until one token is hidden.
-    """
+    """Settings of the shipped buffer. Weights of six digits: no ties but in `even`."""
     rng = random.Random(seed)
     six = exact.random_data(rng, 2, 6, most=10**6)
     three = exact.random_data(rng, 3, 4, most=10**6)
-    even = [x0 for x0 in product(range(2), repeat=5) if sum(x0) % 2 == 0]
-    parity = exact.Data({x0: Fraction(1, len(even)) for x0 in even}, 2)
+    even = {x0: ONE / 16 for x0 in product(range(2), repeat=5) if sum(x0) % 2 == 0}
     sparse = exact.random_data(rng, 2, 5, full_support=False, most=10**6)
     copies = exact.Data({(a,) * 5: ONE / 2 for a in (0, 1)}, 2)
     half = {(0, 2, 5): ONE}
@@ -72,12 +81,11 @@ def buffers(seed):
     return {
         "K=1, half given: one index a visit": Buffer(six, "top_k", 1, prompts=half),
         "the same, random policy": Buffer(six, "random", 1, prompts=half),
-        "K=1, ties": Buffer(parity, "margin", 1),
-        "K=1, margin": Buffer(three, "margin", 1),
+        "K=1, ties": Buffer(exact.Data(even, 2), "margin", 1),
         "K=1, entropy": Buffer(three, "entropy", 1),
         "K=2": Buffer(six, "top_k", 2),
         "K=1, two prompts, tau=0.7": Buffer(sparse, "top_k", 1, 0.7, mixed),
-        "K=2, left_to_right, tau=0.6": Buffer(six, "left_to_right", 2, 0.6),
+        "K=2, margin, tau=0.6": Buffer(six, "margin", 2, 0.6),
         "K=1, tau=0.9, all follows from the first": Buffer(copies, "top_k", 1, 0.9, {(0,): ONE}),
     }
 
@@ -121,6 +129,7 @@ def claims(args):
         agreement("the same, may wait", narrow, exact.random_policies(rng, wait=True), args.L + 1),
         "Where Proposition 1 stops: a sampler draws several indices of a step independently.",
         *(several_indices(full, name) for name in ("random", "top_k")),
+        oracle_row(),
         "Algorithm 1 as shipped: the states of the running buffer have the law of its rules.",
         *(buffer_row(name, buffer, args) for name, buffer in buffers(args.seed).items()),
     ]
@@ -137,6 +146,7 @@ def broken_buffer(claim, setting, objective):
 
 CONTROLS = {
     "peek": peek,
+    "at-once": lambda args: [oracle_row(tau=0.96)],
     "rank": broken_buffer("ranked by another policy", "K=1, entropy", other_objective),
     "buffer_peek": broken_buffer("a score that peeks at x0", "K=2", peeking_objective),
 }

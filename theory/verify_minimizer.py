@@ -131,7 +131,7 @@ def prompts_row(claim, one, other):
     """
     both = Data({x0: (p + other.p[x0]) / 2 for x0, p in one.p.items()}, one.V)
     worlds = {(0,): one, (1,): other}
-    chains = [Buffer(d, "left_to_right", 1, prompts={S: ONE}).joints for S, d in worlds.items()]
+    chains = [Buffer(d, "top_k", 1, prompts={S: ONE}).joints for S, d in worlds.items()]
     masks = [exact.random_contexts(d, exact.uniform_count, S) for S, d in worlds.items()]
     return preserved(claim, [shifts(both, laws) for laws in ([*chains[0], *chains[1]], masks)])
 
@@ -179,7 +179,7 @@ def claims(args):
         "Proposition 2: the loss is least at the data's posterior, under any policy that sees x.",
         iid_row(wide),
         grid_row("chain, random g(i | z, t)", narrow, exact.random_policies(rng, wait=True)),
-        *(buffer_row(name, long) for name in exact.POLICIES),
+        *(buffer_row(name, long) for name in exact.policies.POLICIES),
         prompts_row("given positions independent of x0", narrow[0], narrow[0]),
         "Proposition 2 as stated asks too little of the masks: a counterexample, a correction.",
         worked_example(),

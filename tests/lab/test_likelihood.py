@@ -10,7 +10,7 @@ from conftest import ROOT
 
 import checkpoint
 import policies
-from lab import likelihood
+from lab import likelihood, mismatch
 from model import Transformer
 
 X0 = torch.tensor([[0, 1, 2, 2], [1, 1, 0, 2], [0, 0, 1, 2]])
@@ -61,6 +61,35 @@ def test_chains_against_all_sequences(name):
             i = scores[name].masked_fill(x != 4, -9).argmax()
             x[i] = x0[row, i]
             assert nats[row, i].item() == pytest.approx(-p[i, x[i]].log().item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["order", "own"])
+def test_states_of_a_sampler_by_a_slow_loop(kind):
+    expected = []
+    for x0, prompt in zip(X0, PROMPT, strict=True):
+        x = torch.where(prompt, x0, 4)
+        seen = []
+        while 4 in x:
+            p = MODEL.logits(MODEL(x[None]))[0].softmax(-1)
+            hidden = (x == 4).nonzero()[:, 0].tolist()
+            nats = [-p[i, x0[i]].log().item() for i in hidden]
+            right = [float(p[i].argmax() == x0[i]) for i in hidden]
+            seen.append((np.mean(nats), np.mean(right)))
+            first = max(hidden, key=lambda i: p[i].max().item())
+            x[first] = p[first].argmax() if kind == "own" else x0[first]
+        expected.append(np.mean(seen, 0))
+    found = mismatch.states(MODEL, X0, PROMPT, policies.top_k, kind)
+    assert found == pytest.approx(np.mean(expected, 0), abs=1e-5)
+
+
+def test_random_states_give_the_bound_and_a_run_is_measured(kept, capsys):
+    many = X0[:1].repeat(4000, 1), PROMPT[:1].repeat(4000, 1)
+    nats, _ = mismatch.states(MODEL, *many, policies.top_k, "random")
+    bound = likelihood.nelbo(MODEL, *many, 3).sum(1).mean().item() / 3  # its tokens
+    assert nats == pytest.approx(bound, rel=0.02)
+    with patch.multiple(mismatch, out_dir=str(kept), examples=8):
+        mismatch.main()
+    assert "random masks, 1 seeds: nats" in capsys.readouterr().out
 
 
 def test_units_and_standard_errors():

@@ -7,6 +7,8 @@ import torch
 from conftest import PLUS, lines, same, state
 
 import checkpoint
+import lab.cap
+import lab.near
 import lab.papl
 import policies
 import puma
@@ -26,7 +28,9 @@ def streams(variant, data, method="mdm", **options):
     return make(model, queue, **CONFIG, method=method)
 
 
-@pytest.mark.parametrize("variant", ["", "lab.papl", "lab.shifted", "lab.carry", "lab.block"])
+@pytest.mark.parametrize(
+    "variant", ["", "lab.papl", "lab.near", "lab.shifted", "lab.carry", "lab.block"]
+)
 @pytest.mark.parametrize(("method", "begins"), [("mdm", math.inf), ("puma", 0), ("puma_plus", 7)])
 def test_a_variant_trains_on_the_contexts_of_the_method(puzzles, variant, method, begins):
     options = {"blocks": [(0, 4)]} if variant == "lab.block" else {}
@@ -71,24 +75,52 @@ def test_options_and_weights_that_do_not_fit_are_refused(puzzles, tmp_path, trai
         train(puzzles, tmp_path / "b", f"--init={tmp_path}/a", *flags)
 
 
+def papl(f, target, places, alpha=0.7):
+    """The loss of a row, as the formula has it; f (L, V), places: hidden."""
+    known = {j: f[j, target[j]].detach() for j in places}
+    weight = {j: 1 + alpha * known[j] / sum(known.values()) for j in places}
+    return sum(-weight[j] * f[j, target[j]].log() for j in places) / len(places)
+
+
+def near(f, target, places, half=2):
+    order = sorted(places, key=lambda j: -f[j].max().item())
+    weight = {j: 0.5 ** (n / half) for n, j in enumerate(order)}
+    return sum(-weight[j] * f[j, target[j]].log() for j in places) / sum(weight.values())
+
+
+def usual(f, target, places):
+    return sum(-f[j, target[j]].log() for j in places) / len(places)
+
+
+FORMULAS = {
+    "papl": (papl, dict(alpha=0.7)),
+    "near": (near, dict(half=2)),
+    "cap": (usual, dict(weight=0.3)),
+}
+
+
 @pytest.mark.parametrize("V", [9, 200])
-def test_papl_is_its_formula(V):
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_variant_is_its_formula(name, V):
     torch.manual_seed(0)
+    module = getattr(lab, name)
+    formula, options = FORMULAS[name]
     shape = dict(length=7, dim=16, layers=1, heads=2, mlp=32, theta=100.0)
-    model = lab.papl.make_model(alpha=0.7, vocab_size=V, mask_token=V - 1, **shape)
+    model = module.make_model(vocab_size=V, mask_token=V - 1, **options, **shape)
+    for p in model.parameters():
+        p.data *= 3  # far from uniform, so that no two confidences are nearly equal
     x0 = torch.randint(0, V - 1, (4, 7))
     hidden = torch.rand(4, 7) < 0.6
     hidden[:, 2] = True
     x = x0.masked_fill(hidden, V - 1)
     f = model.logits(model(x)).softmax(-1)
-    total = 0.0
-    for i in range(4):
-        places = hidden[i].nonzero()[:, 0].tolist()
-        known = {j: f[i, j, x0[i, j]].detach() for j in places}
-        for j in places:
-            w = known[j] / sum(known.values())
-            total = total - (1 + 0.7 * w) * f[i, j, x0[i, j]].log() / (4 * len(places))
-    loss, score, _ = lab.papl.objective(model, policies.top_k, x, x0, hidden)
+    x0[0] = torch.where(hidden[0], f[0].argmax(-1), x0[0])  # so that some are predicted right
+    places = [row.nonzero()[:, 0].tolist() for row in hidden]
+    total = sum(map(formula, f, x0, places)) / 4
+    if name == "cap":
+        right = [p[: V - 1] for p in f[hidden & (f.argmax(-1) == x0)]]
+        total = total + 0.3 * sum(-(p * p.log()).sum() for p in right) / len(right)
+    loss, score, _ = module.objective(model, policies.top_k, x, x0, hidden)
     torch.testing.assert_close(loss, total)
     expected = torch.autograd.grad(total, [*model.parameters()])
     torch.testing.assert_close(torch.autograd.grad(loss, [*model.parameters()]), expected)

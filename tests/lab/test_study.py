@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import signal
 import subprocess
 import sys
@@ -40,7 +39,7 @@ def runs(tmp_path):
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
 def test_table_and_curves_of_three_pairs(savefig, runs, capsys):
     study.main()
-    with patch.object(study, "figure", "a.png"):
+    with patch.object(study, "curves", "a.png"):
         study.main()
     out = capsys.readouterr().out
     assert "mine       76.0 [59.7, 92.3] (70.0 75.0 83.0); 16.0 [7.0, 25.0], 3 pairs" in out
@@ -52,15 +51,25 @@ def test_table_and_curves_of_three_pairs(savefig, runs, capsys):
 
 
 @patch("matplotlib.figure.Figure.savefig", autospec=True)
-def test_a_panel_has_what_each_sampler_solves(savefig, runs, tmp_path):
-    shutil.copytree(tmp_path, tmp_path / "again")
-    several = dict.fromkeys((".", "again", "none"), "")
-    with patch.multiple(study, tasks=several, figure="a.png"):
+def test_accuracy_under_parallelism(savefig, runs, tmp_path, capsys):
+    """By hand: 1 * 90, + 1 * (90 + 90) / 2, + 2 * (90 + 86 W(86)) / 2; 80 is more than 5 below."""
+    by_hand = 90 + 90 + 90 + 86 * math.exp(-3 * (1 - 86 / 90))
+    assert tables.aup([(1, 90), (4, 86), (2, 90), (8, 80)], 90) == pytest.approx(by_hand)
+    assert tables.aup([(1, 0), (2, 0)], 0) == 0
+    shares = {"mine": {1: 0.9, 2: 0.9, 4: 0.86, 8: 0.8}, "mdm": {1: 0.4, 2: 0.4, 4: 0.1, 8: 0}}
+    for arm, own in shares.items():
+        said = {str((n, 1.0)): dict(solved=own[n], tokens=24, steps=24 / n) for n in own}
+        (tmp_path / f"{arm}_1/eval.json").write_text(json.dumps(said))
+    samplers = [(n, 1.0) for n in (1, 2, 4, 8)]
+    with patch.multiple(study, seeds=1, samplers=samplers, figure="a.png"):
         study.main()
-    page = savefig.call_args.args[0]
-    assert [axes.get_title() for axes in page.axes] == [".", "again"]
-    (bars,) = page.axes[1].containers[1].lines[2]  # of mdm
-    assert bars.get_segments()[0][:, 1] == pytest.approx([35.16, 84.84], abs=0.01)
+    axes = savefig.call_args.args[0].axes[0]
+    assert axes.lines[0].get_xdata().tolist() == [1, 2, 4, 8]
+    with patch.multiple(study, seeds=1, samplers=samplers):
+        study.main()
+    low = 40 * (1 + math.exp(3 * (4 / 9 - 1)))  # the second 40 weighs less, the others are dropped
+    expected = f"mine       {by_hand:.0f}; {by_hand - low:.0f}\n  mdm        {low:.0f}\n"
+    assert expected in capsys.readouterr().out
 
 
 def test_students_t():
@@ -229,8 +238,8 @@ def test_forward_passes_to_what_random_masks_solve_and_the_picture(tmp_path):
     }
     fewest = [tables.passes(found, "a", arm, "mdm", samplers) for arm in shares]
     assert fewest == [2, 8, math.inf]
-    assert figures.point(found, ["a"], "puma_plus", (2, 1.0), "solved") == (4, 60)
+    assert figures.point(found, ["a"], "puma_plus", (2, 1.0), "solved", (1, 1.0)) == (2, 60)
     with patch("matplotlib.figure.Figure.savefig", autospec=True) as savefig:
         figures.over_tasks(found, ["a"], ["puma_plus", "mdm"], "mdm", samplers, "", "a.png")
     (line, star, *_) = savefig.call_args.args[0].axes[0].lines
-    assert line.get_xydata()[-1].tolist() == [8, 50] and star.get_xydata().tolist() == [[3, 40]]
+    assert line.get_xydata()[0].tolist() == [1, 50] and star.get_xydata()[0].tolist() == [8 / 3, 40]

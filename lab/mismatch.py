@@ -1,0 +1,80 @@
+"""The mismatch that PUMA is for: is a model worse on the states that its sampler visits?
+
+    python lab/study.py lab/pairs.py --run                            # keeps weights on the way
+    python lab/mismatch.py --out_dir="out/pairs/*_?" --figure=a.png   # means over seeds
+
+Held-out examples are revealed token by token: `random`, true tokens at random places; `order`, true
+tokens in the order of the policy; `own`, in that order the tokens that the model chooses itself. Of
+each state the cross-entropy of the hidden tokens in nats, and the share whose likeliest token is
+right; means over hidden tokens, states, examples. Where a puzzle has one solution, a perfect model
+has no gap.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+
+import loss
+import policies
+from configurator import configure
+from lab.evaluate import open_run
+from lab.likelihood import by_arm, kept
+from lab.tables import interval, label
+
+out_dir = "results/weights/sudoku_mini"  # a run of train.py; or a pattern of runs, ARM_SEED
+examples = 128
+figure = ""  # a file of matplotlib: the gap of `order`, over updates
+title = ""  # of the figure: its finding
+KINDS = "random", "order", "own"
+
+
+def main():
+    torch.set_num_threads(1)  # the tensors are small
+    gaps = {}  # {arm: [{update: nats of order less random} of a seed]}
+    for arm, folders in by_arm(out_dir).items():
+        runs = [{u: measured(at) for u, at in kept(run).items()} for run in folders]
+        print(f"{label(arm)}, {len(runs)} seeds: nats, then % right, on {', '.join(KINDS)}; gap")
+        for update in sorted(set.intersection(*map(set, runs))):
+            nats, right = torch.tensor([run[update] for run in runs]).unbind(2)  # (seeds, kinds)
+            gap = interval((nats[:, 1] - nats[:, 0]).tolist(), "{:+.3f}".format)
+            shares = "".join(f"{100 * each:6.1f}" for each in right.mean(0))
+            print(f"{update:6}", "".join(f"{each:7.3f}" for each in nats.mean(0)), shares, gap)
+        gaps[arm] = [{u: kinds[1][0] - kinds[0][0] for u, kinds in run.items()} for run in runs]
+    if figure:
+        from lab import figures
+
+        figures.curves(gaps, "nats, policy's order less random", None, title, figure)
+
+
+@torch.no_grad()
+def measured(folder):
+    model, run, problem, count = open_run(folder, examples, "cpu")
+    x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
+    torch.manual_seed(1)  # the same random places for all weights
+    return [states(model, x0.long(), prompt, policies.POLICIES[run["policy"]], k) for k in KINDS]
+
+
+def states(model, x0, prompt, policy, kind):
+    """Nats and share right, means over the states of one kind; x0, prompt (N, L)."""
+    hidden = ~prompt
+    x = x0.masked_fill(hidden, model.mask_token)
+    sums = torch.zeros(2, len(x0))
+    while hidden.any():
+        log_probs = model.logits(model(x)).log_softmax(-1)
+        nll, score, _ = loss.read(log_probs, x0, policy)
+        guess = log_probs.argmax(-1)
+        of_state = torch.stack((nll, guess == x0)) * hidden
+        sums += of_state.sum(2) / hidden.sum(1).clamp(min=1)
+        score = torch.rand_like(score) if kind == "random" else score
+        chosen = policies.reveal(score, hidden, torch.ones_like(x0[:, 0]))
+        x = torch.where(chosen, guess if kind == "own" else x0, x)
+        hidden = hidden & ~chosen
+    return (sums / (~prompt).sum(1)).mean(1).tolist()
+
+
+if __name__ == "__main__":
+    configure(globals())
+    main()
