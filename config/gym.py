@@ -4,7 +4,7 @@
 #     python data/gym/prepare.py mini_sudoku           # or another of its generators
 #     python train.py config/gym.py --data=data/gym/mini_sudoku
 out_dir = "out/gym"
-task = "lab.gym"
+task = "lab.own_text"
 data = "data/gym/mini_sudoku"
 test_examples = 256
 

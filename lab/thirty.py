@@ -3,7 +3,7 @@
     pip install reasoning-gym
     python lab/study.py lab/thirty.py                     # what of it is done, and its tables
     python lab/study.py lab/thirty.py --run               # trains first: 25 hours of a core
-    python lab/study.py lab/thirty.py --figure=thirty.png # accuracy over passes
+    python lab/study.py lab/thirty.py --figure=thirty.png # accuracy over tokens per pass
 
 PUMA+ and random masks after as many updates, random masks after twice as many, and PUMA on ten of
 the tasks, drawn by lot.

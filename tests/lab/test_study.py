@@ -196,7 +196,7 @@ def test_the_study_of_thirty_tasks(monkeypatch):
     with patch.multiple(study, **{k: settings[k] for k in ("tasks", "arms", "flags", "partly")}):
         assert "puma" in study.arms_of("sokoban") and "puma" not in study.arms_of("ab")
         settings = study.settings_of(("spell_backward", "mdm_twice", 3))
-    own = dict(task="lab.gym", max_iters="2400", k_schedule="[(0,3)]", seed="3")
+    own = dict(task="lab.own_text", max_iters="2400", k_schedule="[(0,3)]", seed="3")
     assert settings | own == settings
 
 
