@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from lab.tables import average, label, learned, mean, points, spread, values
+from lab.tables import label, points, spread
 
 RATE = "tokens per forward pass"
 
@@ -53,42 +53,6 @@ def over_rate(found, tasks, arms, samplers, title, file):
         axes.legend(frameon=False, loc="lower left")
     page.suptitle(title)
     save(page, file, 150)
-
-
-def over_tasks(found, tasks, arms, against, samplers, title, file):
-    """Means over tasks against tokens per forward pass; a star: all above tau at once."""
-    known = learned(found, tasks, arms, samplers)
-    page = Figure(figsize=(9, 3.6), layout="constrained")
-    page.suptitle(title)
-    left, right = page.subplots(1, 2)
-    for axes, what, of in (left, "solved", known), (right, "right", tasks):
-        for arm in arms:
-            seeds = [[*values(found, t, each, samplers[0])] for each in (arm, against) for t in of]
-            if seeds[: len(of)] != seeds[len(of) :]:  # of other tasks or seeds: not comparable
-                continue
-            found_at = {each: point(found, of, arm, each, what, samplers[0]) for each in samplers}
-            fixed = sorted(found_at[each] for each in samplers if each[1] == 1)
-            (line,) = axes.plot(*zip(*fixed, strict=True), marker="o", label=label(arm))
-            for sampler in samplers:
-                if sampler[1] < 1:
-                    axes.plot(*found_at[sampler], marker="*", markersize=12, color=line.get_color())
-        axes.set(xlabel=RATE, xscale="log", ylim=(0, 1.1 * axes.get_ylim()[1]))
-        axes.set_xticks([1, 2, 4, 8, 16, 32], labels=["1", "2", "4", "8", "16", "32"])
-        axes.grid(alpha=0.3)
-    left.set_ylabel(f"held-out answers solved, %\n(the {len(known)} tasks learned)")
-    right.set_ylabel(f"answer tokens right, %\n(all {len(tasks)} tasks)")
-    left.legend(frameon=False)
-    save(page, file, 110)
-
-
-def point(found, tasks, arm, sampler, what, one):
-    """Tokens per forward pass, by the passes of the sampler `one`, and % solved or right: means."""
-    steps = [
-        [average(found, task, arm, each, "steps") for task in tasks] for each in (one, sampler)
-    ]
-    return mean(steps[0]) / mean(steps[1]), 100 * mean(
-        [average(found, task, arm, sampler, what) for task in tasks]
-    )
 
 
 def save(page, file, dpi):

@@ -3,7 +3,7 @@
     python lab/study.py --run                                # a race: PUMA+ against random masks
     python lab/study.py --run --seeds=8 --arms="{'mine': '--policy=gap', 'mdm': '--method=mdm'}"
     python lab/study.py --run --every=100 --levels=[50,90]   # judged on the way, too: how fast
-    python lab/study.py lab/thirty.py --run --jobs=16        # a study written down in a file
+    python lab/study.py lab/pairs.py --run --jobs=8          # a study written down in a file
     python lab/study.py --curves=curves.png --figure=rate.png      # pictures of what is done
 
 An arm is a name and flags of train.py; a run is a folder, OUT/TASK/ARM_SEED. A line comes for each
@@ -33,13 +33,11 @@ flags = ["config/sudoku_tiny.py"]  # of all runs
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm"}
 against = "mdm"  # the arm that the others are compared with
 tasks = {"": ""}  # a study of several: {folder in OUT: flags}
-partly = {}  # {arm: its tasks}; other arms are run on all
 seeds = 1
 out = "out/study"
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
 every = 0  # updates between weights that are kept and judged, too; 0 = the last alone
 levels = []  # %; also the updates until so much is solved, with each sampler
-columns = []  # samplers of the table of many tasks; [] = no such table
 # -- running
 run = False  # train and judge what is missing; else only the tables
 jobs = 2  # at a time, on a core each
@@ -57,21 +55,15 @@ title = ""  # of the figure: its finding; "" = the flags
 def main():
     check()
     numbers = range(1, seeds + 1)
-    pairs = [(task, arm, seed) for seed in numbers for task in tasks for arm in arms_of(task)]
+    pairs = [(task, arm, seed) for seed in numbers for task in tasks for arm in arms]
     if run:
         train(pairs)
     found = {pair: kept for pair in pairs if (kept := judged(folder(*pair)))}
-    if columns:  # compares the first arm with `against`
-        ends = next(iter(arms)), against
-        found = {(task, arm, seed): kept for (task, arm, seed), kept in found.items()
-                 if all((task, end, seed) in found for end in ends)}  # fmt: skip
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
     of = [*dict.fromkeys(task for task, _, _ in found)]
     if figure or curves:
         draw(pairs, found, of)
-    elif columns:
-        tables.over_tasks(found, of, [*arms], against, samplers, columns)
     else:
         for task in of:
             single(task, found)
@@ -87,29 +79,23 @@ def check():
         raise SystemExit(f"samplers: expected (tokens a step, tau) of each, got {samplers}")
 
 
-def arms_of(task):
-    return [arm for arm in arms if task in partly.get(arm, tasks)]
-
-
 def single(task, found):
     if task:
         print(f"\n== {task}")
-    tables.solved(found, task, arms_of(task), against, samplers)
-    tables.parallelism(found, task, arms_of(task), against, samplers)
+    tables.solved(found, task, arms, against, samplers)
+    tables.parallelism(found, task, arms, against, samplers)
     runs = [(arm, seed) for t, arm, seed in found if t == task]
     ways = samplers if every else samplers[:1]
     for sampler in ways if levels else ():
         print(f"\n== {tables.words(*sampler) if every else 'as training has logged it'}")
         curves = {run: curve(folder(task, *run), sampler) for run in runs}
-        tables.speed(curves, arms_of(task), against, levels)
+        tables.speed(curves, arms, against, levels)
 
 
 def draw(pairs, found, of):
     from lab import figures  # which needs matplotlib
 
-    if figure and columns:
-        figures.over_tasks(found, of, arms, against, samplers, title, figure)
-    elif figure:
+    if figure:
         figures.over_rate(found, of, arms, samplers, title, figure)
     if curves:
         of_arms = {arm: [] for arm in arms}
@@ -264,7 +250,7 @@ def log(where):
 
 def lines(task, seed):
     """A line for each evaluation of training that all arms of a seed have."""
-    logs = {tables.label(arm): log(folder(task, arm, seed)) for arm in arms_of(task)}
+    logs = {tables.label(arm): log(folder(task, arm, seed)) for arm in arms}
     for update in sorted(set.intersection(*map(set, logs.values()))):
         shares = {name: own[update] for name, own in logs.items()}
         bars = [f"{name} {'#' * round(24 * x):24} {x:6.1%}" for name, x in shares.items()]

@@ -15,7 +15,6 @@ LABELS = {
     "puma_plus": "PUMA+",
     "puma": "PUMA",
     "mdm": "random masks",
-    "mdm_twice": "random masks, twice the updates",
 }
 
 
@@ -26,10 +25,6 @@ def label(arm):
 def words(tokens, tau, policy="", temperature=0):
     how = f"above {tau}, else {tokens}" if tau < 1 else f"{tokens} a step"
     return ", ".join(filter(None, [how, policy, temperature and f"T = {temperature}"]))
-
-
-def short(tokens, tau, *rest):
-    return " ".join([f"> {tau}" if tau < 1 else str(tokens), *map(str, filter(None, rest))])
 
 
 # -- intervals -------------------------------------------------------------------------------------
@@ -165,66 +160,3 @@ def speed(curves, arms, against, levels):
             ratio = interval(logs, lambda log: f"{math.exp(log):.2f}")
             end = "" if arm == against else f"; {ratio}, {len(logs)} of {len(pairs)} pairs"
             print(f"  {arm:10} ({by_seed}){end}")
-
-
-# -- many tasks ------------------------------------------------------------------------------------
-def learned(found, tasks, arms, samplers):
-    """The tasks of which some arm solves 5 % with some sampler."""
-    ways = [*itertools.product(arms, samplers)]
-    return [task for task in tasks if any(average(found, task, *way) >= 0.05 for way in ways)]
-
-
-def over_tasks(found, tasks, arms, against, samplers, columns):
-    """The first arm and `against`, task by task; then all arms over tasks."""
-    pair = arms[0], against
-    first = samplers[0]
-    names = f"{label(pair[0])}, {label(against)}"
-    known = learned(found, tasks, arms, samplers)
-    known.sort(key=lambda task: -mean(gaps(found, task, *pair, first)))
-    rated = per_pass(found, tasks[0], against, first)
-    about = "; tokens a forward pass" if rated else ""
-    print(f"% solved: {names}, and the difference [95 % interval over seeds]{about}")
-    width = 44 if rated else 32
-    print(f"{'':26}" + "".join(f"{short(*sampler) + ' a step':{width}}" for sampler in columns))
-    for task in known:
-        print(f"{task:26}" + "".join(cell(found, task, pair, sampler) for sampler in columns))
-    print(f"not learned, tokens right ({names}, difference):")
-    for task in sorted({*tasks} - {*known}):
-        right = " ".join(f"{100 * average(found, task, arm, first, 'right'):.1f}" for arm in pair)
-        print(f"  {task:26}{right} {interval(gaps(found, task, *pair, first, 'right'))}")
-    for what, of in ("solved", known), ("right", tasks):
-        print(f"{what}, difference to {label(against)}:")
-        for arm, sampler in itertools.product((arm for arm in arms if arm != against), samplers):
-            pairs = [gaps(found, task, arm, against, sampler, what) for task in of]
-            summary(f"{arm:10}{short(*sampler):6}", [each for each in pairs if each])
-    print(f"forward passes to what {label(against)} solve one a step ({names}):")
-    for task in known:
-        fewest = [passes(found, task, arm, against, samplers) for arm in pair]
-        print(f"  {task:24}{fewest[0]:6.1f}{fewest[1]:6.1f}")
-
-
-def cell(found, task, pair, sampler):
-    ours, theirs = (100 * average(found, task, arm, sampler) for arm in pair)
-    rates = "".join(f"{per_pass(found, task, arm, sampler):>6}" for arm in pair)
-    gap = interval(gaps(found, task, *pair, sampler))
-    return f"{ours:5.1f} {theirs:5.1f} {gap:20}{rates.rstrip()}"
-
-
-def summary(name, of_tasks):
-    """Differences of pairs, a list for each task: ahead, won, lost, and the mean over tasks."""
-    if not of_tasks:
-        return
-    means = [mean(pairs) for pairs in of_tasks]
-    bounds = [spread(pairs) for pairs in of_tasks if len(pairs) > 1]
-    ahead = sum(middle > 0 for middle in means)
-    won = sum(middle - half > 0 for middle, half in bounds)
-    lost = sum(middle + half < 0 for middle, half in bounds)
-    count = f"ahead in {ahead} of {len(of_tasks)}, won {won}, lost {lost}"
-    print(f"  {name}{count}; mean over tasks {interval(means)}")
-
-
-def passes(found, task, arm, against, samplers):
-    """The fewest of an answer with which an arm solves what `against` solves one a step."""
-    wanted = average(found, task, against, samplers[0])
-    enough = [each for each in samplers if average(found, task, arm, each) >= wanted > 0]
-    return min((average(found, task, arm, each, "steps") for each in enough), default=math.inf)

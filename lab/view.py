@@ -1,22 +1,20 @@
-"""One HTML file that shows, step by step, how runs fill in held-out examples.
+"""How runs fill in held-out examples, step by step: an SVG, animated, without a script.
 
-    python lab/view.py --out_dir="['out/study/puma_plus_1','out/study/mdm_1']" --out=view.html
+    python lab/view.py                                    # a Sudoku, as sample.py fills it in
+    python lab/view.py --what=chain --still               # the states of a chain, side by side
+    python lab/view.py --out_dir="['out/study/mdm_1','out/study/puma_plus_1']" --examples=3
 
-For each run, side by side, on the same examples:
-
-    chain      as in training (Algorithm 1), by the run's policy, K and tau: true tokens
-    sampler    as in sample.py: the model's own tokens
-
-with the likeliest token of every position at every step, and its confidence. A run may be weights
-kept on the way, as out/study/puma_plus_1/at/400. lab/view.html is the page without its
-data; the result needs no server and no network.
+Each run has a panel with the same examples in turn. `what` is the sampler, with tokens of the
+model's own; a chain of true tokens as in training, by the run's policy, K and tau; or random, true
+tokens at random places, K at a time. A run may be weights kept on the way, as RUN/at/400. Of a
+program, the docstring that repeats the question is not shown.
 """
 
-import base64
-import json
+import functools
 import sys
-import zlib
+from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -31,53 +29,79 @@ from configurator import configure, pick
 from lab.tables import label
 
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
-out = "view.html"
-examples = 3  # the first held-out ones
+out = "out/view.svg"
+what = "sampler"  # sampler, chain, random
+examples = 1  # the first held-out ones
+still = False  # all states of the first example side by side, instead of one after the other
 # -- the sampler
 policy = "top_k"  # top_k, margin, entropy, random
 reveal = 2  # tokens per step
 tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
 
+WIDTH = 46  # characters of a line
+HOLD = 6  # frames in which an answer stays
+SECONDS = 0.5  # of a frame
+STYLE = """
+text{font:14px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#1f2328}
+.t{font-weight:bold}.g{fill:#656d76}.m{fill:#d0d7de}.n{fill:#0969da}
+@media(prefers-color-scheme:dark){text{fill:#e6edf3}.g{fill:#8d96a0}.m{fill:#3d444d}.n{fill:#58a6ff}}
+"""
+
+
+class Filled(NamedTuple):
+    """What a run has put into N examples, and at which step, 0 = given; x, at (N, L)."""
+
+    name: str
+    problem: object
+    prompt: torch.Tensor
+    x: torch.Tensor
+    at: torch.Tensor
+    solved: list
+
 
 def main():
-    _, first = checkpoint.load_model(out_dir[0], "cpu")
-    problem = checkpoint.module(first["task"]).load(first["data"], examples)
-    x0, prompt = map(torch.as_tensor, problem.test[:examples])
-    runs = [about(folder, x0.long(), ~prompt) for folder in out_dir]
-    box = getattr(problem, "box", None)
-    data = {"runs": runs, "truth": x0.tolist(), "box": box, "words": words(problem)}
-    packed = base64.b64encode(zlib.compress(json.dumps(data).encode(), 9)).decode()
-    template = Path(__file__).with_suffix(".html").read_text()
-    Path(out).write_text(template.replace("DATA", packed))
-    print(f"wrote {out}, {Path(out).stat().st_size / 1e6:.2f} MB")
+    order = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
+    sampler = functools.partial(sampled, how=(order, reveal, tau))
+    ways = {"sampler": sampler, "chain": chained, "random": at_random}
+    runs = [filled(folder, examples, ways[pick("what", what, ways)]) for folder in out_dir]
+    picture = side_by_side(runs[0]) if still else animated(runs)
+    Path(out).parent.mkdir(parents=True, exist_ok=True)
+    Path(out).write_text(picture)
+    print(f"wrote {out}, {len(picture) / 1000:.0f} kB; open it in a browser")
 
 
-def about(folder, x0, hidden):
-    """What the page says of a run, and its panels: [chain, sampler][example]."""
+def filled(folder, count, states_of):
+    """states_of(model, settings, x0, hidden) -> [x (N, L)], from the first to the filled one."""
     model, run = checkpoint.load_model(folder, "cpu")
     if checkpoint.of_variant(run["variant"], "generate", None):
         raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
-    updates = checkpoint.load(folder)["iteration"]
-    K = puma.value_at(run["k_schedule"], updates)
-    by = run["policy"]
-    filled = []
-    order = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
-    how = order, reveal, tau, 0.0, lambda x: filled.append(x.clone())
-    sample.generate(model, x0, hidden, *how)
-    ways = chain(model, x0, hidden, policies.POLICIES[by], K, run["tau"]), filled
-    return {
-        "name": label(run["variant"] or run["method"]), "folder": str(folder), "updates": updates,
-        "sure": run["tau"] if run["tau"] < 1 else 0.9,
-        "ways": [
-            f"{by}, K = {K}" + above("and", run["tau"]),
-            f"{policy}, {reveal} a step" + above("or", tau),
-        ],
-        "panels": [panels(model, torch.stack(states)) for states in ways],
-    }  # fmt: skip
+    problem = checkpoint.module(run["task"]).load(run["data"], count)
+    x0, prompt = problem.test[:count]
+    given = torch.as_tensor(prompt)
+    states = states_of(model, run, torch.as_tensor(x0).long(), ~given)
+    at = (torch.stack(states) == model.mask_token).sum(0)
+    solved = problem.judge(states[-1].numpy(), x0, prompt).tolist() if problem.judge else []
+    name = label(run["variant"] or run["method"])
+    return Filled(name, problem, given, states[-1], at, solved)
 
 
-def above(word, tau):
-    return f", {word} all above {tau:g}" if tau < 1 else ""
+def sampled(model, run, x0, hidden, how):
+    states = []
+    sample.generate(model, x0, hidden, *how, show=lambda x: states.append(x.clone()))
+    return states
+
+
+def at_random(model, run, x0, hidden):
+    K = puma.value_at(run["k_schedule"], run["max_iters"])
+    torch.manual_seed(1)
+    place = torch.rand(x0.shape).masked_fill(~hidden, 2).argsort(1).argsort(1)
+    steps = range(-(-int(hidden.sum(1).max()) // K) + 1)
+    return [x0.masked_fill(hidden & (place >= K * step), model.mask_token) for step in steps]
+
+
+def chained(model, run, x0, hidden):
+    K = puma.value_at(run["k_schedule"], run["max_iters"])
+    return chain(model, x0, hidden, policies.POLICIES[run["policy"]], K, run["tau"])
 
 
 @torch.no_grad()
@@ -100,33 +124,127 @@ def chain(model, x0, hidden, policy, K, tau):
     return states
 
 
-@torch.no_grad()
-def panels(model, states):
-    """Of states (S, N, L), for each example: the step that reveals each token, 0 = given; tokens;
-    for each step its likeliest tokens and their confidence in thousandths, 0 where revealed.
-    """
-    masked = states == model.mask_token
-    guesses = []
-    for x, hidden in zip(states[:-1], masked[:-1], strict=True):
-        confidence, token = model.logits(model(x)).softmax(-1).max(-1)
-        thousandths = (1000 * confidence).ceil().int()  # up: what is above tau stays so
-        guesses.append(torch.stack((token, thousandths), 1) * hidden[:, None])  # (N, 2, L)
-    at = masked.sum(0)
-    return [
-        {"at": at[i].tolist(), "tokens": states[-1][i].tolist(),
-         "steps": [guess[i].tolist() for guess in guesses[: at[i].max()]]}
-        for i in range(len(at))
-    ]  # fmt: skip
+# -- where each token stands -----------------------------------------------------------------------
+def pieces(run, row):
+    """[(line, column, text, step that reveals it)] of an example; a Sudoku's cells, or a text's."""
+    tokens = run.x[row].tolist()
+    at = run.at[row].tolist()
+    if box := getattr(run.problem, "box", None):
+        n = box[0] * box[1]
+        where = [divmod(i, n) for i in range(n * n)]
+        return [(line, 2 * column + column // box[1] * 2, str(token + 1), step)
+                for (line, column), token, step in zip(where, tokens, at, strict=True)]  # fmt: skip
+    words = [run.problem.tokenizer.decode([token]) for token in tokens]
+    answer = [i for i in range(len(tokens)) if not run.prompt[row, i]]
+    end = next((i for i in answer if tokens[i] == run.problem.end), len(tokens))
+    quotes = [i for i in answer if '"""' in words[i] and i < end]
+    first = quotes[1] + 1 if len(quotes) > 1 else answer[0]
+    found = []
+    line = column = 0
+    for i in range(first, end):
+        for k, text in enumerate(words[i].split("\n")):
+            line, column = (line + 1, 0) if k or column + len(text) > WIDTH else (line, column)
+            if word := text.strip():
+                found.append((line, column + text.index(word), word, at[i]))
+            column += len(text)
+    least = min((piece[0] for piece in found), default=0)
+    return [(line - least, *rest) for line, *rest in found]
 
 
-def words(problem):
-    """The text of each token, {id: text}; the end of a text is shown as a sign."""
-    if hasattr(problem, "box"):
-        return {token: str(token + 1) for token in range(problem.mask_token)}
-    if not hasattr(problem, "tokenizer"):  # the numbers of its tokens, which may break a line
-        return {token: f"{token}\N{THIN SPACE}" for token in range(problem.vocab_size)}
-    pieces = {token: problem.tokenizer.decode([token]) for token in range(problem.end)}
-    return pieces | {problem.end: "\N{END OF PROOF}"}
+def lines(found, step, high):
+    """The same as `high` lines of text at a step; what is hidden is shaded."""
+    shown = [""] * high
+    for line, column, text, at in found:
+        shown[line] = f"{shown[line]:{column}}" + (text if at <= step else "░" * len(text))
+    return [f"{line:{WIDTH}}" for line in shown]
+
+
+# -- drawing ---------------------------------------------------------------------------------------
+def text_at(x, y, text, kind=""):
+    return f'<text x="{8.43 * x:.0f}" y="{18 * y + 14:.0f}" class="{kind}">{escape(text)}</text>'
+
+
+def mask_at(x, y, text):
+    size = f'width="{8.43 * len(text) - 2:.0f}" height="14" rx="3"'
+    return f'<rect x="{8.43 * x + 1:.0f}" y="{18 * y + 2:.0f}" {size} class="m"/>'
+
+
+def page(width, height, parts, style=""):
+    box = f"0 0 {8.43 * width:.0f} {18 * height + 4:.0f}"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-size="14">'
+    return "\n".join([head, f"<style>{STYLE}{style}</style>", *parts, "</svg>\n"])
+
+
+def side_by_side(run):
+    """The states of the first example as a strip; what a step has revealed is blue."""
+    found = pieces(run, 0)
+    wide = max(column + len(text) for _, column, text, _ in found) + 3
+    high = max(line for line, *_ in found) + 3
+    steps = max(step for *_, step in found)
+    per_line = max(1, 120 // wide)
+    parts = []
+    for state in range(steps + 1):
+        x = state % per_line * wide
+        y = state // per_line * high
+        parts.append(text_at(x, y, f"{sum(step > state for *_, step in found)} hidden", "g"))
+        for line, column, text, step in found:
+            where = x + column, y + line + 1, text
+            kind = "n" if step == state > 0 else "t" if step else ""
+            parts.append(mask_at(*where) if step > state else text_at(*where, kind))
+    return page(wide * min(per_line, steps + 1), (steps // per_line + 1) * high, parts)
+
+
+def animated(runs):
+    """Panels one below the other, all examples in turn, each as long as the slowest run takes."""
+    lasts = torch.stack([run.at.amax(1) for run in runs]).amax(0).tolist()
+    clock = Clock(sum(lasts) + HOLD * len(lasts))
+    panels = [[pieces(run, row) for row in range(len(lasts))] for run in runs]
+    lines = [line for panel in panels for found in panel for line, *_ in found]
+    high = 3 + max(lines, default=0)
+    parts = []
+    for index, (run, panel) in enumerate(zip(runs, panels, strict=True)):
+        begin = 0
+        for row, last in enumerate(lasts):
+            until = begin + last + HOLD
+            parts += example(clock, run, row, panel[row], index * high, begin, until)
+            begin = until
+    return page(WIDTH, high * len(runs), parts, "".join(clock.rules.values()))
+
+
+def example(clock, run, row, found, y, begin, until):
+    """What is seen of it from frame `begin` until another, from line y on."""
+    parts = []
+    passes = int(run.at[row].max())
+    for step in range(passes + 1):
+        own = [(column, y + line + 1, text) for line, column, text, at in found if at == step]
+        texts = [text_at(*piece, "" if step else "g") for piece in own]
+        parts.append(clock.group(begin + step, until, texts))
+        if step:
+            parts.append(clock.group(begin, begin + step, [mask_at(*piece) for piece in own]))
+        said = f"{run.name}: {step} forward pass{'es' * (step != 1)}"
+        if step == passes and run.solved:
+            said += ", right" if run.solved[row] else ", wrong"
+        stays = begin + step + 1 if step < passes else until
+        parts.append(clock.group(begin + step, stays, [text_at(0, y, said, "t")]))
+    return parts
+
+
+class Clock:
+    """Groups that are visible from one frame to another, in an animation that begins again."""
+
+    def __init__(self, frames):
+        self.frames = frames
+        self.rules = {}
+
+    def group(self, first, last, parts):
+        name = f"f{first}-{last}"
+        start, stop = (100 * frame / self.frames for frame in (first, last))
+        self.rules[name] = (
+            f"@keyframes {name}{{0%{{opacity:{int(not first)}}}{start:.3f}%{{opacity:1}}"
+            f"{stop:.3f}%{{opacity:{int(last == self.frames)}}}}}"
+            f".{name}{{animation:{name} {SECONDS * self.frames:g}s step-end infinite}}\n"
+        )
+        return f'<g class="{name}">{"".join(parts)}</g>'
 
 
 if __name__ == "__main__":

@@ -1,20 +1,20 @@
-"""lab/view.py: its page says what the models say."""
+"""lab/view.py and lab/twins.py show what the models say."""
 
-import base64
-import json
+import functools
 import re
-import zlib
+import xml.etree.ElementTree as ET
 from unittest.mock import patch
 
+import pytest
 import torch
 from conftest import ROOT
 
 import checkpoint
 import policies
-import sudoku
-from lab import view
+from lab import twins, view
 from model import Transformer
 
+SVG = "{http://www.w3.org/2000/svg}"
 MINI = ROOT / "results/weights/sudoku_mini"
 
 
@@ -33,26 +33,62 @@ def toy(folder, data=MINI, n=6, task="sudoku", **options):
     return folder
 
 
-def test_a_page_knows_the_tokens_that_it_shows(tmp_path):
-    numbered = toy(tmp_path, data="2", n=13, task="lab.products", length=12)  # no text, no grid
-    for folder in ROOT / "results/weights/gsm_mini", numbered:
-        page = tmp_path / "page.html"
-        with patch.multiple(view, out_dir=[str(folder)], out=str(page), examples=1):
-            view.main()
-        packed = re.search(r'type="text/plain">([^<]+)<', page.read_text())[1]
-        data = json.loads(zlib.decompress(base64.b64decode(packed)))
-        panels = [panel for way in data["runs"][0]["panels"] for panel in way]
-        shown = [panel["tokens"] for panel in panels] + [data["truth"][0]]
-        shown += [step[0] for panel in panels for step in panel["steps"]]
-        assert {str(token) for row in shown for token in row} <= data["words"].keys()
-    assert all(word.strip() == token for token, word in data["words"].items())
+def seen(svg, frame):
+    """The text that is visible in a frame of an animation, and how many tokens are masked."""
+    root = ET.fromstring(svg)
+    words = []
+    masks = 0
+    for group in root.iter(f"{SVG}g"):
+        first, last = map(int, group.attrib["class"][1:].split("-"))
+        if first <= frame < last:
+            words += [text.text for text in group.iter(f"{SVG}text")]
+            masks += len([*group.iter(f"{SVG}rect")])
+    return words, masks
 
 
-def test_a_page_loads_nothing():
-    text = (ROOT / "lab/view.html").read_text()
-    links = re.findall(r'href="([^"]+)"', text)
-    assert links == re.findall(r"https?://[^\"'\s<]+", text) == ["https://arxiv.org/abs/2602.10314"]
-    assert "default-src 'none'" in text and not re.search(r"\bsrc=|@import|url\(|import\(", text)
+@torch.no_grad()
+def test_an_animation_shows_each_state(tmp_path):
+    how = functools.partial(view.sampled, how=(policies.top_k, 2, 1.0))
+    run = view.filled(toy(tmp_path), 2, how)
+    given, x, at = (part[0].tolist() for part in (run.prompt, run.x, run.at))
+    assert [step > 0 for step in at] == [not each for each in given]
+    svg = view.animated([run, run])
+    last = max(at)
+    assert all(at.count(step) == 2 for step in range(1, last))
+    for step in 0, 3, last, last + 1:
+        words, masks = seen(svg, step)
+        digits = [word for word in words if len(word) == 1]
+        shown = [str(x[i] + 1) for i in range(36) if at[i] <= step]
+        assert sorted(digits) == sorted(2 * shown) and masks == 2 * (36 - len(shown))
+        passes = f"{min(step, last)} forward pass{'es' * (step != 1)}"
+        assert words.count(f"random masks: {passes}" + ", wrong" * (step >= last)) == 2
+    until = last + view.HOLD
+    assert seen(svg, until)[0] != seen(svg, until - 1)[0]  # the second example
+    assert not re.search(r"<script|href|url\(|@import", svg)
+
+
+@pytest.mark.parametrize(("what", "kinds"), [("chain", 4), ("random", 4), ("sampler", 14)])
+def test_the_states_side_by_side(what, kinds, tmp_path):
+    page = tmp_path / "a.svg"
+    with patch.multiple(view, what=what, still=True, out=str(page)):
+        view.main()
+    root = ET.fromstring(page.read_text())
+    hidden = [int(t.text.split()[0]) for t in root.iter(f"{SVG}text") if "hidden" in t.text]
+    assert len([*root.iter(f"{SVG}rect")]) == sum(hidden) and hidden[-1] == 0
+    assert hidden == sorted(hidden, reverse=True) and len(hidden) == kinds
+
+
+def test_twins_race_over_the_same_problems(tmp_path, capsys):
+    weights = str(ROOT / "results/weights/gsm_mini")
+    with patch.multiple(twins, out_dir=[weights] * 2, problems=2):
+        twins.main()
+    said = capsys.readouterr().out
+    assert "    return result" in said and said.count("✓") == 4
+    assert said.count("PUMA+: 2 of 2 right") == 2
+    own = dict(out_dir=[weights], svg=str(tmp_path / "a.svg"))
+    with patch.multiple(twins, **own), pytest.raises(SystemExit, match="wrote"):
+        twins.main()
+    assert "return" in seen((tmp_path / "a.svg").read_text(), 5)[0]
 
 
 class Table:
@@ -76,25 +112,3 @@ def test_a_chain_reveals_the_surest_first():
     for tau, at in (1.0, [4, 4, 3, 3, 2, 2, 1, 1]), (fifth - 1e-4, [4, 4, 3, 3, 2, 1, 1, 1]):
         states = view.chain(Table(), x0, x0 == 0, policies.top_k, 2, tau)
         assert (torch.cat(states) == 4).sum(0).tolist() == at
-
-
-@torch.no_grad()
-def test_a_panel_says_what_the_model_says_of_each_state(tmp_path):
-    model, _ = checkpoint.load_model(toy(tmp_path), "cpu")
-    x0, prompt = map(torch.as_tensor, sudoku.load(MINI, 2).test[:2])
-    hidden = ~prompt
-    data = view.about(tmp_path, x0.long(), hidden)
-    assert data["ways"] == ["top_k, K = 4, and all above 0.5", "top_k, 2 a step"]
-    chains, samplers = data["panels"]
-    assert [panel["tokens"] for panel in chains] == x0.tolist()
-    for panel, masked in zip(chains + samplers, [*hidden, *hidden], strict=True):
-        assert [step > 0 for step in panel["at"]] == masked.tolist()
-        assert len(panel["steps"]) == max(panel["at"])
-        for step, (guess, sure) in enumerate(panel["steps"], 1):
-            left = [i for i in range(36) if panel["at"][i] >= step]
-            now = [i for i in left if panel["at"][i] == step]  # the surest
-            assert sorted(now) == sorted(sorted(left, key=lambda i: -sure[i])[: len(now)])
-            x = [6 if i in left else panel["tokens"][i] for i in range(36)]
-            p = model.logits(model(torch.tensor([x])))[0].softmax(-1)
-            assert [guess[i] for i in left] == [int(p[i].argmax()) for i in left]
-            assert all(sure[i] - 1.01 <= 1000 * p[i].max() <= sure[i] + 0.01 for i in left)

@@ -13,7 +13,7 @@ import torch
 from conftest import ENV, ROOT, SMALL
 
 import checkpoint
-from lab import evaluate, figures, study, tables
+from lab import evaluate, study, tables
 
 SHARES = {"mine": (0.70, 0.75, 0.83), "mdm": (0.50, 0.60, 0.70)}
 ONE = (2, 1.0)
@@ -183,63 +183,3 @@ def test_weights_on_the_way_are_judged(tmp_path, puzzles, train):
         with patch.object(study, "samplers", [ONE]), pytest.raises(SystemExit, match="no weights"):
             study.next_command("", "mdm", 1)  # else it would train once more
     assert not [*where.glob("**/ckpt.pt")]
-
-
-# -- studies of many tasks -------------------------------------------------------------------------
-def test_the_study_of_thirty_tasks(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    settings = dict(study.__dict__)
-    with patch.object(sys, "argv", ["study.py", "lab/thirty.py"]):
-        settings = study.configure(settings)
-    assert len(settings["tasks"]) == len(settings["make"]) == 29
-    assert {*settings["partly"]["puma"]} < {*settings["tasks"]}
-    with patch.multiple(study, **{k: settings[k] for k in ("tasks", "arms", "flags", "partly")}):
-        assert "puma" in study.arms_of("sokoban") and "puma" not in study.arms_of("ab")
-        settings = study.settings_of(("spell_backward", "mdm_twice", 3))
-    own = dict(task="lab.own_text", max_iters="2400", k_schedule="[(0,3)]", seed="3")
-    assert settings | own == settings
-
-
-def test_won_lost_and_even(capsys):
-    """Seeds 1 and 2: one task is won by 10 points in both, one lost, one has no clear winner."""
-    ours = {"a": (0.6, 0.62), "b": (0.1, 0.12), "c": (0.52, 0.1), "d": (0.0, 0.01)}
-    theirs = {"a": (0.5, 0.52), "b": (0.3, 0.32), "c": (0.3, 0.3), "d": (0.0, 0.0)}
-    samplers = [(1, 1.0), (4, 1.0), (1, 0.9)]
-    found = {
-        (task, arm, seed): {
-            str(each): dict(solved=shares[task][seed - 1], right=0.5, steps=9) for each in samplers
-        }
-        for arm, shares in (("puma_plus", ours), ("mdm", theirs))
-        for task in ours
-        for seed in (1, 2)
-    }
-    tables.over_tasks(found, [*ours], ["puma_plus", "mdm"], "mdm", samplers, samplers)
-    out = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in out[2:5]] == ["a", "c", "b"]
-    assert out[2].split()[1:4] == ["61.0", "51.0", "10.0"]
-    assert out[6].split() == ["d", "50.0", "50.0", "0.0", "[0.0,", "0.0]"]
-    assert "ahead in 2 of 3, won 1, lost 1; mean over tasks -3.0 [-41.2, 35.2]" in out[8]
-    assert "ahead in 0 of 4, won 0, lost 0; mean over tasks 0.0 [0.0, 0.0]" in out[12]
-
-
-def test_forward_passes_to_what_random_masks_solve_and_the_picture(tmp_path):
-    samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9), (99, 1.0)]
-    costs = 8, 4, 2, 1, 3, 1  # random masks solve half, one a step
-    shares = {
-        "puma_plus": (0.5, 0.6, 0.5, 0.4, 0.4, 0), "mdm": (0.5, 0.4, 0.4, 0, 0, 0),
-        "puma": (0.4,) * 6,
-    }  # fmt: skip
-    found = {
-        ("a", arm, 1): {
-            str(sampler): dict(solved=share, right=share, steps=cost)
-            for sampler, share, cost in zip(samplers, own, costs, strict=True)
-        }
-        for arm, own in shares.items()
-    }
-    fewest = [tables.passes(found, "a", arm, "mdm", samplers) for arm in shares]
-    assert fewest == [2, 8, math.inf]
-    assert figures.point(found, ["a"], "puma_plus", (2, 1.0), "solved", (1, 1.0)) == (2, 60)
-    with patch("matplotlib.figure.Figure.savefig", autospec=True) as savefig:
-        figures.over_tasks(found, ["a"], ["puma_plus", "mdm"], "mdm", samplers, "", "a.png")
-    (line, star, *_) = savefig.call_args.args[0].axes[0].lines
-    assert line.get_xydata()[0].tolist() == [1, 50] and star.get_xydata()[0].tolist() == [8 / 3, 40]

@@ -1,0 +1,50 @@
+"""lab/nano.py: its chain is puma.step's, its sums are right, its marked lines are few."""
+
+import pytest
+import torch
+from conftest import ROOT
+
+import puma
+from lab import nano
+
+
+def test_its_chain_is_that_of_puma():
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(200):
+        hidden = nano.random_masks(torch.randint(1, nano.ANSWER + 1, (32,)))
+        stage = torch.randint(nano.STAGES, (32,))
+        confidence = torch.rand(32, nano.L) ** 0.2  # some are above tau
+        r = torch.rand(32)
+        effective = torch.full((32,), nano.ANSWER)
+        expected = puma.step(
+            hidden, stage, effective, confidence, confidence, r, nano.STAGES, nano.TAU
+        )
+        found = nano.step(hidden, stage, confidence, r)
+        assert all(map(torch.equal, found, expected))
+        seen |= {*expected[1].tolist()}
+    assert len(seen) > nano.STAGES // 2
+
+
+def test_the_lines_of_puma_are_marked_and_few():
+    lines = (ROOT / "lab/nano.py").read_text().split("\n")
+    assert len(lines) <= 171
+    marked = sum("# PUMA" in line for line in lines[20:])
+    assert 8 < marked < 15
+    assert not [
+        line for line in lines if line.startswith(("import ", "from ")) and "torch" not in line
+    ]
+
+
+@pytest.mark.parametrize("method", ["random masks", "PUMA"])
+def test_it_learns(method, monkeypatch):
+    row = nano.draw(1)[0].tolist()
+    digits, pairs = row[: nano.DIGITS], row[nano.DIGITS :]
+    totals = [10 * a + b for a, b in zip(pairs[::2], pairs[1::2], strict=True)]
+    assert totals == [sum(digits[: i + 1]) for i in range(nano.DIGITS)]
+    monkeypatch.setattr(nano, "UPDATES", 120)
+    net = nano.train(method)
+    x0 = nano.draw(100)
+    x, passes = nano.fill(net, x0)
+    assert (x[:, : nano.DIGITS] == x0[:, : nano.DIGITS]).all() and 1 <= passes.min() <= nano.ANSWER
+    assert (x == x0).float().mean() > 0.5  # of all tokens; a third is given
