@@ -26,6 +26,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import checkpoint
+import policies
+import sample
 from configurator import configure, fit, pick, read
 from lab import evaluate, tables
 
@@ -67,6 +69,8 @@ def main():
     else:
         for task in of:
             single(task, found)
+    if run and seeds == 1:
+        example([pair for pair in found if (folder(*pair) / "ckpt.pt").exists()])
     if seeds < 8:
         print(f"\n{seeds} of eight seeds: this decides nothing; --seeds=8 goes on")
 
@@ -90,6 +94,18 @@ def single(task, found):
         print(f"\n== {tables.words(*sampler) if every else 'as training has logged it'}")
         curves = {run: curve(folder(task, *run), sampler) for run in runs}
         tables.speed(curves, arms, against, levels)
+
+
+def example(pairs):
+    """The first held-out problem as each run fills it in, all above 0.9 at once."""
+    for pair in pairs:
+        model, made, problem, _ = evaluate.open_run(folder(*pair), 1, "cpu")
+        generate = checkpoint.of_variant(made["variant"], "generate", sample.generate)
+        x0, prompt = problem.test[:1]
+        x, steps = evaluate.fill(model, generate, x0, prompt, policies.top_k, 1, 0.9)
+        verdict = "right" if problem.judge and problem.judge(x, x0, prompt)[0] else "wrong"
+        print(f"\n{problem.render(x[0], prompt[0])}")
+        print(f"{tables.label(pair[1])}: {steps[0].item()} forward passes, {verdict}", flush=True)
 
 
 def draw(pairs, found, of):

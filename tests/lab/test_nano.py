@@ -1,4 +1,8 @@
-"""lab/nano.py: its chain is puma.step's, its sums are right, its marked lines are few."""
+"""lab/nano.py: its chain is puma.step's, its sums are right. The snippets of docs/lesson.md."""
+
+import contextlib
+import io
+import re
 
 import pytest
 import torch
@@ -48,3 +52,18 @@ def test_it_learns(method, monkeypatch):
     x, passes = nano.fill(net, x0)
     assert (x[:, : nano.DIGITS] == x0[:, : nano.DIGITS]).all() and 1 <= passes.min() <= nano.ANSWER
     assert (x == x0).float().mean() > 0.5  # of all tokens; a third is given
+
+
+def test_the_lesson_prints_what_it_says():
+    text = (ROOT / "docs/lesson.md").read_text()
+    snippets = re.findall(r"```python\n(.*?)```\n```\n(.*?)```", text, re.DOTALL)
+    assert len(snippets) == text.count("```python") == 2
+    names = {}
+    for code, expected in snippets:
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(code, names)
+        assert said.getvalue() == expected
+    now = torch.ones(1, 6).bool(), torch.tensor([0]), torch.tensor([6])
+    seen = [names["confidence"]] * 2
+    hidden, stage, _ = puma.step(*now, *seen, torch.tensor([0.0]), stages=3, tau=0.45)
+    assert (hidden.sum().item(), stage.item()) == (3, 1)  # the first exercise
