@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from model import Transformer
 
 
 def module(name):
-    """Import a file of this folder, as lab.block; nothing else, since a checkpoint may name it."""
-    if not Path(__file__).parent.joinpath(*name.split(".")).with_suffix(".py").is_file():
-        raise SystemExit(f"{name}: there is no such file; lab/mine.py is written lab.mine")
+    """Import a file of this folder, of lab/ or its tests; no other: a checkpoint may name it."""
+    is_ours = re.fullmatch(r"((tests\.)?lab\.)?\w+", str(name), re.ASCII)
+    if not is_ours or not Path(__file__).parent.joinpath(f"{name.replace('.', '/')}.py").is_file():
+        raise SystemExit(f"{name!r:.99}: there is no such file; lab/mine.py is written lab.mine")
     return importlib.import_module(name)
 
 
@@ -25,8 +27,8 @@ def of_variant(variant, name, default):
 def opened(out_dir, name, mode):
     """A file of a run's folder; never through a link: the folder may come from anyone."""
     Path(out_dir).mkdir(parents=True, exist_ok=True)
-    no_link = lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o644)  # noqa: E731
-    return open(Path(out_dir, name), mode, opener=no_link)
+    how = os.O_NOFOLLOW | os.O_NONBLOCK  # no pipe either, which would wait for a reader
+    return open(Path(out_dir, name), mode, opener=lambda path, do: os.open(path, do | how, 0o644))
 
 
 def save(saved, out_dir):
@@ -42,8 +44,11 @@ def load(out_dir):
     """What train.py has saved, on the CPU. No code of a stranger's file runs, nothing unfolds."""
     path = Path(out_dir, "ckpt.pt")
     try:
-        if any(part.compress_type for part in zipfile.ZipFile(path).infolist()):
+        archive = zipfile.ZipFile(path)
+        if any(part.compress_type for part in archive.infolist()):
             raise ValueError("compressed, which may take any amount of memory")
+        if damaged := archive.testzip():
+            raise ValueError(f"{damaged} is damaged")
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch's are of many kinds
         raise SystemExit(f"{path}: no whole checkpoint of train.py: {error!r:.99}") from None
@@ -66,7 +71,8 @@ def resumed(out_dir, config):
 def make(variant, args, weights=None):
     """The model of a variant; TypeError or RuntimeError where options or weights do not fit it."""
     model = of_variant(variant, "make_model", Transformer)(**args)
-    model.load_state_dict(weights or model.state_dict())
+    if weights is not None:
+        model.load_state_dict(weights)
     return model
 
 

@@ -4,7 +4,6 @@
 
 --options, each alone:
     pool: batches of chains that PUMA visits in turn; 1 in the paper
-    visits: random masks, but each example stays for so many updates, as in one batch of chains
     share: PUMA+ follows tau on this share of the visits, by a coin for each chain and visit
     beta2, momentum: of AdamW, of Muon
 """
@@ -15,10 +14,9 @@ import puma
 from model import Transformer
 
 
-def make_model(pool=1, visits=1, share=1.0, beta2=0.999, momentum=0.95, **args):
+def make_model(pool=1, share=1.0, beta2=0.999, momentum=0.95, **args):
     made = Transformer(**args)
     made.pool = pool
-    made.visits = visits
     made.share = share
     made.beta2 = beta2
     made.momentum = momentum
@@ -35,39 +33,6 @@ def wrap_update(update, model, optimizer):
 
 
 # -- the streams -----------------------------------------------------------------------------------
-class Repeated(puma.RandomMasking):
-    """Random masks, new ones each time, of examples that stay for `visits` updates."""
-
-    def __init__(self, queue, mask_token, visits):
-        super().__init__(queue, mask_token)
-        self.visits = visits
-        self.x0, self.prompt = (part.clone() for part in queue.take(queue.all))
-        self.age = torch.arange(queue.rows, device=self.x0.device) % visits
-
-    def batch(self, iteration):
-        self.hidden = self.hide(self.prompt)
-        x = self.x0.masked_fill(self.hidden, self.mask_token)
-        return puma.Batch(x, self.x0.clone(), self.hidden)
-
-    def advance(self, score, confidence):
-        super().advance(score, confidence)
-        self.age += 1
-        ended = self.age >= self.visits
-        x0, prompt = self.queue.take(ended)
-        self.x0.copy_(torch.where(ended[:, None], x0, self.x0))
-        self.prompt.copy_(torch.where(ended[:, None], prompt, self.prompt))
-        self.age.masked_fill_(ended, 0)
-
-    def state_dict(self):
-        own = {"x0": self.x0, "prompt": self.prompt, "age": self.age}
-        return super().state_dict() | own
-
-    def load_state_dict(self, state):
-        super().load_state_dict(state)
-        for name in "x0", "prompt", "age":
-            getattr(self, name).copy_(state[name])
-
-
 class Chains(puma.ProgressiveUnmasking):
     """PUMA's or PUMA+'s, with tau on a share of the visits."""
 
@@ -87,8 +52,6 @@ def make_streams(model, queue, method, k_schedule, tau, grad_accum, **rest):
     rest |= dict(method=method, k_schedule=k_schedule, tau=tau, grad_accum=grad_accum)
     masks, chains, begin = puma.make_streams(model, queue, **rest)
     queue.load_state_dict({"taken": 0})  # chains that were made are not used
-    if model.visits > 1:
-        return masks, Repeated(queue, model.mask_token, model.visits), 0
     if chains is None:
         return masks, None, begin
     buffer = len(chains.x0) if chains.second_visit else model.pool * grad_accum

@@ -1,6 +1,5 @@
 """What each method of lab/ trains on, and what it is given."""
 
-import itertools
 import math
 
 import pytest
@@ -108,8 +107,7 @@ def test_a_variant_is_its_formula(name, V):
     formula, options = FORMULAS[name]
     shape = dict(length=7, dim=16, layers=1, heads=2, mlp=32, theta=100.0)
     model = module.make_model(vocab_size=V, mask_token=V - 1, **options, **shape)
-    for p in model.parameters():
-        p.data *= 3  # far from uniform, so that no two confidences are nearly equal
+    model.lm_head.weight.data *= 20  # far from uniform: no two confidences are nearly equal
     x0 = torch.randint(0, V - 1, (4, 7))
     hidden = torch.rand(4, 7) < 0.6
     hidden[:, 2] = True
@@ -135,10 +133,3 @@ def test_the_variants_of_the_study(puzzles):
     _, chains, _ = streams("lab.why", data, "puma_plus", share=0.5)
     chains.advance(*torch.rand(2, 8, 16))
     assert len(chains.tau.unique()) == 2 and chains.second_visit
-    _, repeated, _ = streams("lab.why", data, visits=3)
-    rows = []
-    for update in range(9):
-        rows.append(repeated.batch(update).x0)
-        repeated.advance(None, torch.rand(8, 16))
-    stay = torch.stack([(now == later).all(1) for now, later in itertools.pairwise(rows)])
-    assert (stay.sum(0) >= 5).all() and not stay.all(0).any()  # two of three times
