@@ -118,7 +118,8 @@ def solved(found, task, arms, against, samplers):
             rate, content = (
                 per_pass(found, task, arm, sampler, what) for what in ("tokens", "content")
             )
-            cost = f"; {rate} tokens a pass, {content} without padding" if rate else ""
+            cost = f"; {rate} tokens a pass" if rate else ""
+            cost += f", {content} without padding" if content != rate else ""
             print(f"  {arm:10} {interval(shares)} ({by_seed}){gap}{cost}")
 
 

@@ -1,0 +1,164 @@
+"""Formulas against loops by hand: lines that could be changed without another test's notice."""
+
+import math
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from conftest import lines, state
+
+import checkpoint
+import muon
+import puma
+import sample
+import sudoku
+import text
+from lab import evaluate, tables
+from model import Transformer
+from policies import top_k
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = torch.nn.Module()
+        self.model.layers = torch.nn.ModuleList([torch.nn.Linear(6, 4), torch.nn.Linear(4, 6)])
+        self.embed = torch.nn.Embedding(5, 4)
+
+
+def test_muon_is_the_formula_of_its_docstring():
+    torch.manual_seed(0)
+    net = Net().double()
+    lr, decay, beta = 0.1, 0.3, 0.95
+    optimizer = muon.Muon(net, True, lr=lr, betas=(0.9, 0.999), weight_decay=decay)
+    expected = {name: p.detach().clone() for name, p in net.named_parameters()}
+    momentum = dict.fromkeys(expected, 0)
+    rest = {n: torch.nn.Parameter(p) for n, p in expected.items() if "bias" in n or "embed" in n}
+    groups = [
+        {"params": [p for n, p in rest.items() if "bias" in n], "weight_decay": 0.0},
+        {"params": [p for n, p in rest.items() if "embed" in n], "weight_decay": decay},
+    ]
+    adamw = torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.999))
+    for _ in range(3):
+        for name, p in net.named_parameters():
+            p.grad = torch.randn_like(p)
+            if name in rest:
+                rest[name].grad = p.grad.clone()
+                continue
+            momentum[name] = beta * momentum[name] + (1 - beta) * p.grad
+            nesterov = beta * momentum[name] + (1 - beta) * p.grad
+            U, S, V = torch.linalg.svd(nesterov, full_matrices=False)
+            singular = S / S.norm()
+            for _ in range(5):  # what the iteration does to singular values
+                singular = 3.4445 * singular - 4.7750 * singular**3 + 2.0315 * singular**5
+            step = lr * 0.2 * math.sqrt(max(p.shape)) * (U * singular) @ V
+            expected[name] = (1 - lr * decay) * expected[name] - step
+        optimizer.step()
+        adamw.step()
+    for name, p in net.named_parameters():
+        torch.testing.assert_close(
+            p.detach(), rest[name].detach() if name in rest else expected[name]
+        )
+
+
+def test_muon_leaves_frozen_and_unused_matrices_alone():
+    net = Net()
+    net.model.layers[0].weight.requires_grad_(False)
+    before = [layer.weight.clone() for layer in net.model.layers]
+    optimizer = muon.Muon(net, True, lr=0.1, betas=(0.9, 0.999), weight_decay=0.1)
+    net.embed.weight.grad = torch.ones(5, 4)
+    optimizer.step()
+    assert all(
+        torch.equal(layer.weight, old) for layer, old in zip(net.model.layers, before, strict=True)
+    )
+
+
+def test_the_first_update_counts_nine_tenths_in_the_averages(puzzles, tmp_path, train):
+    train(puzzles, tmp_path, "--max_iters=1", "--seed=4")
+    saved = state(tmp_path)
+    torch.manual_seed(4)
+    initial = checkpoint.make("", saved["args"]).state_dict()
+    for name, p in saved["averaged"].items():
+        torch.testing.assert_close(p, 0.1 * initial[name] + 0.9 * saved["model"][name])
+
+
+def test_val_loss_is_of_held_out_rows_and_without_dropout(puzzles, tmp_path, train):
+    other = tmp_path / "other"
+    other.mkdir()
+    pairs = np.load(puzzles / "train.npy")
+    np.save(other / "train.npy", pairs)
+    np.save(other / "test.npy", pairs[:8])  # seen in training
+    found = []
+    for name, data in ("a", puzzles), ("b", other):
+        train(data, tmp_path / name, "--max_iters=1", "--eval_interval=1")
+        found += [line["val_loss"] for line in lines(tmp_path / name) if "val_loss" in line]
+    assert len(found) == 2 and found[0] != found[1]
+
+
+def test_a_drawn_token_has_its_own_confidence():
+    torch.manual_seed(0)
+    model = Transformer(6, 5, 8, dim=16, layers=1, heads=2, mlp=16, theta=10.0)
+    x = torch.full((64, 8), 5)
+    made = torch.empty_like
+    kinds = []
+
+    def noted(*args, **how):
+        kinds.append(how.get("dtype"))
+        return made(*args, **how)
+
+    with torch.no_grad(), patch("torch.empty_like", noted):
+        token, confidence, _ = sample.predict(model, x, x == 5, top_k, 1.0)
+        f = model.logits(model(x)).softmax(-1)
+    torch.testing.assert_close(confidence, f.gather(-1, token[..., None])[..., 0])
+    assert (token != f.argmax(-1)).any() and kinds[0] == torch.float64
+
+
+def test_what_is_added_to_the_residuals_begins_smaller():
+    torch.manual_seed(0)
+    model = Transformer(6, 5, 8, dim=128, layers=8, heads=2, mlp=256, theta=10.0)
+    for layer in model.model.layers:
+        for part in layer.self_attn.o_proj, layer.mlp.down_proj:
+            assert part.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)  # sqrt(16)
+        assert layer.mlp.up_proj.weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def test_train_and_val_are_two_splits(tmp_path):
+    (tmp_path / "header.json").write_text(
+        '{"length": 4, "tokenizer": {"vocab_size": 9, "mask": 8, "end": 7}}'
+    )
+    for split, token in ("train", 1), ("val", 2):
+        np.save(tmp_path / f"{split}.tokens.npy", np.full(8, token))
+        np.save(tmp_path / f"{split}.starts.npy", np.array([0, 4, 8]))
+        np.save(tmp_path / f"{split}.prompts.npy", np.array([1, 1]))
+    problem = text.load(tmp_path, 2)
+    assert (problem.train[np.arange(2)][0] == 1).all() and (
+        problem.test[np.arange(2)][0] == 2
+    ).all()
+
+
+def test_the_end_is_part_of_the_answer():
+    x0 = np.array([[1, 2, 7, 7]])
+    prompt = np.array([[True, False, False, False]])
+    written = np.array([[1, 2, 3, 7]])
+    assert evaluate.score(written, x0, prompt, 7)["right"] == [0.5]
+
+
+def test_pairs_have_the_same_seed():
+    found = {("", arm, seed): {"(1, 1.0)": {"solved": seed / 10}}
+             for arm, seeds in (("a", (1, 3)), ("m", (1, 2, 3))) for seed in seeds}  # fmt: skip
+    assert tables.gaps(found, "", "a", "m", (1, 1.0)) == [0, 0]
+
+
+def test_first_stages_differ_by_rank_and_later_ones_are_all_drawn(puzzles):
+    data = sudoku.load(puzzles, 8).train
+    first = []
+    for rank in range(2):
+        queue = puma.Queue(data, 3, "cpu", 1, rank, 2)
+        first += puma.ProgressiveUnmasking(queue, 4, [(0, 4)], 0.9, 1, True).stage[0].tolist()
+    assert first == [0, 1, 2, 3, 0, 1]  # 16 cells, K = 4
+    chains = puma.ProgressiveUnmasking(puma.Queue(data, 200, "cpu", 1), 4, [(0, 4)], 0.0, 1, True)
+    chains.hidden[:] = ~chains.prompt
+    chains.stage[:] = 0
+    chains.advance(*torch.ones(2, 200, 16))  # above tau = 0: all end at their first visit
+    assert {*chains.stage.flatten().tolist()} == {1, 2, 3}
