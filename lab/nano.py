@@ -6,7 +6,7 @@ A row is six digits, which are given, and the six running totals of two digits e
 
 A transformer that sees both sides learns to fill in the totals, once on random masks and once on
 chains, the method of PUMA (arXiv 2602.10314, Algorithm 1). The lines in which PUMA differs from
-random masks end with "# PUMA"; puma.py is the same for any data, and train.py the whole trainer.
+random masks are marked "# PUMA"; puma.py does the same for any data.
 """
 
 import torch
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 DIGITS = 6  # given
 ANSWER = 2 * DIGITS  # tokens to fill in
-L = DIGITS + ANSWER  # of a row
+L = DIGITS + ANSWER  # length of a row
 MASK = 10  # a token of its own, after the ten digits
 DIM, HEADS, LAYERS = 64, 4, 3
 BATCH, UPDATES, RATE = 64, 1000, 2e-3
@@ -74,8 +74,9 @@ class Net(nn.Module):
 # -- which tokens ----------------------------------------------------------------------------------
 def best(score, hidden, count):
     """In each row the `count` (B,) hidden positions of the highest score, (B, L) bool."""
-    place = score.masked_fill(~hidden, -torch.inf).argsort(1, descending=True).argsort(1)
-    return hidden & (place < count[:, None])
+    order = score.masked_fill(~hidden, -torch.inf).argsort(1, descending=True)
+    rank = order.argsort(1)  # of each position in that order, from 0
+    return hidden & (rank < count[:, None])
 
 
 def random_masks(count):

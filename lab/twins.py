@@ -54,8 +54,7 @@ def returned(run):
 
 def race(runs, results, row):
     """One problem, step by step on a terminal; elsewhere its end alone."""
-    question = runs[0].problem.tokenizer.text(runs[0].x[row][runs[0].prompt[row]])
-    print(f"\n{question.strip()}")
+    print(f"\n{view.question(runs[0], row)}")
     found = [view.pieces(run, row) for run in runs]
     high = 2 + max((line for own in found for line, *_ in own), default=0)
     last = max(int(run.at[row].max()) for run in runs)

@@ -12,6 +12,7 @@ program, the docstring that repeats the question is not shown.
 
 import functools
 import sys
+import textwrap
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -151,6 +152,13 @@ def pieces(run, row):
     return [(line - least, *rest) for line, *rest in found]
 
 
+def question(run, row):
+    """The text of a prompt; a Sudoku's is in its cells."""
+    if not hasattr(run.problem, "tokenizer"):
+        return ""
+    return run.problem.tokenizer.decode(run.x[row][run.prompt[row]].tolist()).strip()
+
+
 def lines(found, step, high):
     """The same as `high` lines of text at a step; what is hidden is shaded."""
     shown = [""] * high
@@ -201,14 +209,21 @@ def animated(runs):
     panels = [[pieces(run, row) for row in range(len(lasts))] for run in runs]
     lines = [line for panel in panels for found in panel for line, *_ in found]
     high = 3 + max(lines, default=0)
+    questions = [textwrap.wrap(question(runs[0], row), WIDTH) for row in range(len(lasts))]
+    top = max(map(len, questions)) + 1 if any(questions) else 0
     parts = []
+    begin = 0
+    for row, last in enumerate(lasts):
+        said = [text_at(0, y, line, "g") for y, line in enumerate(questions[row])]
+        parts.append(clock.group(begin, begin + last + HOLD, said))
+        begin += last + HOLD
     for index, (run, panel) in enumerate(zip(runs, panels, strict=True)):
         begin = 0
         for row, last in enumerate(lasts):
             until = begin + last + HOLD
-            parts += example(clock, run, row, panel[row], index * high, begin, until)
+            parts += example(clock, run, row, panel[row], top + index * high, begin, until)
             begin = until
-    return page(WIDTH, high * len(runs), parts, "".join(clock.rules.values()))
+    return page(WIDTH, top + high * len(runs), parts, "".join(clock.rules.values()))
 
 
 def example(clock, run, row, found, y, begin, until):
