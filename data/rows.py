@@ -191,7 +191,7 @@ def texts(row):
 
 def prompt_text(question):
     """The prompt that a model is given, in training and at inference."""
-    return question.replace("\r\n", "\n").strip() + "\n"
+    return question.replace("\r\n", "\n").strip("\n") + "\n"  # a drawing may begin with blanks
 
 
 def cleaned(parts, most=None):
@@ -219,7 +219,7 @@ def chat(coder, prompt, response):
     start = coder.special[IM_START]
     end = coder.special[IM_END]
     given = []
-    for turn in "system\nYou are a helpful assistant.", "user\n" + prompt.strip():
+    for turn in "system\nYou are a helpful assistant.", "user\n" + prompt.strip("\n"):
         given += [start, *coder.encode(turn), end, *coder.encode("\n")]
     given += [start, *coder.encode("assistant\n")]
     return given, [*coder.encode(response), end]

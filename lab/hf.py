@@ -378,4 +378,7 @@ if __name__ == "__main__":
         claim(settings)
     except (ImportError, OSError, ValueError) as error:  # no such package, model, file or field
         raise SystemExit(" ".join(str(error).split())[:300]) from None
-    main(*parts)
+    try:
+        main(*parts)
+    except KeyboardInterrupt:
+        raise SystemExit("stopped: the same command goes on from the last checkpoint") from None

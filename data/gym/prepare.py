@@ -137,7 +137,7 @@ def common(texts):
 
 
 def trimmed(question, about):
-    return question.removeprefix(about["begin"]).removesuffix(about["end"]).strip()
+    return question.removeprefix(about["begin"]).removesuffix(about["end"]).strip("\n")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,9 @@ def save(folder, train, test):
     for name, pairs in ("test", test), ("train", train):
         with atomic_path(Path(folder) / f"{name}.npy") as partial, open(partial, "wb") as file:
             np.save(file, pairs)
-    print(f"{len(train):,} puzzles to train on, {len(test):,} to test on: {folder}")
+    found = np.count_nonzero(train[:, 0], 1)
+    about = f"{found.min()} to {found.max()} clues each"
+    print(f"{len(train):,} puzzles to train on, {len(test):,} to test on, {about}: {folder}")
 
 
 # -- generated puzzles -----------------------------------------------------------------------------
@@ -100,6 +102,10 @@ def generated(box, clues, train, test, workers):
             bar.update(np.minimum(found, wanted).sum() - bar.n)
             if new.sum() < len(new) / 64 and (found < wanted).any():
                 raise ValueError(f"{found} of {wanted} different puzzles found, ask for fewer")
+    if clues and (least := np.count_nonzero(parts[0][0][:, 0], 1).min()) > clues:
+        raise ValueError(
+            f"clues={clues}: singles solve no puzzle of so few, the fewest has {least}"
+        )
     return [np.concatenate(part)[:count] for part, count in zip(parts, wanted, strict=True)]
 
 

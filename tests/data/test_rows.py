@@ -94,7 +94,7 @@ def test_pairs_are_those_of_a_slow_loop(call, name):
             continue
         ask, say = (row[name].replace("\r\n", "\n") for name in ("ask", "say"))
         if len(say) < 1_000_000:
-            prompt = coder.encode(ask.strip() + "\n")
+            prompt = coder.encode(ask.strip("\n") + "\n")
             ids = prompt + coder.encode(say.strip("\n"))
         if len(say) > 1_000_000 or len(ids) >= 64:
             why = "prompt_too_long" if ask == "x" * 64 else "too_long"
@@ -335,7 +335,7 @@ def test_a_typed_prompt_is_that_of_training_and_shows(call, name):
     task = own_text.load(out, 1)
     x0, given = task.train[:1]
     said = task.tokenizer.decode(x0[given])
-    typed, prompt = task.parse(f" {said} \n")
+    typed, prompt = task.parse(f"\n{said}\n")
     assert (prompt == given).all() and (typed[prompt] == x0[given]).all()
     x0[0, 0] = task.mask_token
     assert task.render(typed[0], prompt[0]) == said
@@ -344,6 +344,12 @@ def test_a_typed_prompt_is_that_of_training_and_shows(call, name):
         task.parse("Who is " * 99)
     numbers = text.load(out, 1)
     assert numbers.render(typed[0], prompt[0]).split() == [*map(str, typed[prompt])]
+
+
+def test_prompts_that_differ_in_their_first_blanks_stay_different():
+    drawings = [" " * i + "x\n  ^" for i in range(4)]
+    assert len({rows.prompt_text(each) for each in drawings}) == 4
+    assert rows.prompt_text("\n\r\n  x \n") == "  x \n"
 
 
 def test_keys_ignore_form_only():
