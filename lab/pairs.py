@@ -1,8 +1,7 @@
 """Eight pairs on minimal 6x6 Sudoku, 4,000 updates, each method at the rate that a sweep chose.
 
-python lab/study.py lab/pairs.py                       # what of it is done (results/why.md)
 python lab/study.py lab/pairs.py --run                 # trains first: two hours of a core
-python lab/study.py lab/pairs.py --figure=curves.png   # learning curves, two cells a step
+python lab/study.py lab/pairs.py --curves=a.png --figure=b.png
 """
 
 flags = [

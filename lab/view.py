@@ -40,8 +40,7 @@ reveal = 2  # tokens per step
 tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
 
 WIDTH = 46  # characters of a line
-HOLD = 6  # frames in which an answer stays
-SECONDS = 0.5  # of a frame
+HOLD = 6  # frames, half a second each, in which an answer stays
 STYLE = """
 text{font:14px ui-monospace,Menlo,Consolas,monospace;white-space:pre;fill:#1f2328}
 .t{font-weight:bold}.g{fill:#656d76}.m{fill:#d0d7de}.n{fill:#0969da}
@@ -257,7 +256,7 @@ class Clock:
         self.rules[name] = (
             f"@keyframes {name}{{0%{{opacity:{int(not first)}}}{start:.3f}%{{opacity:1}}"
             f"{stop:.3f}%{{opacity:{int(last == self.frames)}}}}}"
-            f".{name}{{animation:{name} {SECONDS * self.frames:g}s step-end infinite}}\n"
+            f".{name}{{animation:{name} {self.frames / 2:g}s step-end infinite}}\n"
         )
         return f'<g class="{name}">{"".join(parts)}</g>'
 

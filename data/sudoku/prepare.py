@@ -74,9 +74,7 @@ def save(folder, train, test):
     for name, pairs in ("test", test), ("train", train):
         with atomic_path(Path(folder) / f"{name}.npy") as partial, open(partial, "wb") as file:
             np.save(file, pairs)
-    found = np.count_nonzero(train[:, 0], 1)
-    about = f"{found.min()} to {found.max()} clues each"
-    print(f"{len(train):,} puzzles to train on, {len(test):,} to test on, {about}: {folder}")
+    print(f"{len(train):,} puzzles to train on, {len(test):,} to test on: {folder}")
 
 
 # -- generated puzzles -----------------------------------------------------------------------------

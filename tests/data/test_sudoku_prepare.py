@@ -79,7 +79,10 @@ def test_the_script_makes_the_same_with_two_workers(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"clues": 16, "train": 50, "test": 1}, "clues=16: singles solve no puzzle of so few"),
+        (
+            {"box": (2, 3), "clues": 4, "train": 50, "test": 1},
+            "clues=4: singles solve no puzzle of so few",
+        ),
         ({"out": ""}, "expected --out=FOLDER"),
         ({"box": (3, 2)}, "box=(3, 2): expected one of ((2, 2), (2, 3), (3, 3))"),
         ({"clues": "x"}, "clues='x': expected a whole number, from 1"),
