@@ -56,10 +56,11 @@ title = ""  # of the figure: its finding; "" = the flags
 
 def main():
     check()
-    numbers = range(1, seeds + 1)
-    pairs = [(task, arm, seed) for seed in numbers for task in tasks for arm in arms]
+    pairs = [(task, arm, seed) for seed in range(1, seeds + 1) for task in tasks for arm in arms]
     if run:
         train(pairs)
+    for pair in pairs:
+        finished(*pair)  # one of other flags ends the study
     found = {pair: kept for pair in pairs if (kept := judged(folder(*pair)))}
     if not found:
         raise SystemExit(f"{out}: no run is finished; add --run")
@@ -118,8 +119,8 @@ def draw(pairs, found, of):
         for pair in pairs:
             if points := curve(folder(*pair), samplers[0]):
                 of_arms[pair[1]].append({u: 100 * share for u, share in points.items()})
-        what = "held-out problems solved, %"
-        figures.curves(of_arms, what, 100, title or " ".join(flags), curves)
+        about = "held-out problems solved, %", 100, title or " ".join(flags)
+        figures.curves(of_arms, *about, curves)
 
 
 # -- runs ------------------------------------------------------------------------------------------

@@ -24,11 +24,10 @@ def make_model(pool=1, share=1.0, beta2=0.999, momentum=0.95, **args):
 
 
 def wrap_update(update, model, optimizer):
-    layers = optimizer.param_groups[0]
     for group in optimizer.param_groups:
         group["betas"] = group["betas"][0], model.beta2
-    if layers["momentum"]:
-        layers["momentum"] = model.momentum
+        if group.get("momentum"):
+            group["momentum"] = model.momentum
     return update
 
 

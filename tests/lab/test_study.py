@@ -114,11 +114,12 @@ def test_mistakes_are_one_line(name, value, message, runs):
 
 
 def test_another_study_in_the_folder(runs):
-    with (
-        patch.multiple(study, run=True, flags=["--max_iters=8"]),
-        pytest.raises(SystemExit, match="mine_1 has another max_iters: choose another --out"),
-    ):
-        study.main()
+    for how in {"run": True}, {"figure": "a.png"}, {}:
+        with (
+            patch.multiple(study, flags=["--max_iters=8"], **how),
+            pytest.raises(SystemExit, match="mine_1 has another max_iters: choose another --out"),
+        ):
+            study.main()
 
 
 def test_runs_that_kept_no_weights(runs):
