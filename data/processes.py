@@ -29,13 +29,6 @@ def cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def positive(**settings):
-    """Raise ValueError for the first setting that is neither None nor a whole number from 1."""
-    for name, value in settings.items():
-        if value is not None and (type(value) is not int or value < 1):
-            raise ValueError(f"{name}={value!r}: expected a whole number, from 1")
-
-
 def in_order(task, items, workers):
     """Results of task(item), in order; at most two items per worker are taken ahead of the reader.
 

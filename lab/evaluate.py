@@ -35,9 +35,9 @@ from lab.tables import words
 
 out_dir = "results/weights/sudoku_mini"  # a run of train.py; its averaged weights are used
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
-samples = 1  # of each problem; more need a temperature
-examples = None  # held-out problems; None = those that the run was tested on
-batch_size = 256
+samples = 1  # 1.. of each problem; more need a temperature
+examples = None  # 1.. held-out problems; None = those that the run was tested on
+batch_size = 256  # 1..
 device = "cuda" if torch.cuda.is_available() else "cpu"
 weights = True  # False: delete the checkpoint then
 

@@ -20,6 +20,7 @@ predicted, too, so that a model learns where its answers stop; there is no atten
 import collections
 import functools
 import json
+import math
 import os
 import shutil
 import sys
@@ -48,29 +49,30 @@ model = ""  # a folder, or a name on the hub
 data = ""  # FILE.jsonl, or a folder that data/*/prepare.py has written
 prompt = "question"  # of FILE.jsonl, field of the prompts
 answer = "answer"  # of FILE.jsonl, field of the answers
-length = 256  # of FILE.jsonl, tokens of a row; longer ones are dropped
-held_out = 200  # rows to measure with
+length = 256  # 2.. of FILE.jsonl, tokens of a row; longer ones are dropped
+held_out = 200  # 1.. rows to measure with
 out_dir = "out/hf"
 method = "puma_plus"  # what to train on: puma, puma_plus, mdm (random masks)
-K = 8  # tokens of a stage
-tau = 0.9
-chains_from = 0  # puma_plus alone: update of the first chains
-lora = 0  # rank of new adapters; 0 = all weights are trained
-batch_size = 32  # rows per update, over all processes
-grad_accum = 1  # forward passes per update
-max_iters = 1000  # 0 = only measure
-lr = 1e-4
-warmup = 0  # updates in which lr rises; 0 = a tenth of all, at most 100
+K = 8  # 1.. tokens of a stage
+tau = 0.9  # 0..1
+chains_from = 0  # 0.. puma_plus alone: update of the first chains
+lora = 0  # 0.. rank of new adapters; 0 = all weights are trained
+batch_size = 32  # 1.. rows per update, over all processes
+grad_accum = 1  # 1.. forward passes per update
+max_iters = 1000  # 0.. 0 = only measure
+lr = 1e-4  # 0..
+warmup = 0  # 0.. updates in which lr rises; 0 = a tenth of all, at most 100
 weight_decay = 0.0
 bf16 = torch.cuda.is_available()  # for matrix products
-save_interval = 200
+save_interval = 200  # 1..
 keep = False  # all checkpoints; else the last
-seed = 1
+seed = 1  # 0..
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, or all above tau
 if __name__ == "__main__":
     settings = configure(globals())
 
 ABOUT = "puma.json"  # beside the weights: how to read them
+METHODS = "puma", "puma_plus", "mdm"
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -116,6 +118,11 @@ class PumaTrainer(transformers.Trainer):
 
     def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
                  policy="top_k", buffer=None, chains_from=0, **library):  # fmt: skip
+        if method not in METHODS or args.label_smoothing_factor:
+            raise ValueError(f"{method=}: expected {METHODS}; label_smoothing_factor is not used")
+        if args.max_steps < 1:
+            batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+            args.max_steps = math.ceil(args.num_train_epochs * len(rows) / batch)
         args.ddp_find_unused_parameters = False  # the head is used outside of net's forward
         super().__init__(net, args, **library)
         self.loss_is_scaled_for_ga = False  # a mean over the rows of a forward pass
@@ -132,6 +139,7 @@ class PumaTrainer(transformers.Trainer):
     def get_train_dataloader(self):
         """Begin the streams. What Trainer itself reads are numbers: rows come from the streams."""
         args = self.args
+        usable(self.rows, self.mask_token, len(self.model.get_output_embeddings().weight))
         self.draw(0)
         queue = puma.Queue(self.rows, args.train_batch_size, args.device, args.seed,
                            args.process_index, args.world_size)  # fmt: skip
@@ -181,6 +189,15 @@ class PumaTrainer(transformers.Trainer):
                 raise SystemExit(f"{path} is missing: the run had another number of processes")
             for name, state in torch.load(path, weights_only=True).items():
                 self.streams[name].load_state_dict(state)
+
+
+def usable(rows, mask_token, vocab_size):
+    """Raise ValueError for rows that cannot be trained on; the first thousand are looked at."""
+    x0, prompt = (torch.as_tensor(part) for part in rows[np.arange(min(len(rows), 1000))])
+    if (x0[~prompt] == mask_token).any():
+        raise ValueError(f"rows have the mask token {mask_token} where it is to be predicted")
+    if not 0 <= x0.min() <= x0.max() < vocab_size:
+        raise ValueError(f"rows have tokens up to {x0.max()}, the model {vocab_size} of them")
 
 
 def load(name, dtype="auto"):
@@ -302,9 +319,7 @@ def start():
     """The model, what to keep beside it, end, how to read it, rows to train on, rows held out."""
     if not (model and data):
         raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
-    pick("method", method, ["puma", "puma_plus", "mdm"])
-    if min(K, held_out) < 1:
-        raise ValueError(f"{K=} or {held_out=} is below 1")
+    pick("method", method, METHODS)
     if batch_size % (WORLD * grad_accum):
         raise ValueError(f"{batch_size=} does not split into {WORLD} processes, {grad_accum=}")
     if chains_from and not 0 < chains_from < max_iters:

@@ -38,9 +38,9 @@ from lab.tables import mean
 out_dir = "results/weights/sudoku_mini"  # a run of train.py; or a pattern of runs, ARM_SEED
 what = "nelbo"  # nelbo, chain, distance
 policy = ""  # of chain and distance: top_k, margin, entropy; "" = the run's
-masks = 16  # of each example
-examples = None  # held out; None = those that the run was tested on
-batch_size = 64
+masks = 16  # 1.. of each example
+examples = None  # 1.. held out; None = those that the run was tested on
+batch_size = 64  # 1..
 device = "cuda" if torch.cuda.is_available() else "cpu"
 figure = ""  # a file of matplotlib, over updates
 title = ""  # of the figure: its finding

@@ -35,14 +35,14 @@ flags = ["config/sudoku_tiny.py"]  # of all runs
 arms = {"puma_plus": "--method=puma_plus", "mdm": "--method=mdm"}
 against = "mdm"  # the arm that the others are compared with
 tasks = {"": ""}  # a study of several: {folder in OUT: flags}
-seeds = 1
+seeds = 1  # 1..
 out = "out/study"
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
-every = 0  # updates between weights that are kept and judged, too; 0 = the last alone
+every = 0  # 0.. updates between weights that are kept and judged, too; 0 = the last alone
 levels = []  # %; also the updates until so much is solved, with each sampler
 # -- running
 run = False  # train and judge what is missing; else only the tables
-jobs = 2  # at a time, on a core each
+jobs = 2  # 1.. at a time, on a core each
 device = ""  # cpu, cuda; "" = cuda where there is one
 weights = True  # False: a run's checkpoint is deleted once it is judged
 make = {  # {path: command}: made first where a run's flags name it and it is missing
@@ -78,8 +78,6 @@ def main():
 
 def check():
     pick("against", against, arms)
-    if min(seeds, jobs) < 1 or every < 0:
-        raise SystemExit("seeds and jobs are 1 or more, every is not negative")
     if not samplers or not all(type(each) is tuple and len(each) > 1 for each in samplers):
         raise SystemExit(f"samplers: expected (tokens a step, tau) of each, got {samplers}")
 

@@ -32,12 +32,12 @@ from lab.tables import label
 out_dir = ["results/weights/sudoku_mini"]  # runs of train.py on the same data
 out = "out/view.svg"
 what = "sampler"  # sampler, chain, random
-examples = 1  # the first held-out ones
+examples = 1  # 1.. the first held-out ones
 still = False  # all states of the first example side by side, instead of one after the other
 # -- the sampler
 policy = "top_k"  # top_k, margin, entropy, random
-reveal = 2  # tokens per step
-tau = 1.0  # reveal all with confidence above this, else `reveal`; 1.0 = off
+reveal = 2  # 1.. tokens per step
+tau = 1.0  # 0..1 reveal all with confidence above this, else `reveal`; 1.0 = off
 
 WIDTH = 46  # characters of a line
 HOLD = 6  # frames, half a second each, in which an answer stays

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows
-from data.processes import positive, start
+from data.processes import start
 
 # -- what to read: a data set on the hub; or .jsonl or .parquet files, a pattern
 opencoder = "OpenCoder-LLM/opc-sft-stage2"  # MIT
@@ -32,14 +32,14 @@ kodcode = "KodCode/KodCode-V1-SFT-4o"  # CC BY-NC 4.0
 instruct = "nvidia/OpenCodeInstruct"  # CC BY 4.0
 humaneval = "openai/openai_humaneval"
 mbpp = "google-research-datasets/mbpp"
-limit = 700_000  # examples to keep, held-out ones included
+limit = 700_000  # 1.. examples to keep, held-out ones included
 seed = 1  # of the mix
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, as Dream's
 # -- what to write
 out = "data/dream_coder/tokens"  # folder
-length = 640  # tokens of an example
-val = 0.05  # share of the questions held out
-workers = None  # processes; None = one per core
+length = 640  # 2..65535 tokens of an example
+val = 0.05  # 0..1 share of the questions held out
+workers = None  # 1.. processes; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
@@ -49,7 +49,6 @@ DISTINCT = 6  # words of a run that differ and are no numbers, at least
 
 
 def main():
-    positive(limit=limit, workers=workers)
     coder = rows.tokenizer(tokenizer, "dream")
     solved = rows.load(humaneval, ["prompt", "canonical_solution"], split="test")
     splits = "prompt+train+validation+test"

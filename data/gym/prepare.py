@@ -7,16 +7,14 @@
 The first word names one of over a hundred generators; flags that are no settings of this script are
 the generator's, and `NAME --help` lists them. The wording is removed that all of the first 300
 questions begin or end with. A question that recurs goes to one split, train or val. What was
-removed, and the rows that were too long, are printed and kept in header.json. An interrupted run
-goes on when started again. Right is the listed answer alone: where others are right, too, as of
-palindrome_generation or countdown, too few count.
+removed, and the rows that were too long, are printed and kept in header.json. Right is the listed
+answer alone: where others are right, too, as of palindrome_generation or countdown, too few count.
 """
 
 import functools
 import importlib.metadata
 import json
 import operator
-import os
 import re
 import sys
 from pathlib import Path
@@ -26,15 +24,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from configurator import configure, pick, plain
 from data import rows as text_rows
 from data.files import progress_bar
-from data.processes import cores, in_order, positive, start
+from data.processes import cores, in_order, start
 
-rows = 30_000  # of the generator
+rows = 30_000  # 1.. of the generator
 seed = 1  # of the first row; the next has seed + 1, so seeds that are near share rows
-length: int | None = None  # 2..65535: tokens of a row; None = of the longest, 128 at most
-val = 0.03  # 0..1: share of the questions held out
+length = None  # 2..65535 tokens of a row; None = of the longest, 128 at most
+val = 0.03  # 0..1 share of the questions held out
 tokenizer = "bytes"  # bytes, or a file: .tiktoken ranks, tokenizer.json; or a folder with one
 out = ""  # folder; "" = the generator's name, beside this script
-workers: int | None = None  # 1..1000: processes; None = one per core
+workers = None  # 1.. processes; None = one per core
 
 
 def main():
@@ -43,14 +41,13 @@ def main():
     configure(settings)
     globals().update(settings)
     options = {key: settings[key] for key in defaults if settings[key] != defaults[key]}
-    positive(rows=rows, length=length, workers=workers)
     folder = Path(out or Path(__file__).resolve().parent / name)
     coder = text_rows.tokenizer(tokenizer)
     if folder.exists():
         raise FileExistsError(f"{folder} exists: remove it, or choose another --out")
     about = {"generator": name, "options": options, "seed": seed, "rows": rows}
     about["reasoning-gym"] = importlib.metadata.version("reasoning-gym")
-    made = generate(about, Path(f"{folder}.jsonl"))
+    made = generate(about)
     about |= wording([row["question"] for row in made[:300]])
     for end in "begin", "end":
         print(f"questions {end} with, removed: {about[end]!r}")
@@ -59,7 +56,6 @@ def main():
     writer = text_rows.Folder(folder, coder, length or longest(coder, pairs), about)
     writer.add(text_rows.of(pairs), val, workers=workers)
     writer.finish()
-    os.remove(f"{folder}.jsonl")
 
 
 def longest(coder, pairs, most=128):
@@ -96,24 +92,14 @@ def opened(about):
     return reasoning_gym.create_dataset(about["generator"], **how)
 
 
-def generate(about, path):
-    """[{question, answer}]; an interrupted run goes on with its file."""
+def generate(about):
+    """[{question, answer}] of all rows."""
     about = json.dumps(about)
     opened(about)  # says what is wrong with the flags
-    print(f"making {rows:,} rows: {path}", flush=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-    kept = [line for line in lines if line.endswith("\n")]  # the last may be cut short
-    kept = kept if kept[:1] == [about + "\n"] else [about + "\n"]
-    path.write_text("".join(kept))
-    parts = [range(at, min(at + 100, rows)) for at in range(len(kept) - 1, rows, 100)]
+    print(f"making {rows:,} rows", flush=True)
+    parts = [range(at, min(at + 100, rows)) for at in range(0, rows, 100)]
     made = in_order(functools.partial(make, about), parts, workers or cores())
-    with path.open("a") as file:
-        for part in progress_bar(made, total=len(parts), unit="x100 rows"):
-            file.writelines(json.dumps(row) + "\n" for row in part)
-            file.flush()
-    with path.open() as file:
-        return [*map(json.loads, file)][1:]
+    return [row for part in progress_bar(made, total=len(parts), unit="x100 rows") for row in part]
 
 
 def make(about, places):

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows
-from data.processes import positive, start
+from data.processes import start
 
 # -- what to read
 source = ""  # .jsonl, .parquet or .txt files, a pattern; or on the hub: me/set
@@ -32,13 +32,12 @@ text = ""  # instead of both, the field of text without prompts
 tokenizer = "bytes"  # bytes, or a file: .tiktoken ranks, tokenizer.json; or a folder with one
 # -- what to write
 out = "data/jsonl/tokens"  # folder
-length = 256  # tokens of a row
-val = 0.05  # share of the prompts, or of the documents, held out
-workers = None  # processes; None = one per core
+length = 256  # 2..65535 tokens of a row
+val = 0.05  # 0..1 share of the prompts, or of the documents, held out
+workers = None  # 1.. processes; None = one per core
 
 
 def main():
-    positive(workers=workers)
     if not source or bool(prompt) != bool(response) or bool(prompt) == bool(text):
         raise ValueError("expected --source, and --prompt and --response, or --text alone")
     fields = [text] if text else [prompt, response]

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data.files import atomic_path, progress_bar
-from data.processes import cores, positive, start
+from data.processes import cores, start
 from data.sudoku import generate, read
 from data.sudoku.held_out import clue_keys, is_held_out, puzzle_keys
 from sudoku import BOXES
@@ -33,21 +33,20 @@ from sudoku import BOXES
 out = ""  # folder
 box = (3, 3)  # rows and columns of a box: (2,2), (2,3) or (3,3)
 # -- generated puzzles
-clues = None  # so many each; None = as few as can be, no clue can be taken away
-train = 200_000  # puzzles to train on; of a source all
-test = 1000  # held-out puzzles; of a source at most so many
+clues = None  # 1.. so many each; None = as few as can be, no clue can be taken away
+train = 200_000  # 1.. puzzles to train on; of a source all
+test = 1000  # 1.. held-out puzzles; of a source at most so many
 # -- other people's puzzles, instead
 source = ""  # .csv of puzzles and solutions, or .npy of solving steps (read.py)
 test_source = ""  # another file, of held-out puzzles
 max_rating = float("inf")  # keep the puzzles of a .csv rated at most this
 # -- system
-workers = None  # processes that generate; None = one per core
+workers = None  # 1.. processes that generate; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
 
 def main():
-    positive(clues=clues, train=train, test=test, workers=workers)
     if not out:
         raise ValueError("expected --out=FOLDER; --help lists all settings")
     if (Path(out) / "train.npy").exists():

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure
 from data import rows
-from data.processes import positive, start
+from data.processes import start
 
 # -- what to read
 source = "TinyGSM/TinyGSM"  # on the hub; or .jsonl or .parquet files, a pattern
@@ -30,9 +30,9 @@ gsm8k = "openai/gsm8k"  # on the hub; or its test.jsonl
 tokenizer = ""  # .tiktoken file, tokenizer.json or folder with one; "" = Qwen2's, downloaded
 # -- what to write
 out = "data/tinygsm/tokens"  # folder
-length = 512  # tokens of a row
-val = 0.02  # share of the questions held out
-workers = None  # processes; None = one per core
+length = 512  # 2..65535 tokens of a row
+val = 0.02  # 0..1 share of the questions held out
+workers = None  # 1.. processes; None = one per core
 if __name__ == "__main__":
     configure(globals())
 
@@ -40,7 +40,6 @@ SHA256 = "3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14"  # o
 
 
 def main():
-    positive(workers=workers)
     coder = rows.tokenizer(tokenizer)
     test = rows.load(gsm8k, ["question", "answer"], "main", "test")
     lines = "".join(json.dumps(problem) + "\n" for problem in test)

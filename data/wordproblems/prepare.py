@@ -16,11 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from configurator import configure, pick
 from data import rows
-from data.processes import positive, start
+from data.processes import start
 from data.wordproblems.generate import make_problems
 
-train = 200_000  # problems to train on; those that do not fit in a row are dropped
-test = 1000  # problems in val
+train = 200_000  # 1.. problems to train on; those that do not fit in a row are dropped
+test = 1000  # 1.. problems in val
 held_out = "test"  # which these are: test, or transfer, of templates that are never trained on
 out = "data/wordproblems/tokens"  # folder
 if __name__ == "__main__":
@@ -31,7 +31,6 @@ LENGTH = 176  # tokens of a row
 
 def main():
     pick("held_out", held_out, ["test", "transfer"])
-    positive(train=train, test=test)
     coder = rows.tokenizer(Path(__file__).with_name("vocabulary.tiktoken"))
     folder = rows.Folder(out, coder, LENGTH, {"wordproblems": train, "held_out": held_out})
     for kind, count, val in (("train", train, 0.0), (held_out, test, 1.0)):  # val: the share of it

@@ -233,7 +233,6 @@ def test_interrupted_it_goes_on_and_gives_the_same_bytes(tiny, monkeypatch):
         ({"val": 1e-9}, "'val': 0.*dropped: 2 unusable; expected some in each"),
         ({"source": "one.jsonl", "prompt": "ask", "response": "say"}, "the same prompt stay toget"),
         ({"length": 70_000}, "length=70000: expected 2 to 65,535 tokens"),
-        ({"workers": 0}, "workers=0: expected a whole number, from 1"),
     ],
 )
 def test_mistakes_are_named(call, settings, message):

@@ -85,7 +85,6 @@ def test_the_script_makes_the_same_with_two_workers(tmp_path):
         ),
         ({"out": ""}, "expected --out=FOLDER"),
         ({"box": (3, 2)}, "box=(3, 2): expected one of ((2, 2), (2, 3), (3, 3))"),
-        ({"clues": "x"}, "clues='x': expected a whole number, from 1"),
         ({"clues": 16}, "clues=16 leave no cell of box=(2, 2) blank"),
         ({"clues": 15, "train": 300}, "ask for fewer"),
         ({"source": "no.csv"}, "No such file or directory: 'no.csv'"),

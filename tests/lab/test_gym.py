@@ -57,23 +57,6 @@ def test_an_answer_is_right_if_it_is_the_listed_one(puzzles):
     assert puzzles.judge(tokens, x0, prompt).tolist() == [True, True, False, False, True]
 
 
-def test_an_interrupted_run_goes_on(tmp_path, puzzles):
-    said = reasoning_gym.create_dataset("mini_sudoku", min_empty=12, seed=1, size=400)
-    about = {"generator": "mini_sudoku", "options": {"min_empty": 12}, "seed": 1, "rows": 400}
-    about["reasoning-gym"] = prepare.importlib.metadata.version("reasoning-gym")
-    first = [{name: said[at][name] for name in ("question", "answer")} for at in range(250)]
-    first[0]["answer"] = "kept"  # what is in the file is not made again
-    lines = [json.dumps(each) + "\n" for each in [about, *first]]
-    (tmp_path / "again.jsonl").write_text("".join(lines) + '{"question": "cut sh')
-    again = prepared(tmp_path / "again", "mini_sudoku", "--min_empty=12")
-    found = {*texts(again, again.train), *texts(again, again.test)}
-    assert "kept" in {answer for _, answer in found} and not (tmp_path / "again.jsonl").exists()
-    assert len(found) > 390  # some recur
-    (tmp_path / "other.jsonl").write_text("".join(lines))  # of another seed: begins anew
-    other = prepared(tmp_path / "other", "mini_sudoku", "--min_empty=12", "--seed=2")
-    assert "kept" not in {answer for _, answer in texts(other, other.train)}
-
-
 @pytest.mark.parametrize(
     "name, word",
     [
@@ -93,7 +76,7 @@ def test_help_lists_the_flags_of_the_generator(tmp_path, capsys):
     with pytest.raises(SystemExit):
         prepared(tmp_path / "x", "mini_sudoku", "--help")
     said = capsys.readouterr().out
-    assert said.startswith("mini_sudoku: --min_empty=8 --max_empty=12") and "\nworkers:" in said
+    assert said.startswith("mini_sudoku: --min_empty=8 --max_empty=12") and "\nworkers = " in said
 
 
 def test_common_wording():

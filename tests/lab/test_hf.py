@@ -301,7 +301,6 @@ def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
     ("settings", "message"),
     [
         ({"model": ""}, "expected --model=FOLDER and --data=FILE.jsonl"),
-        ({"K": 0}, "K=0 or held_out=200 is below 1"),
         ({"grad_accum": 3}, "batch_size=32 does not split into 1 processes, grad_accum=3"),
         ({"chains_from": 1000}, "chains_from=1000: expected an update before max_iters=1000"),
     ],

@@ -10,6 +10,7 @@ from conftest import lines, state
 
 import checkpoint
 import muon
+import policies
 import puma
 import sample
 import sudoku
@@ -162,3 +163,14 @@ def test_first_stages_differ_by_rank_and_later_ones_are_all_drawn(puzzles):
     chains.stage[:] = 0
     chains.advance(*torch.ones(2, 200, 16))  # above tau = 0: all end at their first visit
     assert {*chains.stage.flatten().tolist()} == {1, 2, 3}
+
+
+def test_a_policy_of_no_finite_scores_neither_hangs_nor_cheats():
+    model = Transformer(6, 5, 8, dim=16, layers=1, heads=2, mlp=16, theta=10.0)
+    x = torch.full((1, 8), 5)
+    lowest = lambda log_probs, confidence: log_probs.amin(-1)  # noqa: E731  -inf, of the mask token
+    with pytest.raises(SystemExit, match="scores that are not finite"):
+        sample.generate(model, x, x == 5, lowest, 1)
+    for score in -torch.inf, torch.nan:
+        hidden = torch.tensor([[False] + [True] * 5])
+        assert policies.reveal(torch.full((1, 6), score), hidden, torch.tensor([2])).sum() == 2

@@ -104,7 +104,6 @@ def test_updates_to_a_level(runs, capsys):
     [
         ("against", "mmd", "expected mine, mdm"),
         ("samplers", [2], "tokens a step, tau"),
-        ("seeds", 0, "1 or more"),
         ("out", "none", "no run is finished; add --run"),
     ],
 )
