@@ -111,9 +111,9 @@ class Scored:
 class PumaTrainer(transformers.Trainer):
     """transformers.Trainer on random masks ("mdm") or on chains ("puma", "puma_plus").
 
-    Chains begin with the first update; those of "puma_plus" at chains_from. A checkpoint has the
-    chains of each process, so a resumed run goes on as if it had never stopped. library: more
-    arguments of Trainer.
+    Chains begin with the first update; those of "puma_plus" at chains_from, None = once the model
+    is sure of half of what random masks hide. A checkpoint has the chains of each process, so a
+    resumed run goes on as if it had never stopped. library: more arguments of Trainer.
     """
 
     def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
@@ -154,8 +154,13 @@ class PumaTrainer(transformers.Trainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         update = self.state.global_step
-        self.draw(1 + int(inputs[0]))
-        stream = self.streams["chains" if update >= self.begin else "masks"]
+        number = int(inputs[0])  # of the forward pass
+        self.draw(1 + number)
+        if self.begin is None and number % (10 * self.args.gradient_accumulation_steps) == 0:
+            sure = self.accelerator.reduce(self.streams["masks"].sure, "mean")
+            self.begin = update if sure > 0.5 else None
+        begun = self.begin is not None and update >= self.begin
+        stream = self.streams["chains" if begun else "masks"]
         batch = stream.batch(update)
         scored = Scored(model, self.mask_token, self.shift)
         with self.accelerator.autocast():  # the head, too
@@ -178,6 +183,7 @@ class PumaTrainer(transformers.Trainer):
     def _save_rng_state(self, output_dir):
         super()._save_rng_state(output_dir)
         states = {name: stream.state_dict() for name, stream in self.streams.items()}
+        states["begin"] = self.begin
         with checkpoint.opened(output_dir, self.kept, "wb") as file:
             torch.save(states, file)
 
@@ -187,7 +193,11 @@ class PumaTrainer(transformers.Trainer):
             path = Path(checkpoint, self.kept)
             if not path.exists():
                 raise SystemExit(f"{path} is missing: the run had another number of processes")
-            for name, state in torch.load(path, weights_only=True).items():
+            states = torch.load(path, weights_only=True)
+            self.begin = states.pop("begin")
+            if states.keys() != self.streams.keys():
+                raise SystemExit(f"{path} is of another method: it has {', '.join(states)}")
+            for name, state in states.items():
                 self.streams[name].load_state_dict(state)
 
 

@@ -118,6 +118,31 @@ def test_three_updates_are_a_loop_by_hand(family, accum, tmp_path):
     assert losses(run) == pytest.approx(expected, rel=2e-4)
 
 
+def test_what_a_trainer_is_given(tmp_path):
+    """Epochs in place of steps; what cannot be trained on, or is not used, is one sentence."""
+    given = transformers.TrainingArguments(
+        str(tmp_path), num_train_epochs=2, per_device_train_batch_size=8, use_cpu=True,
+        report_to="none", disable_tqdm=True, save_strategy="no", logging_steps=1,
+    )  # fmt: skip
+    run = hf.PumaTrainer(make("bert"), given, ROWS, MASK, method="puma_plus", chains_from=None)
+    run.train()
+    assert run.state.global_step == 15 and run.begin is None  # 2 * 60 / 8; never sure
+    given.learning_rate = 0.0
+    run = hf.PumaTrainer(run.model, given, ROWS, MASK, method="puma_plus", chains_from=None)
+    loader = run.get_train_dataloader()
+    run.streams["masks"].sure.fill_(0.9)
+    run.get_train_dataloader = lambda: loader
+    run.train()
+    assert run.begin == 0
+    x0, prompt = (part.clone() for part in ROWS.tensors)
+    for token, message in (MASK, "the mask token 89"), (V, "tokens up to 90, the model 90"):
+        x0[:, -1] = token
+        with pytest.raises(ValueError, match=message):
+            hf.PumaTrainer(run.model, given, TensorDataset(x0, prompt), MASK).train()
+    with pytest.raises(ValueError, match="method='pmua': expected"):
+        hf.PumaTrainer(run.model, given, ROWS, MASK, method="pmua")
+
+
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "qwen3", "llama")]
 
 
