@@ -147,8 +147,8 @@ def kept(folder):
 
 
 # -- the source ------------------------------------------------------------------------------------
-def load(source, fields, config=None, split="train"):
-    """The fields of .jsonl, .parquet or .txt files, a pattern, or of a data set on the hub.
+def load(source, fields=None, config=None, split="train"):
+    """The fields, or all, of .jsonl, .parquet or .txt files, a pattern, or of a set on the hub.
 
     A .txt has the field `text`: each paragraph is a row.
     """
@@ -168,7 +168,7 @@ def load(source, fields, config=None, split="train"):
             rows = datasets.load_dataset(reader, data_files=files, split="train", **how)
         else:
             rows = datasets.load_dataset(source, config, split=split)
-        return rows.select_columns(fields)
+        return rows.select_columns(fields or rows.column_names)
     except Exception as error:  # of many kinds; the cause says which line is damaged
         reason = str(error.__cause__ or error) or "no rows"
         where = "" if reader else " from the hub; download its files and name them instead"

@@ -14,7 +14,9 @@ which is a Qwen2. In a program of yours, PumaTrainer is a transformers.Trainer:
 
 rows[indices] -> x0 (n, L), prompt (n, L) bool. A row is `prompt | answer, end, end, ...`. The
 prompt is given: never masked, no part of a chain or the loss. The ends that fill a row are
-predicted, too, so that a model learns where its answers stop; there is no attention mask.
+predicted, too, so that a model learns where its answers stop; there is no attention mask. --data
+are .jsonl or .parquet files with fields of text, with `messages` (--chat), or with `input_ids` and
+`labels`, where -100 is given, also as a folder of `datasets`; or a folder of data/*/prepare.py.
 """
 
 import collections
@@ -29,6 +31,7 @@ from types import SimpleNamespace
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import datasets
 import numpy as np
 import torch
 import transformers
@@ -46,10 +49,11 @@ from lab import evaluate
 from loss import objective
 
 model = ""  # a folder, or a name on the hub
-data = ""  # FILE.jsonl, or a folder that data/*/prepare.py has written
-prompt = "question"  # of FILE.jsonl, field of the prompts
-answer = "answer"  # of FILE.jsonl, field of the answers
-length = 256  # 2.. of FILE.jsonl, tokens of a row; longer ones are dropped
+data = ""  # see above
+prompt = "question"  # field of the prompts
+answer = "answer"  # field of the answers
+chat = False  # both, or `messages`, by the chat template of the model
+length = 256  # 2.. tokens of a row; longer ones are dropped
 held_out = 200  # 1.. rows to measure with
 out_dir = "out/hf"
 method = "puma_plus"  # what to train on: puma, puma_plus, mdm (random masks)
@@ -279,32 +283,78 @@ def coder_of(name):
 
 
 def of_texts(net):
-    """Of FILE.jsonl: what to keep beside the model, mask, end, rows to train on, rows held out."""
+    """What to keep beside the model, mask, end, rows to train on, rows held out."""
     tokenizer, coder = coder_of(model)
     if len(tokenizer) > net.config.vocab_size:  # by the mask token
         net.resize_token_embeddings(len(tokenizer))
-    return tokenizer, tokenizer.mask_token_id, coder.end, *read(coder, tokenizer.mask_token)
+    return tokenizer, tokenizer.mask_token_id, coder.end, *read(tokenizer, coder)
 
 
-def read(coder, mask_token):
+def read(tokenizer, coder):
     """Rows to train on, rows held out: x0 (N, L) and prompt (N, L) of each."""
-    pairs = [tuple(row.values()) for row in texts.load(data, [prompt, answer])]
-    texts.say_what_is_lost(coder, pairs[: texts.FIRST])
-    pairs = ["has_mask" if mask_token in "".join(map(str, pair)) else pair for pair in pairs]
-    encoded = [texts.encode(coder, pair, texts.plain, length) for pair in pairs]
-    kept = [ids for ids in encoded if not isinstance(ids, str)]
-    dropped = collections.Counter(why for why in encoded if isinstance(why, str))
+    is_saved = Path(data, "state.json").exists()
+    source = datasets.load_from_disk(data) if is_saved else texts.load(data)
+    rows_of = by_labels if "labels" in source.column_names else by_chat if chat else by_text
+    if chat and not tokenizer.chat_template:
+        raise ValueError(f"--chat: the tokenizer of {model} has no chat template")
+    if rows_of is by_text:
+        if missing := {prompt, answer} - {*source.column_names}:
+            raise ValueError(f"{data} has no field {min(missing)}, but {source.column_names}")
+        if tokenizer.chat_template:
+            say(f"{model} has a chat template, which --chat would use")
+        source = source.select_columns([prompt, answer])
+        first = source.select(range(min(texts.FIRST, len(source))))
+        texts.say_what_is_lost(coder, [tuple(row.values()) for row in first])
+    found = [rows_of(tokenizer, coder, row) for row in source]
+    kept = [row for row in found if not isinstance(row, str)]
+    dropped = collections.Counter(row for row in found if isinstance(row, str))
     dropped = ", ".join(f"{n} {why}" for why, n in dropped.items()) or "none"
-    about = f"{len(kept)} of {len(pairs)} rows can be used, dropped: {dropped}"
+    about = f"{len(kept)} of {len(found)} rows can be used, dropped: {dropped}"
     say(f"{about}; held out: {held_out}")
     if not 1 <= held_out < len(kept):
         raise ValueError(f"{about}: held_out={held_out} leaves none of either")
     x0 = torch.full((len(kept), length), coder.end)
-    for row, (given, rest) in zip(x0, kept, strict=True):
-        row[: len(given) + len(rest)] = torch.tensor(given + rest)
-    given = torch.arange(length) < torch.tensor([len(ids) for ids, _ in kept])[:, None]
+    given = torch.zeros_like(x0, dtype=torch.bool)
+    for row, (ids, is_given) in enumerate(kept):
+        x0[row, : len(ids)] = torch.tensor(ids)
+        given[row, : len(ids)] = torch.tensor(is_given)
     rows = TensorDataset(x0, given)
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
+
+
+def by_text(tokenizer, coder, row):
+    """The ids of a row, and of each whether it is given; or the word why the row is dropped."""
+    pair = row[prompt], row[answer]
+    if tokenizer.mask_token in "".join(map(str, pair)):
+        return "has_mask"
+    found = texts.encode(coder, pair, texts.plain, length)
+    return found if isinstance(found, str) else joined(*found)
+
+
+def by_chat(tokenizer, coder, row):
+    """The same by the model's template: given is all up to the last turn, which is predicted."""
+    user = {"role": "user", "content": row.get(prompt)}
+    turns = row.get("messages") or [user, {"role": "assistant", "content": row.get(answer)}]
+    if not all(isinstance(turn["content"], str) and turn["content"] for turn in turns):
+        return "unusable"
+    how = {"tokenize": True, "return_dict": False}
+    given = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True, **how)
+    ids = tokenizer.apply_chat_template(turns, **how)
+    if ids[: len(given)] != given or len(ids) == len(given):
+        return "template"  # it writes the turns before otherwise once they are answered
+    return joined(given, ids[len(given) :])
+
+
+def by_labels(tokenizer, coder, row):
+    given = [label == -100 for label in row["labels"]]
+    if all(given) or len(given) != len(row["input_ids"]):
+        return "unusable"
+    return (row["input_ids"], given) if len(given) <= length else "too_long"
+
+
+def joined(given, rest):
+    is_given = [True] * len(given) + [False] * len(rest)
+    return ([*given, *rest], is_given) if len(is_given) < length else "too_long"
 
 
 def of_tokens(net):
@@ -336,7 +386,9 @@ def start():
         raise ValueError(f"{chains_from=}: expected an update before {max_iters=}")
     torch.manual_seed(seed)  # of adapters, and of a new mask token
     net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
-    beside, mask_token, end, *rows = (of_tokens if Path(data).is_dir() else of_texts)(net)
+    beside, mask_token, end, *rows = (
+        of_tokens if Path(data, "header.json").exists() else of_texts
+    )(net)
     how = {"mask_token": mask_token, "shift": shift}
     check(net, **how)
     if lora and not hasattr(net, "peft_config"):

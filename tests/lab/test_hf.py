@@ -347,7 +347,7 @@ FORGETFUL = SimpleNamespace(  # a tokenizer without the word "unknown"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"question": "a", "text": "b"}\n', r"cannot read .*'answer'. not in the dataset"),
+        ('{"question": "a", "text": "b"}\n', "has no field answer, but .*question"),
         ("[1, 2", "cannot read .*rows.jsonl: "),
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows .*dropped: none: held_out=1 leaves"),
         ('{"question": "a", "answer": "unknown"}\n', "0 of 1 rows .*dropped: 1 empty"),
@@ -361,8 +361,76 @@ def test_files_that_are_no_rows(text, message, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(hf, "held_out", 1)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     with pytest.raises((ValueError, OSError), match=message):
-        hf.read(FORGETFUL, "[MASK]")
+        hf.read(SimpleNamespace(mask_token="[MASK]", chat_template=None), FORGETFUL)
     assert ("tokenizer changes 1 of the first" in capsys.readouterr().out) == ("unknown" in text)
+
+
+def byte_tokenizer(template):
+    """256 bytes and some special tokens, with a chat template."""
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    plain = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(False, use_regex=False)
+    plain.decoder = tokenizers.decoders.ByteLevel()
+    names = ["<|im_start|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_end|>"]
+    special = dict(bos_token="<|begin|>", eos_token="<|end|>", mask_token="<|mask|>")
+    special |= dict(additional_special_tokens=names, chat_template=template)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **special)
+
+
+def template(begin, head, middle, end):
+    """A chat template: each turn is head, role, middle, text, end."""
+    turn = f"{{{{ '{head}' + m['role'] + '{middle}' + m['content'] + '{end}' }}}}"
+    start = f"{{% if add_generation_prompt %}}{{{{ '{head}assistant{middle}' }}}}{{% endif %}}"
+    return f"{begin}{{% for m in messages %}}{turn}{{% endfor %}}{start}"
+
+
+MARKS = {
+    "qwen2": ("", "<|im_start|>", "\\n", "<|im_end|>\\n"),
+    "llama3": ("<|begin|>", "<|start_header_id|>", "<|end_header_id|>\\n\\n", "<|eot_id|>"),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+@pytest.mark.parametrize("form", ["fields", "messages", "saved"])
+def test_a_chat_template(name, form, tmp_path, monkeypatch, capsys):
+    tokenizer = byte_tokenizer(template(*MARKS[name]))
+    turns = [{"role": "user", "content": "hi?"}, {"role": "assistant", "content": "yo"}]
+    empty = [turns[0], {"role": "assistant", "content": ""}]
+    rows = [{"messages": each} for each in (turns, turns, empty)]
+    if form == "fields":
+        rows = [
+            {"question": a["content"], "answer": b["content"]} for a, b in (turns, turns, empty)
+        ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if form == "saved":
+        datasets.Dataset.from_list(rows).save_to_disk(path := tmp_path / "saved")
+    for key, value in {"data": str(path), "chat": True, "held_out": 1, "length": 99}.items():
+        monkeypatch.setattr(hf, key, value)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    coder = SimpleNamespace(end=tokenizer.eos_token_id)
+    rows, _ = hf.read(tokenizer, coder)
+    x0, given = rows[0]
+    begin, head, middle, end = (mark.replace("\\n", "\n") for mark in MARKS[name])
+    expected = f"{begin}{head}user{middle}hi?{end}{head}assistant{middle}"
+    assert tokenizer.decode(x0[given]) == expected
+    assert tokenizer.decode(x0[~given]).rstrip("<|end>") == f"yo{end}".rstrip("<|end>")
+    assert "2 of 3 rows can be used, dropped: 1 unusable" in capsys.readouterr().out
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="has no chat template"):
+        hf.read(tokenizer, coder)
+
+
+def test_labels_say_what_is_given(tmp_path, monkeypatch):
+    rows = [{"input_ids": [5, 6, 7, 8], "labels": [-100, 6, -100, 8]}] * 2
+    rows += [{"input_ids": [5], "labels": [-100]}, {"input_ids": [5] * 9, "labels": [5] * 9}]
+    datasets.Dataset.from_list(rows).to_parquet(tmp_path / "rows.parquet")
+    for name, value in {"data": f"{tmp_path}/rows.parquet", "held_out": 1, "length": 6}.items():
+        monkeypatch.setattr(hf, name, value)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    train, test = hf.read(SimpleNamespace(chat_template=None), SimpleNamespace(end=3))
+    assert len(train) == 1 and test[0].tolist() == [[5, 6, 7, 8, 3, 3]]
+    assert test[1].tolist() == [[True, False, True, False, False, False]]
 
 
 def test_dream_loads_as_qwen2_and_no_head_is_made_up(tmp_path):
