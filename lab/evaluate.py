@@ -31,7 +31,7 @@ import policies
 import sample
 from configurator import configure, pick
 from data import files
-from lab.tables import words
+from lab.tables import aup, points, words
 
 out_dir = "results/weights/sudoku_mini"  # a run of train.py; its averaged weights are used
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
@@ -58,6 +58,10 @@ def main():
         kept[str(sampler)] = {name: each.mean().item() for name, each in tries.items()}
         if examples is None:
             files.write_json(Path(out_dir, "eval.json"), kept)
+    if len(samplers) > 2:
+        found = points(kept, samplers)
+        best = max(share for _, share in found)
+        print(f"AUP {aup(found, best):.0f} over these samplers, y_max = {best:.1f}, its own best")
     if not weights:
         Path(out_dir, "ckpt.pt").unlink()
 
