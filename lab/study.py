@@ -6,12 +6,13 @@
     python lab/study.py lab/pairs.py --run --jobs=8          # a study written down in a file
     python lab/study.py --curves=curves.png --figure=rate.png      # pictures of what is done
 
-An arm is a name and flags of train.py; a run is a folder, OUT/TASK/ARM_SEED. A line comes for each
-evaluation that all arms of a seed have. Ctrl-C stops the runs, each with a checkpoint, and the same
-command goes on. A finished run is judged by several samplers, as lab/evaluate.py has them, and its
-records there, eval.json, stand for it once its weights are gone. Differences are of pairs with the
-same seed: mean and 95 % interval (Student's t). Eight pairs make a claim, fewer do not. Updates to
-a level are counted to the first evaluation at or above it.
+An arm is a name and flags of train.py, as --init=out/pairs/mdm_SEED for a last phase from the run
+of the same seed; a run is a folder, OUT/TASK/ARM_SEED. A line comes for each evaluation that all
+arms of a seed have. Ctrl-C stops the runs, each with a checkpoint, and the same command goes on. A
+finished run is judged by several samplers, as lab/evaluate.py has them, and its records there,
+eval.json, stand for it once its weights are gone. Differences are of pairs with the same seed: mean
+and 95 % interval (Student's t). Eight pairs make a claim, fewer do not. Updates to a level are
+counted to the first evaluation at or above it.
 """
 
 import json
@@ -127,7 +128,8 @@ def folder(task, arm, seed):
 
 
 def flags_of(task, arm, seed):
-    return [*flags, *shlex.split(tasks[task]), *shlex.split(arms[arm]), f"--seed={seed}"]
+    own = shlex.split(f"{tasks[task]} {arms[arm]}".replace("SEED", str(seed)))
+    return [*flags, *own, f"--seed={seed}"]
 
 
 def settings_of(pair):
