@@ -13,7 +13,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-DIGITS = 6  # given
+DIGITS = 6  # given; 11 at most, as totals have two digits
 ANSWER = 2 * DIGITS  # tokens to fill in
 L = DIGITS + ANSWER  # length of a row
 MASK = 10  # a token of its own, after the ten digits

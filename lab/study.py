@@ -47,7 +47,8 @@ jobs = 2  # 1.. at a time, on a core each
 device = ""  # cpu, cuda; "" = cuda where there is one
 weights = True  # False: a run's checkpoint is deleted once it is judged
 make = {  # {path: command}: made first where a run's flags name it and it is missing
-    "data/sudoku/minimal_6x6": "data/sudoku/prepare.py --box=(2,3) --out=data/sudoku/minimal_6x6"
+    "data/sudoku/minimal_6x6": "data/sudoku/prepare.py --box=(2,3) --out=data/sudoku/minimal_6x6",
+    "data/wordproblems/tokens": "data/wordproblems/prepare.py",
 }
 # -- instead of the tables
 figure = ""  # a file: accuracy over tokens per forward pass

@@ -12,6 +12,7 @@ without the docstring that repeats it, what the program returns, and whether tha
 
 import functools
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -23,7 +24,7 @@ from lab import gsm8k, sandbox, view
 from policies import top_k
 
 out_dir = ["results/weights/gsm_mini_mdm", "results/weights/gsm_mini"]
-problems = 48
+problems = 48  # 1..
 svg = ""  # a file: the first four as an animation, instead
 
 
@@ -38,9 +39,8 @@ def main():
     for row in range(len(runs[0].x)):
         race(runs, results, row)
     for run in runs:
-        passes = run.at.amax(1).float().mean()
-        right = f"{sum(run.solved)} of {len(run.solved)} right"
-        print(f"{run.name}: {right}, {passes:.1f} forward passes a problem")
+        passes = f"{run.at.amax(1).float().mean():.1f} forward passes a problem"
+        print(f"{run.name}: {sum(run.solved)} of {len(run.solved)} right, {passes}")
 
 
 def returned(run):
@@ -62,8 +62,9 @@ def race(runs, results, row):
         columns = [view.lines(own, step, high) for own in found]
         for run, column, result in zip(runs, columns, results, strict=True):
             column[-1] = f"= {result[row]}" if step >= run.at[row].max() else ""
-        for left, right in zip(*columns, strict=True):
-            print(f"{left:{view.WIDTH + 2}}{right}")
+        half = min(view.WIDTH, shutil.get_terminal_size().columns // 2 - 1)
+        for texts in zip(*columns, strict=True):
+            print("  ".join(f"{text[:half]:{half}}" for text in texts))
         if step < last:
             time.sleep(0.03)
             print(f"\033[{high}A", end="", flush=True)

@@ -144,7 +144,7 @@ def pieces(run, row):
     for i in range(first, end):
         for k, text in enumerate(words[i].split("\n")):
             line, column = (line + 1, 0) if k or column + len(text) > WIDTH else (line, column)
-            if word := text.strip():
+            if word := "".join(c if c.isprintable() else "?" for c in text).strip():
                 found.append((line, column + text.index(word), word, at[i]))
             column += len(text)
     least = min((piece[0] for piece in found), default=0)
@@ -178,7 +178,8 @@ def mask_at(x, y, text):
 
 def page(width, height, parts, style=""):
     box = f"0 0 {8.43 * width:.0f} {18 * height + 4:.0f}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" font-size="14">'
+    size = f'width="{8.43 * width:.0f}" viewBox="{box}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}>'
     return "\n".join([head, f"<style>{STYLE}{style}</style>", *parts, "</svg>\n"])
 
 

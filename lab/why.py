@@ -5,7 +5,7 @@
 --options, each alone:
     pool: batches of chains that PUMA visits in turn; 1 in the paper
     share: PUMA+ follows tau on this share of the visits, by a coin for each chain and visit
-    beta2, momentum: of AdamW, of Muon
+    momentum: of Muon
 """
 
 import torch
@@ -14,18 +14,16 @@ import puma
 from model import Transformer
 
 
-def make_model(pool=1, share=1.0, beta2=0.999, momentum=0.95, **args):
+def make_model(pool=1, share=1.0, momentum=0.95, **args):
     made = Transformer(**args)
     made.pool = pool
     made.share = share
-    made.beta2 = beta2
     made.momentum = momentum
     return made
 
 
 def wrap_update(update, model, optimizer):
     for group in optimizer.param_groups:
-        group["betas"] = group["betas"][0], model.beta2
         if group.get("momentum"):
             group["momentum"] = model.momentum
     return update
