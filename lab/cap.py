@@ -7,7 +7,7 @@ To the loss comes `weight` times the entropy of the prediction, in nats, average
 tokens whose likeliest token is the true one. What is right becomes surer, so that more tokens are
 above tau at once. The term depends on hidden tokens, so it moves the minimiser (Proposition 2 does
 not hold), towards overconfidence. It is published as a last phase; dParallel (arXiv 2509.26488) has
-the same term of logits divided by 0.5. All logits of the hidden tokens are kept in memory.
+the same term of logits divided by 0.5. The logits of all positions are kept in memory.
 """
 
 import loss

@@ -32,6 +32,7 @@ import sample
 from configurator import configure, pick
 from data import files
 from lab.tables import aup, points, words
+from text import after_end
 
 out_dir = "results/weights/sudoku_mini"  # a run of train.py; its averaged weights are used
 samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (1, 0.9)]  # tokens a step, or all above tau < 1
@@ -114,12 +115,6 @@ def score(x, x0, prompt, end):
         "tokens": (~prompt).sum(1),
         "content": (~prompt & ~after_end(x, prompt, end)).sum(1),
     }
-
-
-def after_end(x, prompt, end):
-    """Whether an end comes before a token of the answer; (n, L)."""
-    ends = (x == end) & ~prompt if end is not None else np.zeros_like(prompt)
-    return ends.cumsum(1) - ends > 0
 
 
 def joined(batches):

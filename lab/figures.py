@@ -24,7 +24,7 @@ def curves(of_arms, what, most, title, file):
     axes.set_title(title, fontsize="medium", wrap=True)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    save(page, file, 150)
+    save(page, file)
 
 
 def over_rate(found, tasks, arms, samplers, title, file):
@@ -52,9 +52,9 @@ def over_rate(found, tasks, arms, samplers, title, file):
         axes.grid(alpha=0.3)
         axes.legend(frameon=False, loc="lower left")
     page.suptitle(title)
-    save(page, file, 150)
+    save(page, file)
 
 
-def save(page, file, dpi):
-    page.savefig(file, dpi=dpi)
+def save(page, file):
+    page.savefig(file, dpi=150)
     print(f"wrote {file}")

@@ -386,9 +386,8 @@ def start():
         raise ValueError(f"{chains_from=}: expected an update before {max_iters=}")
     torch.manual_seed(seed)  # of adapters, and of a new mask token
     net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
-    beside, mask_token, end, *rows = (
-        of_tokens if Path(data, "header.json").exists() else of_texts
-    )(net)
+    rows_of = of_tokens if Path(data, "header.json").exists() else of_texts
+    beside, mask_token, end, *rows = rows_of(net)
     how = {"mask_token": mask_token, "shift": shift}
     check(net, **how)
     if lora and not hasattr(net, "peft_config"):

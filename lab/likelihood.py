@@ -72,8 +72,8 @@ def by_arm(pattern):
 
 def kept(run):
     """{update: folder} of the weights kept on the way, or of the last."""
-    folders = sorted(run.glob("at/*"), key=lambda folder: int(folder.name)) or [run]
-    return {checkpoint.load(folder)["iteration"]: folder for folder in folders}
+    on_the_way = {int(folder.name): folder for folder in run.glob("at/*")}
+    return dict(sorted(on_the_way.items())) or {checkpoint.load(run)["iteration"]: run}
 
 
 def curve(run):

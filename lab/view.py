@@ -71,36 +71,35 @@ def main():
 
 
 def filled(folder, count, states_of):
-    """states_of(model, settings, x0, hidden) -> [x (N, L)], from the first to the filled one."""
+    """states_of(model, settings, K, x0, hidden) -> [x (N, L)], from the first to the filled one."""
     model, run = checkpoint.load_model(folder, "cpu")
     if checkpoint.of_variant(run["variant"], "generate", None):
         raise SystemExit(f"{run['variant']} has a sampler of its own, which this does not follow")
     problem = checkpoint.module(run["task"]).load(run["data"], count)
     x0, prompt = problem.test[:count]
     given = torch.as_tensor(prompt)
-    states = states_of(model, run, torch.as_tensor(x0).long(), ~given)
+    K = puma.value_at(run["k_schedule"], checkpoint.load(folder)["iteration"])
+    states = states_of(model, run, K, torch.as_tensor(x0).long(), ~given)
     at = (torch.stack(states) == model.mask_token).sum(0)
     solved = problem.judge(states[-1].numpy(), x0, prompt).tolist() if problem.judge else []
     name = label(run["variant"] or run["method"])
     return Filled(name, problem, given, states[-1], at, solved)
 
 
-def sampled(model, run, x0, hidden, how):
+def sampled(model, run, K, x0, hidden, how):
     states = []
     sample.generate(model, x0, hidden, *how, show=lambda x: states.append(x.clone()))
     return states
 
 
-def at_random(model, run, x0, hidden):
-    K = puma.value_at(run["k_schedule"], run["max_iters"])
+def at_random(model, run, K, x0, hidden):
     torch.manual_seed(1)
     place = torch.rand(x0.shape).masked_fill(~hidden, 2).argsort(1).argsort(1)
     steps = range(-(-int(hidden.sum(1).max()) // K) + 1)
     return [x0.masked_fill(hidden & (place >= K * step), model.mask_token) for step in steps]
 
 
-def chained(model, run, x0, hidden):
-    K = puma.value_at(run["k_schedule"], run["max_iters"])
+def chained(model, run, K, x0, hidden):
     return chain(model, x0, hidden, policies.POLICIES[run["policy"]], K, run["tau"])
 
 

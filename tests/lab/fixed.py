@@ -2,6 +2,7 @@
 
 import torch
 
+import loss
 import puma
 
 
@@ -19,3 +20,8 @@ def make_streams(model, queue, k_schedule, tau, chains_from, **rest):
     masks.advance = lambda score, confidence: None
     chains = puma.ProgressiveUnmasking(queue, model.mask_token, k_schedule, 1, 1, False)
     return masks, chains, chains_from
+
+
+def objective(model, *batch):
+    assert model.training == torch.is_grad_enabled()  # no dropout where it is only measured
+    return loss.objective(model, *batch)
