@@ -1,11 +1,14 @@
 """Runs on disk: ckpt.pt, files beside it, and the modules that a run names as task and variant."""
 
+import fcntl
 import importlib
 import os
 import re
 import zipfile
+import zlib
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from model import Transformer
@@ -31,13 +34,29 @@ def opened(out_dir, name, mode):
     return open(Path(out_dir, name), mode, opener=lambda path, do: os.open(path, do | how, 0o644))
 
 
+def claimed(out_dir, name):
+    """A file to append to; SystemExit if another process, which is alive, has claimed it."""
+    file = opened(out_dir, name, "a")
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if isinstance(error, BlockingIOError):  # else the file system has no locks
+            raise SystemExit(f"{out_dir}: another run writes here") from None
+    return file
+
+
 def save(saved, out_dir):
-    """Write ckpt.pt, at once or not at all: a kill leaves the old one."""
-    with opened(out_dir, "ckpt.pt.tmp", "wb") as file:
-        torch.save(saved, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{out_dir}/ckpt.pt.tmp", f"{out_dir}/ckpt.pt")
+    """Write ckpt.pt, at once or not at all: a kill or a full disk leaves the old one."""
+    file = opened(out_dir, "ckpt.pt.tmp", "wb")
+    try:
+        with file:
+            torch.save(saved, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{out_dir}/ckpt.pt.tmp", f"{out_dir}/ckpt.pt")
+    except (OSError, RuntimeError) as error:
+        Path(out_dir, "ckpt.pt.tmp").unlink(missing_ok=True)
+        raise SystemExit(f"{out_dir}/ckpt.pt: not written: {error}") from None
 
 
 def load(out_dir):
@@ -45,11 +64,10 @@ def load(out_dir):
     path = Path(out_dir, "ckpt.pt")
     try:
         archive = zipfile.ZipFile(path)
-        if any(part.compress_type for part in archive.infolist()):
-            raise ValueError("compressed, which may take any amount of memory")
-        if damaged := archive.testzip():
-            raise ValueError(f"{damaged} is damaged")
-        return torch.load(path, map_location="cpu", weights_only=True)
+        if any(part.compress_type for part in archive.infolist()) or archive.testzip():
+            raise ValueError("damaged, or compressed, which may take any amount of memory")
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        return {**saved, "config": {**saved["config"]}}
     except Exception as error:  # torch's are of many kinds
         raise SystemExit(f"{path}: no whole checkpoint of train.py: {error!r:.99}") from None
 
@@ -69,15 +87,34 @@ def resumed(out_dir, config):
 
 
 def make(variant, args, weights=None):
-    """The model of a variant; TypeError or RuntimeError where options or weights do not fit it."""
-    model = of_variant(variant, "make_model", Transformer)(**args)
-    if weights is not None:
-        model.load_state_dict(weights)
-    return model
+    """The model of a variant; SystemExit where options or weights do not fit it."""
+    maker = of_variant(variant, "make_model", Transformer)
+    try:
+        if weights is not None:  # compare all sizes before memory is asked for
+            if args["layers"] > len(weights):
+                raise ValueError(f"{args['layers']} layers of {len(weights)} weights")
+            with torch.device("meta"):
+                maker(**args).load_state_dict(weights, assign=True)
+        model = maker(**args)
+        if weights is not None:
+            model.load_state_dict(weights)
+        return model
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise SystemExit(f"the model, its options and weights do not fit: {error}") from None
+
+
+def fingerprint(data):
+    """How many rows there are to train on, and a checksum of 200 among them."""
+    some = np.linspace(0, len(data) - 1, 200).astype(int)
+    x0, prompt = (np.asarray(part).tobytes() for part in data[some])
+    return f"{len(data)} rows, checksum {zlib.crc32(x0 + prompt):08x}"
 
 
 def load_model(out_dir, device):
     """The averaged model of a run, and its settings."""
     saved = load(out_dir)
-    model = make(saved["config"]["variant"], saved["args"], saved["averaged"])
-    return model.to(device).eval(), saved["config"]
+    run = saved["config"]
+    if not all(type(run.get(key)) is str for key in ("task", "data", "variant")):
+        raise SystemExit(f"{out_dir}/ckpt.pt: no whole checkpoint: its task, data or variant")
+    model = make(run["variant"], saved.get("args"), saved.get("averaged", {}))
+    return model.to(device).eval(), run

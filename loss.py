@@ -1,7 +1,5 @@
 """The loss, and what a chain needs of the same forward pass: score and confidence by a policy."""
 
-import torch
-
 SMALL = 64  # up to this vocabulary all positions are scored: fixed shapes, and nothing waits
 
 
@@ -23,6 +21,8 @@ def loss_and_scores(model, policy, h, x0, hidden, weight):
     if model.vocab_size <= SMALL or (h.is_cuda and len(chunks(x0.numel(), model.vocab_size)) == 1):
         nll, score, confidence = read(model.logits(h).log_softmax(-1), x0, policy)
         return (nll.masked_fill(~hidden, 0) * weight).sum(), score, confidence
+    from text import LargeHead  # skip it at first: it gives what a small head gives
+
     where = hidden.nonzero(as_tuple=True)
     parts = h[where], model.lm_head.weight, x0[where], weight[where]
     loss, *seen = LargeHead.apply(*parts, model.mask_token, policy)
@@ -36,50 +36,6 @@ def read(log_probs, x0, policy):
     log_probs = log_probs.detach()
     confidence = log_probs.amax(-1).exp()
     return nll, policy(log_probs, confidence).clone(), confidence  # as it may be a view
-
-
-class LargeHead(torch.autograd.Function):
-    """h (n, dim), head (V, dim), x0, weight (n,) -> loss (), score, confidence (n,), by chunks.
-
-    Skip it at first: it gives what a small head gives, but all logits would not fit into memory.
-    The gradient of a chunk, (softmax - one-hot) * weight, is taken at once; `backward` scales it.
-    """
-
-    @staticmethod
-    def forward(ctx, h, head, x0, weight, mask_token, policy):
-        device = h.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else h.dtype
-        V = len(head)
-        wide = head.to(dtype)
-        if h.is_cuda:  # its matrix products want aligned rows
-            wide = torch.nn.functional.pad(wide, (0, 0, 0, -V % 64))
-        grad_h = torch.empty_like(h)
-        grad_head = torch.zeros_like(head if ctx.needs_input_grad[1] else head[:0])  # or frozen
-        seen = []
-        for part in chunks(len(h), V):
-            logits = h[part].to(dtype) @ wide.T  # (c, V padded)
-            logits[:, V:] = -torch.inf
-            logits[:, mask_token] = -torch.inf
-            log_probs = logits.float()
-            torch.log_softmax(log_probs, -1, out=log_probs)  # in place: a tenth faster
-            seen.append(read(log_probs, x0[part], policy))
-            error = log_probs.exp_()  # the softmax, in place
-            error[torch.arange(len(error), device=h.device), x0[part]] -= 1
-            error = logits.copy_(error)  # to `dtype`, in the memory of the logits
-            grad_h[part] = weight[part, None] * (error @ wide)
-            scaled = (weight[part, None] * h[part]).to(dtype)
-            pieces = grad_head.split(4096), error[:, :V].T.split(4096)  # each fits into a cache
-            for rows, columns in zip(*pieces, strict=True) if len(grad_head) else ():
-                rows += columns @ scaled
-        nll, score, confidence = (torch.cat(values) for values in zip(*seen, strict=True))
-        ctx.save_for_backward(grad_h, grad_head)
-        ctx.mark_non_differentiable(score, confidence)
-        return (weight * nll).sum(), score, confidence
-
-    @staticmethod
-    def backward(ctx, grad_loss, *_):
-        grad_h, grad_head = ctx.saved_tensors
-        return grad_h * grad_loss, grad_head.mul_(grad_loss), None, None, None, None
 
 
 def chunks(n, V):
