@@ -100,7 +100,7 @@ def make(variant, args, weights=None):
             model.load_state_dict(weights)
         return model
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise SystemExit(f"the model, its options and weights do not fit: {error}") from None
+        raise SystemExit(f"the model, its options, its weights do not fit: {error!r}") from None
 
 
 def fingerprint(data):

@@ -141,9 +141,12 @@ def download():
 
 
 def kept(folder):
-    """The tokenizer of a folder of rows."""
+    """The tokenizer of a folder of rows; SystemExit where there is none."""
     about = json.loads(Path(folder, "header.json").read_text())["tokenizer"]
-    return tokenizer(next(Path(folder).glob("tokenizer.*")), about["kind"])
+    try:
+        return tokenizer(next(Path(folder).glob("tokenizer.*")), about["kind"])
+    except (KeyError, OSError, StopIteration, ValueError) as error:
+        raise SystemExit(f"{folder} has no tokenizer: {error!r}") from None
 
 
 # -- the source ------------------------------------------------------------------------------------
@@ -191,7 +194,12 @@ def texts(row):
 
 def prompt_text(question):
     """The prompt that a model is given, in training and at inference."""
-    return question.replace("\r\n", "\n").strip("\n") + "\n"  # a drawing may begin with blanks
+    return lines_of(question).strip("\n") + "\n"  # a drawing may begin with blanks
+
+
+def lines_of(text):
+    """The text with the line ends of Unix, whatever it had."""
+    return re.sub("\r\n?", "\n", text)
 
 
 def cleaned(parts, most=None):
@@ -204,9 +212,9 @@ def cleaned(parts, most=None):
     if not all(isinstance(part, str) and part.strip() for part in parts):
         return "unusable"
     if len(parts) == 1:
-        return [parts[0].replace("\r\n", "\n")]
+        return [lines_of(parts[0])]
     prompt, response = parts
-    return [prompt_text(prompt)[:most], response.replace("\r\n", "\n").strip("\n")[:most]]
+    return [prompt_text(prompt)[:most], lines_of(response).strip("\n")[:most]]
 
 
 def plain(coder, prompt, response):
@@ -226,8 +234,10 @@ def chat(coder, prompt, response):
 
 
 def document(coder, text):
-    """No prompt | the text, its end"""
-    pieces = (text[at : at + DOCUMENT] for at in range(0, len(text), DOCUMENT))
+    """No prompt | the text, its end. A long one is cut at blanks, if there are any."""
+    pieces = re.findall(rf"(?s).{{1,{DOCUMENT}}}(?= \S|\Z)|.{{1,{DOCUMENT}}}", text)
+    if coder.encode("a a") == 2 * coder.encode("a"):  # it puts a blank before each piece by itself
+        pieces[1:] = [piece.removeprefix(" ") for piece in pieces[1:]]
     ids = [i for piece in pieces for i in coder.encode(piece)]
     return [], [*ids, coder.end] if ids else []
 

@@ -1,7 +1,7 @@
 """The mismatch that PUMA is for: is a model worse on the states that its sampler visits?
 
-    python lab/study.py lab/pairs.py --run                            # keeps weights on the way
-    python lab/mismatch.py --out_dir="out/pairs/*_?" --figure=a.png   # means over seeds
+    python lab/study.py --run --seeds=8 --every=500                   # keeps weights on the way
+    python lab/mismatch.py --out_dir="out/study/*_?" --figure=a.png   # means over seeds
 
 Held-out examples are revealed token by token: `random`, true tokens at random places; `order`, true
 tokens in the order of the policy; `own`, in that order the tokens that the model chooses itself. Of

@@ -3,7 +3,7 @@
     python lab/study.py --run                                # a race: PUMA+ against random masks
     python lab/study.py --run --seeds=8 --arms="{'mine': '--policy=gap', 'mdm': '--method=mdm'}"
     python lab/study.py --run --every=100 --levels=[50,90]   # judged on the way, too: how fast
-    python lab/study.py lab/pairs.py --run --jobs=8          # a study written down in a file
+    python lab/study.py mine.py --run --jobs=8     # settings below, written down in a file of yours
     python lab/study.py --curves=curves.png --figure=rate.png      # pictures of what is done
 
 An arm is a name and flags of train.py, as --init=out/pairs/mdm_SEED for a last phase from the run

@@ -124,12 +124,3 @@ def test_a_variant_is_its_formula(name, V):
     expected = torch.autograd.grad(total, [*model.parameters()])
     torch.testing.assert_close(torch.autograd.grad(loss, [*model.parameters()]), expected)
     torch.testing.assert_close(score[hidden], f.amax(-1)[hidden])
-
-
-def test_the_variants_of_the_study(puzzles):
-    data = sudoku.load(puzzles, 8).train
-    _, chains, begin = streams("lab.why", data, "puma", pool=2)
-    assert len(chains.x0) == 2 and begin == 0 and not chains.second_visit
-    _, chains, _ = streams("lab.why", data, "puma_plus", share=0.5)
-    chains.advance(*torch.rand(2, 8, 16))
-    assert len(chains.tau.unique()) == 2 and chains.second_visit
