@@ -29,7 +29,10 @@ def of_variant(variant, name, default):
 
 def opened(out_dir, name, mode):
     """A file of a run's folder; never through a link: the folder may come from anyone."""
-    Path(out_dir).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(out_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"{out_dir}: {error}") from None
     how = os.O_NOFOLLOW | os.O_NONBLOCK  # no pipe either, which would wait for a reader
     return open(Path(out_dir, name), mode, opener=lambda path, do: os.open(path, do | how, 0o644))
 
@@ -113,8 +116,7 @@ def fingerprint(data):
 def load_model(out_dir, device):
     """The averaged model of a run, and its settings."""
     saved = load(out_dir)
-    run = saved["config"]
-    if not all(type(run.get(key)) is str for key in ("task", "data", "variant")):
+    if not all(type(saved["config"].get(key)) is str for key in ("task", "data", "variant")):
         raise SystemExit(f"{out_dir}/ckpt.pt: no whole checkpoint: its task, data or variant")
-    model = make(run["variant"], saved.get("args"), saved.get("averaged", {}))
-    return model.to(device).eval(), run
+    model = make(saved["config"]["variant"], saved.get("args"), saved.get("averaged", {}))
+    return model.to(device).eval(), saved["config"]
