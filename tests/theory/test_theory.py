@@ -113,20 +113,6 @@ def test_a_buffer_with_other_rules_is_caught(mutant, monkeypatch):
     assert not marginals.buffer_row(mutant, buffer, args)[-1]
 
 
-def wrong_stage(self, hidden, stage, ended, refill=puma.ProgressiveUnmasking.refill):
-    """The second visit is said to be in the first stage, whatever is revealed."""
-    refill(self, hidden, stage, ended)
-    self.stage[self.turn][ended & (self.stage[self.turn] > 0)] = 1
-
-
-def test_another_second_visit_is_caught(monkeypatch):
-    args = Namespace(rows=4000, calls=8, seed=0)
-    noise = collapse.noises(args, 3)[1]
-    assert collapse.running_row(noise, args)[-1]
-    monkeypatch.setattr(puma.ProgressiveUnmasking, "refill", wrong_stage)
-    assert not collapse.running_row(noise, args)[-1]
-
-
 def test_other_masks_and_other_losses_are_caught(monkeypatch):
     data = exact.random_data(random.Random(0), 2, 3)
     with monkeypatch.context() as patch:  # each token on its own, with one half
