@@ -207,12 +207,6 @@ def test_the_least_error_by_enumeration_of_all_samples():
         assert float(found[n]) == pytest.approx(1 - right / 3)
 
 
-def test_a_gap_by_hand():
-    """x0 is 00 or 11 with 1/3 and 2/3: both tokens at once give 01 and 10 with 2/9 each."""
-    data = exact.Data({(0, 0): Fraction(1, 3), (1, 1): Fraction(2, 3)}, 2)
-    assert marginals.gap_of(data, exact.uniform_choice, 2) == Fraction(4, 9)
-
-
 @pytest.mark.parametrize("tau", [0.9, math.inf])
 def test_the_model_that_forgets_by_hand(tau):
     curve = collapse.train(tau, False, collapse.SHARED, Namespace(steps=60, seed=3))
