@@ -87,11 +87,6 @@ def floor(share, effective):
     return (share * effective).long().clamp(max=effective - 1)
 
 
-def peeking_read(log_probs, x0, policy, read=loss.read):
-    nll, _, confidence = read(log_probs, x0, policy)
-    return nll, (x0 == 0).to(confidence), confidence
-
-
 TAU = "K=1, two prompts, tau=0.7"
 MUTANTS = {
     "a step reveals one too many": (puma, "step", one_more, "K=2"),
@@ -99,7 +94,6 @@ MUTANTS = {
     "stage not recomputed": (puma, "step", one_stage_on, TAU),
     "ties to the rightmost": (puma, "reveal", rightmost, "K=1, ties"),
     "rounded down": (puma, "tokens_at", floor, "K=2"),
-    "a policy that peeks": (loss, "read", peeking_read, "K=1, entropy"),
 }
 
 
