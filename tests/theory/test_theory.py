@@ -63,13 +63,6 @@ def test_a_claim_that_fails_and_a_control_that_holds_change_the_status(capsys):
 
 
 # -- mistakes in the shipped code ------------------------------------------------------------------
-def one_more(hidden, stage, *rest, step=puma.step):
-    """Reveals one too many, but the last."""
-    hidden, stage, ended = step(hidden, stage, *rest)
-    count = (hidden.sum(1) > 1).long()
-    return hidden & ~policies.reveal(torch.rand(hidden.shape), hidden, count), stage, ended
-
-
 def never_fast(*rest, step=puma.step):
     return step(*rest[:-1], math.inf)
 
@@ -89,7 +82,6 @@ def floor(share, effective):
 
 TAU = "K=1, two prompts, tau=0.7"
 MUTANTS = {
-    "a step reveals one too many": (puma, "step", one_more, "K=2"),
     "never fast": (puma, "step", never_fast, TAU),
     "stage not recomputed": (puma, "step", one_stage_on, TAU),
     "ties to the rightmost": (puma, "reveal", rightmost, "K=1, ties"),
