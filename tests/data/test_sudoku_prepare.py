@@ -7,7 +7,7 @@ import zlib
 
 import numpy as np
 import pytest
-from small import ROOT, solutions
+from small import ROOT, renamed_clues, solutions
 
 from data.sudoku import prepare, read
 
@@ -117,15 +117,6 @@ def test_the_puzzles_of_a_test_file_are_held_out_and_no_others(tmp_path, pairs, 
     assert (train == pairs[30:]).all() and len(test) == 30
 
 
-def names_of(pairs):
-    """The clues with digits named by first appearance, for each puzzle."""
-    found = []
-    for puzzle in pairs[:, 0].tolist():
-        names = {0: 0}
-        found.append(tuple(names.setdefault(digit, len(names)) for digit in puzzle))
-    return found
-
-
 @pytest.mark.parametrize("with_test_file", [False, True])
 def test_no_clues_are_both_trained_on_and_held_out(with_test_file, capsys):
     """Puzzles of several solutions, a row for each of them, in any order and by any names."""
@@ -144,7 +135,7 @@ def test_no_clues_are_both_trained_on_and_held_out(with_test_file, capsys):
     found = []
     for test in 1000, 10:  # in another order, too
         train, held_out = prepare.divided(rng.permutation(rows), theirs, test)
-        found.append(({*names_of(train)}, {*names_of(held_out)}))
+        found.append([{*map(renamed_clues, part[:, 0].tolist())} for part in (train, held_out)])
         assert found[-1][0].isdisjoint(found[-1][1]) and len(held_out) >= 10
         assert "\n0 more have the clues of a held-out one" not in capsys.readouterr().out
     assert found[0][0] == found[1][0] and found[0][1] > found[1][1]
