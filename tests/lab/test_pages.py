@@ -20,14 +20,13 @@ MINI = ROOT / "results/weights/sudoku_mini"
 
 def toy(folder):
     """A run with random weights, sure of nothing, so that rounding decides no order."""
-    sizes = dict(vocab_size=7, mask_token=6, length=36)
-    args = sizes | dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0)
+    saved = checkpoint.load(MINI)
+    saved["args"] |= dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0)
     torch.manual_seed(0)
-    model = Transformer(**args)
+    model = Transformer(**saved["args"])
     for p in model.parameters():
         p.data += torch.randn_like(p) * 0.3
-    saved = checkpoint.load(MINI)
-    saved |= {"args": args, "averaged": model.state_dict()}
+    saved["averaged"] = model.state_dict()
     saved["config"] |= dict(method="mdm", variant="")
     checkpoint.save(saved, folder)
     return folder
