@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from conftest import ROOT, lines
+from conftest import ROOT
 
 from lab import gsm8k
 from lab.gsm8k import correct, load, number
@@ -82,12 +82,3 @@ def test_a_typed_question():
     assert task.render(x0[0], prompt[0]).startswith("Who?\n####\n# no_function: 'no function named")
     with pytest.raises(SystemExit, match="no room in rows of 176"):
         task.parse("Who is " * 99)
-
-
-def test_a_run_of_train(train, tmp_path):
-    shutil.copytree(WEIGHTS, tmp_path / "data")
-    for name in "tokens", "starts", "prompts":
-        shutil.copy(WEIGHTS / f"val.{name}.npy", tmp_path / f"data/train.{name}.npy")
-    flags = "--task=lab.gsm8k", "--max_iters=2", "--eval_interval=2", "--eval_reveal=90"
-    train(tmp_path / "data", tmp_path / "run", *flags)
-    assert lines(tmp_path / "run")[-1]["solved"] == 0
