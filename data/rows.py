@@ -234,10 +234,12 @@ def chat(coder, prompt, response):
 
 
 def document(coder, text):
-    """No prompt | the text, its end. A long one is cut at blanks, if there are any."""
-    pieces = re.findall(rf"(?s).{{1,{DOCUMENT}}}(?= \S|\Z)|.{{1,{DOCUMENT}}}", text)
-    if coder.encode("a a") == 2 * coder.encode("a"):  # it puts a blank before each piece by itself
-        pieces[1:] = [piece.removeprefix(" ") for piece in pieces[1:]]
+    """No prompt | the text, its end"""
+    piece = f".{{1,{DOCUMENT}}}"
+    pieces = re.findall(f"(?s){piece}", text)
+    if coder.encode("a a") == 2 * coder.encode("a"):  # it puts a blank before each by itself
+        pieces = re.findall(rf"(?s){piece}(?= \S|\Z)|{piece}", text)
+        pieces[1:] = [each.removeprefix(" ") for each in pieces[1:]]
     ids = [i for piece in pieces for i in coder.encode(piece)]
     return [], [*ids, coder.end] if ids else []
 

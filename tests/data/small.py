@@ -82,3 +82,9 @@ def solutions(puzzle, box):
         grid[cell] = 0
 
     return search()
+
+
+def renamed_clues(puzzle):
+    """Its digits in the order of their first appearance: 1, 2, ..; 0 stays."""
+    names = {0: 0}
+    return tuple(names.setdefault(digit, len(names)) for digit in puzzle)

@@ -79,8 +79,8 @@ def test_the_mix_is_seeded_and_stops_at_the_limit(how, tmp_path):
 
 def test_words_in_a_row():
     letters = "a b c d e f g h i j k l m n o p q r s t u v w x y z"
-    tests = letters, "Sort a list of big numbers", "one two three", "1 2 3 4 a b c"
+    tests = letters, "Sort a list of big numbers", "one two three", "1 2 a b c d e"
     found = "A, b; c\nd-e f/g (h) i j   k l M", "please sort a list\nof BIG numbers."
-    absent = "a b c d e f g h i j k l 0 n o p q r s t u v w x y", "one two three", "1 2 3 4 a b c"
+    absent = "a b c d e f g h i j k l 0 n o p q r s t u v w x y", "one two three", "1 2 a b c d e"
     assert all(prepare.overlaps(text, tests) for text in found)
     assert not any(prepare.overlaps(text, tests) for text in absent)

@@ -8,6 +8,7 @@ import json
 import random
 import unicodedata
 from pathlib import Path
+from unittest.mock import patch
 
 import datasets
 import numpy as np
@@ -25,7 +26,7 @@ from lab import own_text
 
 PAIRS = [{"ask": f"How much is {i} + {i % 7}?", "say": f"It is {i + i % 7}."} for i in range(300)]
 PAIRS[40:40] = [
-    {"ask": " caf\u00e9\r\n\u0301 \u00bd \u2167 ", "say": "\r\n yes\r\n\r\nno \r\n"},
+    {"ask": "\r\n  caf\u00e9\r\n\u0301 \u00bd \u2167 \r\n", "say": "\r\n yes\r\n\rno \r"},
     {"ask": "Why?", "say": "x" * 58},
     {"ask": "Why?", "say": "x" * 59},  # too long by one byte
     {"ask": "x" * 62, "say": "y"},
@@ -92,7 +93,7 @@ def test_pairs_are_those_of_a_slow_loop(call, name):
     for row in PAIRS:
         if not (row["ask"].strip() and row["say"] and row["say"].strip()):
             continue
-        ask, say = (row[name].replace("\r\n", "\n") for name in ("ask", "say"))
+        ask, say = ("\n".join(regex.split("\r\n|\r", row[name])) for name in ("ask", "say"))
         if len(say) < 1_000_000:
             prompt = coder.encode(ask.strip("\n") + "\n")
             ids = prompt + coder.encode(say.strip("\n"))
@@ -345,12 +346,6 @@ def test_a_typed_prompt_is_that_of_training_and_shows(call, name):
     assert numbers.render(typed[0], prompt[0]).split() == [*map(str, typed[prompt])]
 
 
-def test_prompts_that_differ_in_their_first_blanks_stay_different():
-    drawings = [" " * i + "x\n  ^" for i in range(4)]
-    assert len({rows.prompt_text(each) for each in drawings}) == 4
-    assert rows.prompt_text("\n\r\n  x \n") == "  x \n"
-
-
 def test_keys_ignore_form_only():
     same = "Ann has 1.5 pens.", "  ann has 1.5\npens", "ANN has 1,5 (pens)", "Ann has \uff11.5 pens"
     other = "Ann has 15 pens.", "Ann has 1.5 pen s.", "Anna has 1.5 pens."
@@ -359,3 +354,17 @@ def test_keys_ignore_form_only():
     drawn = "+ + X +\n+ @ - +", "+ - X +\n+ @ + +", "A# #B", "#A B#"  # all have one word or two
     assert len({rows.question_key(each) for each in drawn}) == 4
     assert rows.question_key(same[0]) == 1198275333716499575  # on every machine: splits rest on it
+
+
+@pytest.mark.parametrize("scheme", ["always", "first", "never"])
+def test_a_long_document_is_encoded_as_a_whole(scheme):
+    """Although some tokenizers put a blank before whatever they are given."""
+    draw = random.Random(0)
+    words = (draw.choice(["the", "cat", "sat"]) + " " * draw.randint(1, 3) for _ in range(200))
+    text = "".join(words) + "end"
+    ids = {symbol: i for i, symbol in enumerate(sorted({*text, "\u2581"}))}
+    library = tokenizers.Tokenizer(tokenizers.models.BPE(ids, []))
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    coder = rows.of_json(library.to_str().encode(), "plain")
+    with patch.object(rows, "DOCUMENT", 40):
+        assert rows.document(coder, text) == ([], [*coder.encode(text), coder.end])

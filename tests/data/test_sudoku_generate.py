@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from small import candidates, solutions, units_of
+from small import candidates, renamed_clues, solutions, units_of
 
 from data.sudoku import generate, held_out
 
@@ -95,8 +95,7 @@ def test_keys_are_those_of_a_slow_loop(monkeypatch):
     for puzzle, solution in zip(puzzles.tolist(), solutions.tolist(), strict=True):
         names = {0: 0} | {digit: name for name, digit in enumerate(solution[:9], start=1)}
         keys.append(slow_key([names[digit] for digit in puzzle + solution]))
-        names = {0: 0}
-        clue_keys.append(slow_key([names.setdefault(digit, len(names)) for digit in puzzle]))
+        clue_keys.append(slow_key(renamed_clues(puzzle)))
     assert held_out.is_held_out(np.array([2**59 - 1, 2**59])).tolist() == [True, False]
     names = np.random.default_rng(0).permuted(np.tile(np.arange(1, 10), (150, 1)), axis=1)
     names = np.insert(names, 0, 0, 1).astype(np.uint8)

@@ -179,15 +179,17 @@ def test_a_switch_of_the_size_keeps_the_examples_and_one_of_k_every_chain():
     assert torch.equal(stream.stage, (~hidden).unflatten(2, (4, 6)).sum(3))
 
 
-def test_random_masks_have_a_uniform_count_in_each_block():
+@pytest.mark.parametrize("given", [1, 5])
+def test_random_masks_have_a_uniform_count_in_each_block(given):
     torch.manual_seed(0)
-    queue = puma.Queue(Data(20_000, (5,), L=8), 20_000, "cpu", seed=1)
+    queue = puma.Queue(Data(20_000, (given,), L=8), 20_000, "cpu", seed=1)
     stream = lab.block.BlockMasking([(0, 8), (3, 4)], queue, MASK)
     assert stream.batch(2).block == 8
     hidden = stream.batch(3).hidden
-    assert not hidden[:, :5].any()
-    counts = hidden[:, 4:].sum(1).bincount(minlength=4)
-    assert counts[0] == 0 and (counts[1:] - 20_000 / 3).abs().max() < 340  # 5 standard deviations
+    assert not hidden[:, :given].any()
+    free = min(4, 8 - given)
+    counts = hidden[:, 4:].sum(1).bincount(minlength=free + 1)
+    assert counts[0] == 0 and (counts[1:] - 20_000 / free).abs().max() < 340  # 5 sigma
 
 
 @pytest.mark.parametrize("tau", [1.0, 0.9])
@@ -210,4 +212,5 @@ def test_how_often_a_state_is_trained_on_does_not_depend_on_what_it_hides(tau):
             count += hidden.sum().item()
         sure = (x.view(-1, 3)[:, :1] == 1).float().expand(-1, 3).reshape(x.shape)
         stream.advance(-torch.arange(6.0).expand(x.shape), sure)
+    assert queue.taken == sum(1 + (200 + row % 3) // 3 for row in range(256))  # 3 visits of each
     assert count > 20_000 and abs(ones / count - 0.5) < 4 * 0.5 / math.sqrt(count)

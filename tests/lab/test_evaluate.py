@@ -134,9 +134,12 @@ def test_a_sampler_of_the_variant_and_what_cannot_be_judged(call, monkeypatch, t
         call("--samples=2")
     with pytest.raises(SystemExit, match="expected top_k, margin"):
         call("--samplers=[(1,1.0,'topk')]")
+    with pytest.raises(SystemExit, match="leaves no record"):
+        call("--examples=2", "--weights=False")
     monkeypatch.setattr(sudoku.Sudoku, "judge", None)
     with pytest.raises(SystemExit, match="no judge"):
-        call()
+        call("--weights=False")
+    assert (tmp_path / "ckpt.pt").exists()  # whatever was refused
 
 
 def test_no_checkpoint_unfolds(tmp_path):
@@ -144,9 +147,3 @@ def test_no_checkpoint_unfolds(tmp_path):
         file.writestr("ckpt/data.pkl", bytes(10**6))  # 1 kB; it might be 10 GB
     with pytest.raises(SystemExit, match="compressed"):
         checkpoint.load(tmp_path)
-
-
-def test_no_weights_are_deleted_without_a_record(call, tmp_path):
-    with pytest.raises(SystemExit, match="leaves no record"):
-        call("--examples=2", "--weights=False")
-    assert (tmp_path / "ckpt.pt").exists()

@@ -1,4 +1,4 @@
-"""lab/gsm8k.py: what stands for a number, verdicts, rows of two sources, the weights."""
+"""lab/gsm8k.py: what stands for a number, verdicts, rows of two sources."""
 
 import json
 import shutil
@@ -6,20 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import torch
-from conftest import ROOT, lines
+from conftest import ROOT
 
-import checkpoint
 from lab import gsm8k
 from lab.gsm8k import correct, load, number
 from lab.sandbox import Outcome
 
 WEIGHTS = ROOT / "results/weights/gsm_mini"
-
-
-@pytest.fixture(scope="module")
-def task():
-    return load(WEIGHTS, 48)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +52,7 @@ VERDICTS = {  # what the program's last line is; the right number is 5
 }  # fmt: skip
 
 
-def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path, capsys):
+def test_verdicts_on_gsm8k_and_on_programs(tmp_path, capsys):
     answer = "Half of 10 is 10/2 = 5.\n#### 5"
     rows = [json.dumps({"question": f"Question {line}?", "answer": answer}) for line in VERDICTS]
     too_long = json.dumps({"question": "Who is " * 99, "answer": answer})
@@ -77,22 +70,9 @@ def test_verdicts_on_gsm8k_and_on_programs(task, tmp_path, capsys):
     assert gsm.judge(tokens, x0, prompt).tolist() == [*VERDICTS.values(), False, False]
     gsm8k.say_refused()
     assert "refused by lab/sandbox.py: 1 (import os: 1)" in capsys.readouterr().out
+    task = load(WEIGHTS, 48)
     x0, prompt = task.test[:8]
     assert task.judge(x0, x0, prompt).all() and not task.judge(x0[::-1], x0, prompt).any()
-
-
-@torch.no_grad()
-def test_the_weights_are_what_they_were(task):
-    """-log p of what is hidden in each row, by the code that trained them (9670ca9)."""
-    model, _ = checkpoint.load_model(WEIGHTS, "cpu")
-    x0, prompt = map(torch.as_tensor, task.test[:4])
-    some = torch.arange(176) % 3 > 0
-    all_of_it = [6.6497, 29.5162, 9.0673, 59.7411]
-    for mask, expected in (some | ~some, all_of_it), (some, [0.0875, 0.2844, 0.2118, 8.2410]):
-        hidden = ~prompt & mask
-        log_p = model.logits(model(x0.masked_fill(hidden, task.mask_token))).log_softmax(-1)
-        nll = -log_p.gather(-1, x0[..., None].long())[..., 0].masked_fill(~hidden, 0)
-        torch.testing.assert_close(nll.sum(1), torch.tensor(expected), atol=2e-3, rtol=1e-4)
 
 
 def test_a_typed_question():
@@ -102,12 +82,3 @@ def test_a_typed_question():
     assert task.render(x0[0], prompt[0]).startswith("Who?\n####\n# no_function: 'no function named")
     with pytest.raises(SystemExit, match="no room in rows of 176"):
         task.parse("Who is " * 99)
-
-
-def test_a_run_of_train(train, tmp_path):
-    shutil.copytree(WEIGHTS, tmp_path / "data")
-    for name in "tokens", "starts", "prompts":
-        shutil.copy(WEIGHTS / f"val.{name}.npy", tmp_path / f"data/train.{name}.npy")
-    flags = "--task=lab.gsm8k", "--max_iters=2", "--eval_interval=2", "--eval_reveal=90"
-    train(tmp_path / "data", tmp_path / "run", *flags)
-    assert lines(tmp_path / "run")[-1]["solved"] == 0

@@ -99,30 +99,24 @@ def test_updates_to_a_level(runs, capsys):
 
 
 # -- runs ------------------------------------------------------------------------------------------
+OTHER = {"flags": ["--max_iters=8"]}
+OTHER_RUN = "mine_1 has another max_iters: choose another --out"
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("settings", "message"),
     [
-        ("against", "mmd", "expected mine, mdm"),
-        ("samplers", [2], "tokens a step, tau"),
-        ("out", "none", "no run is finished; add --run"),
+        ({"against": "mmd"}, "expected mine, mdm"),
+        ({"samplers": [2]}, "tokens a step, tau"),
+        ({"out": "none"}, "no run is finished; add --run"),
+        ({"run": True, "every": 3}, "kept no weigh"),
+        (OTHER, OTHER_RUN),
+        (OTHER | {"run": True}, OTHER_RUN),
+        (OTHER | {"figure": "a.png"}, OTHER_RUN),
     ],
 )
-def test_mistakes_are_one_line(name, value, message, runs):
-    with patch.object(study, name, value), pytest.raises(SystemExit, match=message):
-        study.main()
-
-
-def test_another_study_in_the_folder(runs):
-    for how in {"run": True}, {"figure": "a.png"}, {}:
-        with (
-            patch.multiple(study, flags=["--max_iters=8"], **how),
-            pytest.raises(SystemExit, match="mine_1 has another max_iters: choose another --out"),
-        ):
-            study.main()
-
-
-def test_runs_that_kept_no_weights(runs):
-    with patch.multiple(study, run=True, every=3), pytest.raises(SystemExit, match="kept no weigh"):
+def test_mistakes_are_one_line(settings, message, runs):
+    with patch.multiple(study, **settings), pytest.raises(SystemExit, match=message):
         study.main()
 
 
