@@ -20,7 +20,6 @@ are .jsonl or .parquet files with fields of text, with `messages` (--chat), or w
 """
 
 import collections
-import functools
 import json
 import math
 import os
@@ -45,7 +44,7 @@ import text
 from configurator import configure, pick
 from data import files
 from data import rows as texts
-from lab import evaluate
+from lab import evaluate, likelihood
 from loss import objective
 
 model = ""  # a folder, or a name on the hub
@@ -117,40 +116,47 @@ class PumaTrainer(transformers.Trainer):
 
     Chains begin with the first update; those of "puma_plus" at chains_from, None = once the model
     is sure of half of what random masks hide. A checkpoint has the chains of each process, so a
-    resumed run goes on as if it had never stopped. library: more arguments of Trainer.
+    resumed run goes on as if it had never stopped. eval_dataset, as rows, and end, the token that
+    ends an answer (None: rows have none), are for `evaluate`. library: more arguments of Trainer.
+    Raises ValueError.
     """
 
     def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
-                 policy="top_k", buffer=None, chains_from=0, **library):  # fmt: skip
-        if method not in METHODS or args.label_smoothing_factor:
-            raise ValueError(f"{method=}: expected {METHODS}; label_smoothing_factor is not used")
+                 policy="top_k", buffer=None, chains_from=0, eval_dataset=None, end=None,
+                 **library):  # fmt: skip
+        if method not in METHODS:
+            raise ValueError(f"{method=}: expected {', '.join(METHODS)}")
+        if args.label_smoothing_factor or library.get("compute_metrics"):
+            raise ValueError("label_smoothing_factor and compute_metrics are not used")
+        for part in (rows,) if eval_dataset is None else (rows, eval_dataset):
+            usable(part, mask_token, len(net.get_output_embeddings().weight))
         if args.max_steps < 1:
             batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
             args.max_steps = math.ceil(args.num_train_epochs * len(rows) / batch)
         args.ddp_find_unused_parameters = False  # the head is used outside of net's forward
-        super().__init__(net, args, **library)
+        super().__init__(net, args, eval_dataset=eval_dataset, **library)
         self.loss_is_scaled_for_ga = False  # a mean over the rows of a forward pass
         self.rows = rows
         self.mask_token = mask_token
         self.shift = shift
         self.policy = policies.POLICIES[policy]
-        passes = args.gradient_accumulation_steps
-        self.make_streams = functools.partial(
-            puma.make_streams, method=method, k_schedule=[(0, K)], tau=tau, buffer=buffer,
-            chains_from=chains_from, batch_size=args.train_batch_size * passes, grad_accum=passes,
-        )  # fmt: skip
+        self.end = end
+        self.K = K
+        self.vocab_size = len(self.model.get_output_embeddings().weight)
+        self.how = dict(method=method, k_schedule=[(0, K)], tau=tau, buffer=buffer,
+                        chains_from=chains_from)  # fmt: skip
 
     def get_train_dataloader(self):
         """Begin the streams. What Trainer itself reads are numbers: rows come from the streams."""
         args = self.args
-        usable(self.rows, self.mask_token, len(self.model.get_output_embeddings().weight))
         self.draw(0)
         queue = puma.Queue(self.rows, args.train_batch_size, args.device, args.seed,
                            args.process_index, args.world_size)  # fmt: skip
-        masks, chains, self.begin = self.make_streams(self, queue)
+        passes = args.gradient_accumulation_steps
+        how = self.how | {"batch_size": args.train_batch_size * passes, "grad_accum": passes}
+        masks, chains, self.begin = puma.make_streams(self, queue, **how)
         self.streams = {"queue": queue, "masks": masks} | ({"chains": chains} if chains else {})
-        passes = args.max_steps * args.gradient_accumulation_steps
-        return DataLoader(TensorDataset(torch.arange(passes)))
+        return DataLoader(TensorDataset(torch.arange(args.max_steps * passes)))
 
     def draw(self, number):
         """All randomness of a forward pass is a function of its number in the run, from 1."""
@@ -171,6 +177,57 @@ class PumaTrainer(transformers.Trainer):
             loss, *seen = objective(scored, self.policy, *batch)
         stream.advance(*seen)
         return loss
+
+    @torch.no_grad()
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix="eval"):
+        """Of all rows, with random numbers that are the same each time; training does not see it.
+
+        eval_loss: on random masks, one of each row. eval_chain_loss ("puma", "puma_plus"): mean of
+        all states of a new chain of each row, begun as the paper's. eval_right: the share of rows
+        whose answer, filled in K tokens a step, is right to the token, up to its end.
+        """
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        usable(rows, self.mask_token, self.vocab_size)
+        args = self.args
+        was_training = self.model.training
+        scored = Scored(self.model.eval(), self.mask_token, self.shift)
+        sums = torch.zeros(5, device=args.device)
+        step = args.eval_batch_size * args.world_size  # each process has every world-th batch
+        for first in range(args.eval_batch_size * args.process_index, len(rows), step):
+            puma.draw_from(first)
+            at = np.arange(first, min(first + args.eval_batch_size, len(rows)))
+            x0, prompt = (torch.as_tensor(part).to(args.device) for part in rows[at])
+            with self.accelerator.autocast():
+                sums += torch.tensor(self.measured(scored, x0.long(), prompt)).to(sums)
+        self.model.train(was_training)
+        count, right, loss, states, chain_loss = self.accelerator.reduce(sums, "sum").tolist()
+        found = {"right": right / count, "loss": loss / count}
+        found |= {"chain_loss": chain_loss / states} if states else {}
+        found = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+        self.log(found)
+        self.control = self.callback_handler.on_evaluate(args, self.state, self.control, found)
+        return found
+
+    def measured(self, scored, x0, prompt):
+        """Of rows (n, L): n, right answers, the sum of losses; states of chains, that of theirs."""
+        x, _ = evaluate.fill(scored, sample.generate, x0, prompt, self.policy, self.K)
+        right = evaluate.score(x, x0.cpu().numpy(), prompt.cpu().numpy(), self.end)["right"] == 1
+        hidden = ~prompt
+        effective = hidden.sum(1)
+        loss = (likelihood.nelbo(scored, x0, prompt, masks=1).sum(1) / effective).sum()
+        found = [len(x0), right.sum(), loss, 0, 0]
+        stage = torch.zeros_like(effective)
+        stages = puma.stage_count(x0.shape[1], self.K)
+        while len(x0) and self.how["method"] != "mdm":
+            x = x0.masked_fill(hidden, self.mask_token)
+            loss, *seen = objective(scored, self.policy, x, x0, hidden)
+            found[3] += len(x0)
+            found[4] += len(x0) * loss
+            r = puma.uniform(effective)
+            chains = hidden, stage, effective, *seen, r, stages, self.how["tau"]
+            hidden, stage, ended = puma.step(*chains)
+            x0, hidden, stage, effective = (p[~ended] for p in (x0, hidden, stage, effective))
+        return found
 
     # -- what checkpoints and trained folders have beside the weights
     def _save(self, output_dir=None, state_dict=None):
@@ -207,7 +264,11 @@ class PumaTrainer(transformers.Trainer):
 
 def usable(rows, mask_token, vocab_size):
     """Raise ValueError for rows that cannot be trained on; the first thousand are looked at."""
+    if not rows:
+        raise ValueError(f"expected rows[indices] -> x0, prompt, not {rows!r:.99}")
     x0, prompt = (torch.as_tensor(part) for part in rows[np.arange(min(len(rows), 1000))])
+    if prompt.all(1).any():
+        raise ValueError("rows have one that is all prompt: nothing is left to predict")
     if (x0[~prompt] == mask_token).any():
         raise ValueError(f"rows have the mask token {mask_token} where it is to be predicted")
     if not 0 <= x0.min() <= x0.max() < vocab_size:

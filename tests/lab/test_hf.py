@@ -22,7 +22,9 @@ import datasets
 import tokenizers
 import transformers
 
+import policies
 import puma
+import sample
 from lab import hf
 
 V, L, MASK = 90, 12, 89
@@ -58,11 +60,12 @@ def make(family):
     return net
 
 
-def trainer(net, folder, steps=3, accum=1, method="puma", bf16=False, **how):
+def trainer(net, folder, steps=3, accum=1, method="puma", bf16=False, args=None, **how):
     args = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-2,
-        gradient_accumulation_steps=accum, save_steps=3, logging_steps=1, use_cpu=True,
+        gradient_accumulation_steps=accum, logging_steps=1, use_cpu=True,
         report_to="none", disable_tqdm=True, seed=5, lr_scheduler_type="constant", bf16=bf16,
+        per_device_eval_batch_size=1, **{"save_steps": 3} | (args or {}),
     )  # fmt: skip
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
     return hf.PumaTrainer(net, args, ROWS, MASK, shift, method, K=3, tau=0.3, **how)
@@ -172,6 +175,7 @@ def test_two_processes(family, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "losses.json").read_text())
+    assert found.pop() == pytest.approx(trainer(make(family), tmp_path).evaluate(ROWS))
     assert found == pytest.approx(by_hand(make(family), 3, 2, world=2), rel=1e-3)
 
 
@@ -182,11 +186,90 @@ import test_hf as t
 from pathlib import Path
 here = Path(__file__).parent
 run = t.trainer(t.make("{family}"), here / "out", accum=2)
+found = run.evaluate(t.ROWS)
 run.train()
 if run.args.process_index == 0:
-    (here / "losses.json").write_text(json.dumps(t.losses(run)))
+    (here / "losses.json").write_text(json.dumps([*t.losses(run), found]))
 t.torch.distributed.destroy_process_group()  # else its threads may abort the end of the process
 """
+
+
+def evaluated(net, rows, end):
+    """The same of `evaluate`, row by row, from full logits and what a sampler fills in."""
+    shift = net.config.model_type == "qwen2"
+    masks, states, right = [], [], []
+
+    def look(x0, hidden):
+        logits = net(input_ids=x0.masked_fill(hidden, MASK)[None]).logits[0]
+        logits = torch.cat((logits[:1], logits[:-1])) if shift else logits
+        p = logits.index_fill(-1, torch.tensor(MASK), -torch.inf).softmax(-1)
+        return -p[range(L), x0].log()[hidden].mean().item(), p.amax(-1)[None]
+
+    for number, (x0, prompt) in enumerate(zip(*rows.tensors, strict=True)):
+        puma.draw_from(number)
+        _, u, score = torch.rand(1), torch.rand(1), torch.rand(L).masked_fill(prompt, -1)
+        count = 1 + int(u * (~prompt).sum())
+        masks.append(look(x0, (score >= score.sort().values[-count]))[0])
+        hidden, stage, ended = ~prompt[None], torch.zeros(1).long(), False
+        while not ended:
+            loss, best = look(x0, hidden[0])
+            states.append(loss)
+            chain = hidden, stage, (~prompt[None]).sum(1), best, best, torch.rand(1)
+            hidden, stage, ended = puma.step(*chain, 4, 0.3)
+        scored = hf.Scored(net, MASK, shift)
+        x, _ = sample.generate(scored, x0[None], ~prompt[None], policies.top_k, 3)
+        answer = x0[~prompt].tolist()
+        size = answer.index(end) + 1 if end in answer else L
+        right.append(x[0][~prompt].tolist()[:size] == answer[:size])
+    return [sum(values) / len(values) for values in (masks, states, right)]
+
+
+@pytest.mark.parametrize("family", ["bert", "qwen2"])
+def test_evaluation_by_hand(family, tmp_path):
+    """Of rows that the model itself has written, but for a token before an end, or after it."""
+    net = make(family).eval()
+    x0, prompt = (part[:6].clone() for part in ROWS.tensors)
+    scored = hf.Scored(net, MASK, family == "qwen2")
+    x0, _ = sample.generate(scored, x0, ~prompt, policies.top_k, 3)
+    end = int(x0[1, 8])
+    x0[1, 9] = 1 + (x0[1, 9] == 1)
+    first = prompt[2].sum()
+    x0[2, first] = 1 + (x0[2, first] == 1)
+    rows = TensorDataset(x0, prompt)
+    run = trainer(net.train(), tmp_path, end=end)
+    found = [run.evaluate(rows, metric_key_prefix="a")[f"a_{k}"] for k in NAMES]
+    assert net.training
+    with torch.no_grad():
+        expected = evaluated(net.eval(), rows, end)
+    assert found == pytest.approx(expected, rel=1e-4) and 0 < found[2] < 1
+    run.args.per_device_eval_batch_size = 4
+    batched = [run.evaluate(rows)[f"eval_{name}"] for name in NAMES]
+    assert batched == pytest.approx(found, rel=0.2)  # other masks
+    assert "eval_chain_loss" not in trainer(net, tmp_path, method="mdm").evaluate(rows)
+    with pytest.raises(ValueError, match="not None"):
+        run.evaluate()
+
+
+NAMES = "loss", "chain_loss", "right"
+
+
+def test_a_run_does_not_feel_its_evaluation(tmp_path):
+    plain = trainer(make("bert"), tmp_path / "plain", 6, method="puma_plus", buffer=2)
+    plain.train()
+    args = dict(eval_strategy="steps", eval_steps=1)
+    how = {"method": "puma_plus", "buffer": 2, "args": args}
+    seen = trainer(make("bert"), tmp_path / "seen", 6, eval_dataset=ROWS, **how)
+    seen.train()
+    assert same(plain.model.state_dict(), seen.model.state_dict())
+    name = "checkpoint-6/chains_0_of_1.pt"
+    assert same(*(torch.load(tmp_path / each / name) for each in ("plain", "seen")))
+    found = [line["eval_loss"] for line in seen.state.log_history if "eval_loss" in line]
+    args |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_loss", "save_steps": 1}
+    best = trainer(make("bert"), tmp_path / "best", 6, eval_dataset=ROWS, **how)
+    best.train()
+    assert best.evaluate()["eval_loss"] == min(found) != found[-1]
+    with pytest.raises(ValueError, match="eval_dataset"):
+        trainer(make("bert"), tmp_path, args={"eval_strategy": "epoch"})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
