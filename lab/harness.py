@@ -96,14 +96,14 @@ def of_run(out_dir, device):
 
 
 def of_folder(folder, device):
-    from lab import hf  # needs transformers
+    from lab import hf, trainer  # need transformers
 
-    about = Path(folder, hf.ABOUT)
+    about = Path(folder, trainer.ABOUT)
     if not about.exists():
-        raise SystemExit(f"{folder} has no {hf.ABOUT}: lab/hf.py has not written it")
+        raise SystemExit(f"{folder} has no {trainer.ABOUT}: lab/hf.py has not written it")
     about = json.loads(about.read_text())
-    net, _ = hf.load(folder)
-    model = hf.Scored(net.to(device).eval(), about["mask_token"], about["shift"])
+    net, _ = trainer.load(folder)
+    model = trainer.Scored(net.to(device).eval(), about["mask_token"], about["shift"])
     has_tokens = Path(folder, "header.json").exists()  # it was trained on a folder of tokens
     coder = rows.kept(folder) if has_tokens else hf.coder_of(folder)[1]
     return model, sample.generate, coder, about["length"]

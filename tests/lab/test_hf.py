@@ -22,6 +22,7 @@ import datasets
 import tokenizers
 import transformers
 
+import loss
 import policies
 import puma
 import sample
@@ -276,7 +277,7 @@ def test_a_run_does_not_feel_its_evaluation(tmp_path):
 def test_states_and_logits_are_those_of_the_library(family):
     net = make(family).eval()
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
-    hf.check(net, MASK, shift)
+    hf.check(net, MASK)
     scored = hf.Scored(net, MASK, shift)
     x = torch.randint(MASK, (2, L))
     other = x.clone()
@@ -352,13 +353,13 @@ def test_lora_trains_the_adapters_alone(family, bf16, tmp_path, monkeypatch):
     net = make(family).to(torch.bfloat16 if bf16 else torch.float32)
     net = peft.get_peft_model(net, peft.LoraConfig(r=4, target_modules="all-linear"))
     before = copy.deepcopy(net.state_dict())
-    plain, casts = hf.objective, []
+    plain, casts = loss.objective, []
 
     def watched(*parts):
         casts.append(torch.is_autocast_enabled("cpu"))
         return plain(*parts)
 
-    monkeypatch.setattr(hf, "objective", watched)
+    monkeypatch.setattr("lab.trainer.objective", watched)
     trainer(net, tmp_path, steps=2, bf16=bf16).train()
     assert casts == [bf16] * 2  # the head's products, too
     moved = {name for name, p in net.state_dict().items() if not torch.equal(p, before[name])}
@@ -380,10 +381,10 @@ def test_an_end_in_the_prompt_is_no_end_of_the_answer():
 def test_models_that_this_would_get_wrong_are_refused():
     past = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZE, num_key_value_heads=2))
     with pytest.raises(ValueError, match="qwen2: its states do not see what follows"):
-        hf.check(past, MASK, True)
+        hf.check(past, MASK)
     config = transformers.Gemma2Config(**SIZE, **GROUPS, head_dim=8, final_logit_softcapping=0.1)
     with pytest.raises(ValueError, match="gemma2: its logits are not its head times its states"):
-        hf.check(transformers.Gemma2ForCausalLM(config), MASK, True)
+        hf.check(transformers.Gemma2ForCausalLM(config), MASK)
 
 
 def test_no_code_of_a_folder_runs(tmp_path, monkeypatch):
@@ -430,7 +431,7 @@ FORGETFUL = SimpleNamespace(  # a tokenizer without the word "unknown"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"question": "a", "text": "b"}\n', "has no field answer, but .*question"),
+        ('{"question": "a", "text": "b"}\n', r"Column name \['answer'\] not in .*question"),
         ("[1, 2", "cannot read .*rows.jsonl: "),
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows .*dropped: none: held_out=1 leaves"),
         ('{"question": "a", "answer": "unknown"}\n', "0 of 1 rows .*dropped: 1 empty"),
@@ -500,7 +501,7 @@ def test_a_chat_template(name, form, tmp_path, monkeypatch, capsys):
     assert tokenizer.decode(x0[~given]).rstrip("<|end>") == f"yo{end}".rstrip("<|end>")
     assert "2 of 3 rows can be used, dropped: 1 unusable" in capsys.readouterr().out
     tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="has no chat template"):
+    with pytest.raises(ValueError, match="chat_template is not set"):
         hf.read(tokenizer, coder)
 
 
