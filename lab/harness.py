@@ -36,6 +36,9 @@ from configurator import pick
 from data import rows
 
 
+BEGIN = "<|beginoftext|>"
+
+
 @register_model("puma")
 class Puma(LM):
     def __init__(self, out_dir="", pretrained="", policy="top_k", reveal=1, tau=1.0,
@@ -69,7 +72,7 @@ class Puma(LM):
 
     def ids(self, text):
         special = self.tokenizer.special
-        start = [special[rows.BEGIN]] if rows.BEGIN in special else []  # as Dream begins
+        start = [special[BEGIN]] if BEGIN in special else []  # as Dream begins
         return (start + self.tokenizer.encode(text))[-(self.length // 2) :]
 
     def text(self, ids, how):
