@@ -15,6 +15,7 @@ import policies
 import sample
 import sudoku
 from lab import evaluate
+from model import Transformer
 
 WEIGHTS = ROOT / "results/weights/sudoku_mini"
 CELLS = np.arange(36).reshape(6, 6)
@@ -150,3 +151,28 @@ def test_no_weights_are_deleted_without_a_record(call, tmp_path):
     with pytest.raises(SystemExit, match="leaves no record"):
         call("--examples=2", "--weights=False")
     assert (tmp_path / "ckpt.pt").exists()
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("quota", [1, 2])
+def test_steps_above_a_threshold_are_those_of_diffusers(seed, quota):
+    """At each step, unless its quota is two and one token is above: it adds the next, we do not."""
+    diffusers = pytest.importorskip("diffusers")
+    torch.manual_seed(seed)
+    model = Transformer(30, 29, 16, dim=32, layers=2, heads=2, mlp=64, theta=50.0)
+    for p in model.requires_grad_(False).parameters():
+        torch.nn.init.normal_(p)
+    x0, hidden = torch.randint(29, (8, 16)), torch.rand(8, 16) > 0.3
+    states, counts = [], []
+    how = policies.top_k, quota, 0.9, 0.0, lambda x: states.append(x.clone())
+    sample.generate(model, x0, hidden, *how)
+    theirs = diffusers.BlockRefinementScheduler(threshold=0.9)
+    theirs.set_timesteps(16 // quota, block_length=16)
+    for step, (x, ours) in enumerate(itertools.pairwise(states)):
+        logits = model.logits(model(x))
+        above = ((logits.softmax(-1).amax(-1) > 0.9) & (x == 29)).sum(1)
+        found = theirs.step(logits, step, x, mask_token_id=29).prev_sample
+        adds = (quota == 2) & (above == 1) & ((x == 29).sum(1) > 1)
+        assert (found != ours).any(1).equal(adds)
+        counts += above.tolist()
+    assert {0, 1, 2} <= {*counts}
