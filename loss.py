@@ -35,7 +35,15 @@ def read(log_probs, x0, policy):
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     log_probs = log_probs.detach()
     confidence = log_probs.amax(-1).exp()
-    return nll, policy(log_probs, confidence).clone(), confidence  # as it may be a view
+    return nll, score(policy, log_probs, confidence), confidence
+
+
+def score(policy, log_probs, confidence):
+    """What a policy says, copied, as it may be a view; SystemExit if it is not one for each."""
+    found = policy(log_probs, confidence).clone()
+    if found.shape != confidence.shape:
+        raise SystemExit(f"a policy's scores are {[*found.shape]}, not {[*confidence.shape]}")
+    return found
 
 
 class LargeHead(torch.autograd.Function):

@@ -35,7 +35,6 @@ import sample
 from configurator import pick
 from data import rows
 
-
 BEGIN = "<|beginoftext|>"
 
 
