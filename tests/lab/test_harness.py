@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -71,6 +72,32 @@ def test_answers_are_those_of_the_sampler_cut(folder):
     assert whole.startswith(found[3])
     long = answers(puma, ("x" * 90 + ask, {}))  # the last half of a row is seen
     assert long == answers(puma, ("x" * 4 + ask, {})) and long != [whole]
+
+
+@torch.no_grad()
+def test_choices_against_a_loop(folder):
+    """What the model itself says after six tokens, and four others; the surest goes first."""
+    puma = Puma(out_dir=str(folder / "run"), batch_size=2, device="cpu")
+    puma.tokenizer = SimpleNamespace(encode=list, special={}, end=256)
+    x = torch.full((24,), 256).index_copy(0, torch.arange(6), torch.arange(6))
+    said, _ = sample.generate(puma.model, x[None], (torch.arange(24) // 3 == 2)[None], top_k, 1)
+    choices = said[0, 6:9].tolist(), [3, 4, 5, 6]
+    expected = []
+    for choice in choices:
+        left = {6 + i: token for i, token in enumerate(choice)}
+        total = 0
+        best = True
+        while left:
+            row = torch.cat((x[:6], torch.tensor(choice), x[6 + len(choice) :]))
+            row[[*left]] = puma.model.mask_token
+            p = puma.model.logits(puma.model(row[None]))[0].softmax(-1)
+            i = max(left, key=lambda i: p[i].max())
+            best &= p[i].argmax().item() == left[i]
+            total += p[i, left.pop(i)].log().item()
+        expected.append((pytest.approx(total, rel=1e-4), best))
+    asked = [Instance("loglikelihood", {}, (range(6), choice), 0) for choice in choices]
+    assert puma.loglikelihood(asked, disable_tqdm=True) == expected
+    assert [best for _, best in expected] == [True, False]
 
 
 @pytest.mark.parametrize(("family", "lora"), [("bert", 0), ("qwen2", 0), ("qwen2", 4)])
