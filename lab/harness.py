@@ -10,9 +10,8 @@ All flags are the harness's, as --batch_size=16. HumanEval's programs run in the
 not in lab/sandbox.py. The model_args are Puma's: out_dir, a run of train.py on text, or pretrained,
 a folder that lab/hf.py has written; a sampler as in sample.py, in place of a task's; length, of a
 row, 0 = as in training. A context is cut to half a row, from the left; the answer, which fills in
-the rest, at `until` and max_gen_toks. Of a choice, given its length (ends fill the row), it is the
-likelihood along the policy's order, a token a step (lab/likelihood.py). A task is to join context
-and choice as in training: target_delimiter "" or a newline.
+the rest, at `until` and max_gen_toks. A choice has the likelihood, given its length, along the
+policy's order (lab/likelihood.py); the target_delimiter of its task is to be that of training.
 """
 
 import itertools
@@ -36,8 +35,6 @@ import sample
 from configurator import pick
 from data import rows
 from lab import likelihood
-
-BEGIN = "<|beginoftext|>"
 
 
 @register_model("puma")
@@ -71,8 +68,8 @@ class Puma(LM):
         return answers
 
     def ids(self, text):
-        special = self.tokenizer.special
-        start = [special[BEGIN]] if BEGIN in special else []  # as Dream begins
+        begin = self.tokenizer.special.get("<|beginoftext|>")  # as Dream begins
+        start = [] if begin is None else [begin]
         return (start + self.tokenizer.encode(text))[-(self.length // 2) :]
 
     def text(self, ids, how):

@@ -64,9 +64,7 @@ if __name__ == "__main__":
     settings = configure(globals())
 
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
-
-# of several processes, the first speaks
-say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
+say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None  # one process
 
 
 def coder_of(name):

@@ -9,7 +9,6 @@ import torch
 from conftest import lines, state
 
 import checkpoint
-import loss
 import muon
 import policies
 import puma
@@ -169,14 +168,3 @@ def test_a_policy_of_no_finite_scores_neither_hangs_nor_cheats():
     for score in -torch.inf, torch.nan:
         hidden = torch.tensor([[False] + [True] * 5])
         assert policies.reveal(torch.full((1, 6), score), hidden, torch.tensor([2])).sum() == 2
-
-
-@pytest.mark.parametrize("V", [6, 300])  # a small head, a large one
-def test_a_policy_of_another_shape_ends_in_a_sentence(V):
-    model = Transformer(V, 5, 8, dim=16, layers=1, heads=2, mlp=16, theta=10.0)
-    x = torch.full((2, 8), 5)
-    for wrong in (lambda p, _: p), (lambda p, _: p.sum()), (lambda _, c: c[..., None]):
-        with pytest.raises(SystemExit, match=r"a policy's scores are \[.*\], not \["):
-            loss.objective(model, wrong, x, x - 1, x == 5)
-        with pytest.raises(SystemExit, match=r"a policy's scores are \[.*\], not \[16\]"):
-            sample.generate(model, x, x == 5, wrong, 1)
