@@ -30,12 +30,15 @@ def loss_and_scores(model, policy, h, x0, hidden, weight):
     return loss, score, confidence
 
 
-def read(log_probs, x0, policy):
+def read(log_probs, x0, policy, confidence=None):
     """log_probs (..., V) -> cross-entropy of x0, score, confidence (...); the last two detached."""
     nll = -log_probs.gather(-1, x0[..., None])[..., 0]
     log_probs = log_probs.detach()
-    confidence = log_probs.amax(-1).exp()
-    return nll, policy(log_probs, confidence).clone(), confidence  # as it may be a view
+    confidence = log_probs.amax(-1).exp() if confidence is None else confidence
+    score = policy(log_probs, confidence).clone()  # as it may be a view
+    if score.shape != confidence.shape:
+        raise SystemExit(f"a policy's scores are {[*score.shape]}, not {[*confidence.shape]}")
+    return nll, score, confidence
 
 
 def chunks(n, V):

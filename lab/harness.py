@@ -10,8 +10,8 @@ All flags are the harness's, as --batch_size=16. HumanEval's programs run in the
 not in lab/sandbox.py. The model_args are Puma's: out_dir, a run of train.py on text, or pretrained,
 a folder that lab/hf.py has written; a sampler as in sample.py, in place of a task's; length, of a
 row, 0 = as in training. A context is cut to half a row, from the left; the answer, which fills in
-the rest, at `until` and max_gen_toks. For tasks that generate; bounds of likelihoods are in
-lab/likelihood.py.
+the rest, at `until` and max_gen_toks. A choice has the likelihood, given its length, along the
+policy's order (lab/likelihood.py); the target_delimiter of its task is to be that of training.
 """
 
 import itertools
@@ -34,6 +34,7 @@ import policies
 import sample
 from configurator import pick
 from data import rows
+from lab import likelihood
 
 
 @register_model("puma")
@@ -46,8 +47,7 @@ class Puma(LM):
             raise SystemExit("model_args: expected out_dir=RUN of train.py, or pretrained=FOLDER")
         self._device = (device or "cuda") if torch.cuda.is_available() else "cpu"
         self.batch_size = int(batch_size)
-        open_it = of_run if out_dir else of_folder
-        opened = open_it(out_dir or pretrained, self._device)
+        opened = of_run(out_dir, self._device) if out_dir else of_folder(pretrained, self._device)
         self.model, self.fill, self.tokenizer, own_length = opened
         self.length = length or own_length
         score_of = policies.POLICIES[pick("policy", policy, policies.POLICIES)]
@@ -68,8 +68,8 @@ class Puma(LM):
         return answers
 
     def ids(self, text):
-        special = self.tokenizer.special
-        start = [special[rows.BEGIN]] if rows.BEGIN in special else []  # as Dream begins
+        begin = self.tokenizer.special.get("<|beginoftext|>")  # as Dream begins
+        start = [] if begin is None else [begin]
         return (start + self.tokenizer.encode(text))[-(self.length // 2) :]
 
     def text(self, ids, how):
@@ -82,9 +82,26 @@ class Puma(LM):
         return text
 
     def loglikelihood(self, requests, disable_tqdm=False):
-        raise SystemExit("a model of lab/harness.py generates; this task asks for likelihoods")
+        """Of each (context, choice): its log-likelihood, and whether it is what a sampler says."""
+        if self.fill is not sample.generate:
+            raise SystemExit("a variant with a sampler of its own has no likelihoods here")
+        found = []
+        for at in tqdm(range(0, len(requests), self.batch_size), disable=disable_tqdm):
+            batch = [request.args for request in requests[at : at + self.batch_size]]
+            x = torch.full((len(batch), self.length), self.tokenizer.end, device=self._device)
+            hidden = torch.zeros_like(x, dtype=torch.bool)
+            for row, is_hidden, (context, choice) in zip(x, hidden, batch, strict=True):
+                given = self.ids(context)
+                ids = (given + self.tokenizer.encode(choice))[: self.length]
+                row[: len(ids)] = torch.tensor(ids)
+                is_hidden[len(given) : len(ids)] = True
+            nats, _ = likelihood.chain(self.model, x, ~hidden, self.sampler[0], K=1)
+            said, _ = sample.generate(self.model, x, hidden, self.sampler[0], reveal=1)
+            found += zip((-nats.sum(1)).tolist(), (said == x).all(1).tolist(), strict=True)
+        return found
 
-    loglikelihood_rolling = loglikelihood
+    def loglikelihood_rolling(self, requests, disable_tqdm=False):
+        raise SystemExit("lab/harness.py has no likelihoods of whole documents")
 
 
 # -- what to open: model, sampler, tokenizer, tokens of a row --------------------------------------
@@ -96,14 +113,14 @@ def of_run(out_dir, device):
 
 
 def of_folder(folder, device):
-    from lab import hf  # needs transformers
+    from lab import hf, trainer  # need transformers
 
-    about = Path(folder, hf.ABOUT)
+    about = Path(folder, trainer.ABOUT)
     if not about.exists():
-        raise SystemExit(f"{folder} has no {hf.ABOUT}: lab/hf.py has not written it")
+        raise SystemExit(f"{folder} has no {trainer.ABOUT}: lab/hf.py has not written it")
     about = json.loads(about.read_text())
-    net, _ = hf.load(folder)
-    model = hf.Scored(net.to(device).eval(), about["mask_token"], about["shift"])
+    net, _ = trainer.load(folder)
+    model = trainer.Scored(net.to(device).eval(), about["mask_token"], about["shift"])
     has_tokens = Path(folder, "header.json").exists()  # it was trained on a folder of tokens
     coder = rows.kept(folder) if has_tokens else hf.coder_of(folder)[1]
     return model, sample.generate, coder, about["length"]

@@ -7,22 +7,13 @@ It trains, and says what share of the held-out answers is exactly right at 1, 2,
 The same command goes on after a stop; --model=out/mine begins with the weights of that run. Row i
 of a masked model (ModernBERT, BERT) scores token i. A model that predicts the next token (Qwen2,
 Qwen3, Llama) is made to see both sides, and its row i - 1 goes on scoring token i, as in Dream,
-which is a Qwen2. In a program of yours, PumaTrainer is a transformers.Trainer:
-
-    args = TrainingArguments("out", max_steps=500, per_device_train_batch_size=32)
-    PumaTrainer(net, args, rows, mask_token=4, shift=False, method="puma_plus").train()
-
-rows[indices] -> x0 (n, L), prompt (n, L) bool. A row is `prompt | answer, end, end, ...`. The
-prompt is given: never masked, no part of a chain or the loss. The ends that fill a row are
-predicted, too, so that a model learns where its answers stop; there is no attention mask. --data
-are .jsonl or .parquet files with fields of text, with `messages` (--chat), or with `input_ids` and
-`labels`, where -100 is given, also as a folder of `datasets`; or a folder of data/*/prepare.py.
+which is a Qwen2. A program of yours imports lab/trainer.py. --data are .jsonl or .parquet files
+with fields of text, with `messages` (--chat), or with `input_ids` and `labels`, where -100 is
+given, also as a folder of `datasets`; or a folder of data/*/prepare.py.
 """
 
 import collections
-import functools
 import json
-import math
 import os
 import shutil
 import sys
@@ -32,21 +23,18 @@ from types import SimpleNamespace
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import datasets
-import numpy as np
 import torch
 import transformers
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
-import checkpoint
 import policies
-import puma
 import sample
 import text
 from configurator import configure, pick
 from data import files
 from data import rows as texts
 from lab import evaluate
-from loss import objective
+from lab.trainer import PumaTrainer, Scored, check, load
 
 model = ""  # a folder, or a name on the hub
 data = ""  # see above
@@ -75,196 +63,8 @@ samplers = [(1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0), (1, 0.9)]  # tokens a step, 
 if __name__ == "__main__":
     settings = configure(globals())
 
-ABOUT = "puma.json"  # beside the weights: how to read them
-METHODS = "puma", "puma_plus", "mdm"
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
-
-
-class Scored:
-    """A model of transformers as loss.py and sample.py want one, whose row i scores token i.
-
-    h = scored(x) (B, L, dim), what its output head takes; logits (n, vocab_size) of rows of h, for
-    hidden positions alone. shift: the head's row i - 1 scores token i; token 0 has its own row.
-    """
-
-    def __init__(self, net, mask_token, shift):
-        self.net = net
-        self.mask_token = mask_token
-        self.shift = shift
-        self.head = getattr(net, "module", net).get_output_embeddings()
-        weight, bias = self.head.weight, self.head.bias
-        joined = weight if bias is None else torch.cat((weight, bias[:, None]), 1)
-        self.lm_head = SimpleNamespace(weight=joined)  # a bias is one more column
-        self.vocab_size = len(weight)
-
-    def __call__(self, x):
-        self.head.forward = lambda h: h  # all logits would not fit into memory
-        try:
-            h = self.net(input_ids=x).logits.to(self.head.weight.dtype)
-        finally:
-            del self.head.forward
-        h = torch.cat((h[:, :1], h[:, :-1]), 1) if self.shift else h
-        return h if self.head.bias is None else torch.cat((h, torch.ones_like(h[..., :1])), -1)
-
-    def logits(self, h):
-        logits = torch.nn.functional.linear(h, self.lm_head.weight).float()
-        logits[..., self.mask_token] = -torch.inf
-        return logits
-
-
-class PumaTrainer(transformers.Trainer):
-    """transformers.Trainer on random masks ("mdm") or on chains ("puma", "puma_plus").
-
-    Chains begin with the first update; those of "puma_plus" at chains_from, None = once the model
-    is sure of half of what random masks hide. A checkpoint has the chains of each process, so a
-    resumed run goes on as if it had never stopped. library: more arguments of Trainer.
-    """
-
-    def __init__(self, net, args, rows, mask_token, shift=False, method="puma", K=8, tau=0.9,
-                 policy="top_k", buffer=None, chains_from=0, **library):  # fmt: skip
-        if method not in METHODS or args.label_smoothing_factor:
-            raise ValueError(f"{method=}: expected {METHODS}; label_smoothing_factor is not used")
-        if args.max_steps < 1:
-            batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-            args.max_steps = math.ceil(args.num_train_epochs * len(rows) / batch)
-        args.ddp_find_unused_parameters = False  # the head is used outside of net's forward
-        super().__init__(net, args, **library)
-        self.loss_is_scaled_for_ga = False  # a mean over the rows of a forward pass
-        self.rows = rows
-        self.mask_token = mask_token
-        self.shift = shift
-        self.policy = policies.POLICIES[policy]
-        passes = args.gradient_accumulation_steps
-        self.make_streams = functools.partial(
-            puma.make_streams, method=method, k_schedule=[(0, K)], tau=tau, buffer=buffer,
-            chains_from=chains_from, batch_size=args.train_batch_size * passes, grad_accum=passes,
-        )  # fmt: skip
-
-    def get_train_dataloader(self):
-        """Begin the streams. What Trainer itself reads are numbers: rows come from the streams."""
-        args = self.args
-        usable(self.rows, self.mask_token, len(self.model.get_output_embeddings().weight))
-        self.draw(0)
-        queue = puma.Queue(self.rows, args.train_batch_size, args.device, args.seed,
-                           args.process_index, args.world_size)  # fmt: skip
-        masks, chains, self.begin = self.make_streams(self, queue)
-        self.streams = {"queue": queue, "masks": masks} | ({"chains": chains} if chains else {})
-        passes = args.max_steps * args.gradient_accumulation_steps
-        return DataLoader(TensorDataset(torch.arange(passes)))
-
-    def draw(self, number):
-        """All randomness of a forward pass is a function of its number in the run, from 1."""
-        puma.draw_from(self.args.seed, self.args.process_index, number)
-
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        update = self.state.global_step
-        number = int(inputs[0])  # of the forward pass
-        self.draw(1 + number)
-        if self.begin is None and number % (10 * self.args.gradient_accumulation_steps) == 0:
-            sure = self.accelerator.reduce(self.streams["masks"].sure, "mean")
-            self.begin = update if sure > 0.5 else None
-        begun = self.begin is not None and update >= self.begin
-        stream = self.streams["chains" if begun else "masks"]
-        batch = stream.batch(update)
-        scored = Scored(model, self.mask_token, self.shift)
-        with self.accelerator.autocast():  # the head, too
-            loss, *seen = objective(scored, self.policy, *batch)
-        stream.advance(*seen)
-        return loss
-
-    # -- what checkpoints and trained folders have beside the weights
-    def _save(self, output_dir=None, state_dict=None):
-        super()._save(output_dir, state_dict)
-        x0, _ = self.rows[np.zeros(1, int)]
-        about = {"mask_token": self.mask_token, "shift": self.shift, "length": x0.shape[1]}
-        about["vocab_size"] = self.model.config.vocab_size
-        files.write_json(Path(output_dir or self.args.output_dir, ABOUT), about)
-
-    @property
-    def kept(self):
-        return f"chains_{self.args.process_index}_of_{self.args.world_size}.pt"
-
-    def _save_rng_state(self, output_dir):
-        super()._save_rng_state(output_dir)
-        states = {name: stream.state_dict() for name, stream in self.streams.items()}
-        states["begin"] = self.begin
-        with checkpoint.opened(output_dir, self.kept, "wb") as file:
-            torch.save(states, file)
-
-    def _load_rng_state(self, checkpoint):
-        super()._load_rng_state(checkpoint)
-        if checkpoint:
-            path = Path(checkpoint, self.kept)
-            if not path.exists():
-                raise SystemExit(f"{path} is missing: the run had another number of processes")
-            states = torch.load(path, weights_only=True)
-            self.begin = states.pop("begin")
-            if states.keys() != self.streams.keys():
-                raise SystemExit(f"{path} is of another method: it has {', '.join(states)}")
-            for name, state in states.items():
-                self.streams[name].load_state_dict(state)
-
-
-def usable(rows, mask_token, vocab_size):
-    """Raise ValueError for rows that cannot be trained on; the first thousand are looked at."""
-    x0, prompt = (torch.as_tensor(part) for part in rows[np.arange(min(len(rows), 1000))])
-    if (x0[~prompt] == mask_token).any():
-        raise ValueError(f"rows have the mask token {mask_token} where it is to be predicted")
-    if not 0 <= x0.min() <= x0.max() < vocab_size:
-        raise ValueError(f"rows have tokens up to {x0.max()}, the model {vocab_size} of them")
-
-
-def load(name, dtype="auto"):
-    """A model that sees both sides, and whether its row i - 1 scores token i."""
-    if int(transformers.__version__.split(".")[0]) < 5:
-        raise SystemExit("transformers before 5 ignores is_causal: pip install 'transformers>=5'")
-    if Path(name, "adapter_config.json").exists():
-        return with_adapters(name)
-    kept, _ = transformers.PreTrainedConfig.get_config_dict(name)
-    if kept.get("model_type") == "Dream":  # the library has no class of this name
-        config = transformers.Qwen2Config.from_dict(kept | {"model_type": "qwen2"})
-    else:
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-    shift = "Masked" not in str(config.architectures)
-    if shift:
-        config.is_causal = False
-    kind = transformers.AutoModelForCausalLM if shift else transformers.AutoModelForMaskedLM
-    how = {"config": config, "dtype": dtype, "trust_remote_code": False}  # no code of others runs
-    net, seen = kind.from_pretrained(name, output_loading_info=True, **how)
-    if seen["missing_keys"]:  # the library has drawn them at random
-        raise SystemExit(f"{name} lacks {min(seen['missing_keys'])} of a {type(net).__name__}")
-    return net, shift
-
-
-def with_adapters(folder):
-    """The same of a folder of adapters that PumaTrainer has written."""
-    import peft
-
-    base = peft.PeftConfig.from_pretrained(folder).base_model_name_or_path
-    net, shift = load(base)
-    net.resize_token_embeddings(json.loads(Path(folder, ABOUT).read_text())["vocab_size"])
-    return peft.PeftModel.from_pretrained(net, folder, is_trainable=True), shift
-
-
-@torch.no_grad()
-def check(net, mask_token, shift):
-    """Raise ValueError where a model of the library does not do what Scored takes it to do."""
-    x = torch.tensor([[1, 2, 3], [1, 2, 4]], device=net.device)
-    scored = Scored(net.eval(), mask_token, shift)
-    logits = scored.logits(scored(x))
-    if torch.equal(logits[0, 1], logits[1, 1]):
-        raise ValueError(f"{net.config.model_type}: its states do not see what follows")
-    own = net(input_ids=x).logits.float()
-    if shift:
-        own, logits = own[:, :-1], logits[:, 1:]
-    own[..., mask_token] = -torch.inf
-    if not torch.allclose(logits, own, 1e-2, 1e-2):
-        raise ValueError(f"{net.config.model_type}: its logits are not its head times its states")
-
-
-# -- the command -----------------------------------------------------------------------------------
-# of several processes, the first speaks
-say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
+say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None  # one process
 
 
 def coder_of(name):
@@ -295,16 +95,11 @@ def read(tokenizer, coder):
     is_saved = Path(data, "state.json").exists()
     source = datasets.load_from_disk(data) if is_saved else texts.load(data)
     rows_of = by_labels if "labels" in source.column_names else by_chat if chat else by_text
-    if chat and not tokenizer.chat_template:
-        raise ValueError(f"--chat: the tokenizer of {model} has no chat template")
     if rows_of is by_text:
-        if missing := {prompt, answer} - {*source.column_names}:
-            raise ValueError(f"{data} has no field {min(missing)}, but {source.column_names}")
         if tokenizer.chat_template:
             say(f"{model} has a chat template, which --chat would use")
         source = source.select_columns([prompt, answer])
-        first = source.select(range(min(texts.FIRST, len(source))))
-        texts.say_what_is_lost(coder, [tuple(row.values()) for row in first])
+        texts.say_what_is_lost(coder, [*zip(*source[: texts.FIRST].values(), strict=True)])
     found = [rows_of(tokenizer, coder, row) for row in source]
     kept = [row for row in found if not isinstance(row, str)]
     dropped = collections.Counter(row for row in found if isinstance(row, str))
@@ -313,12 +108,9 @@ def read(tokenizer, coder):
     say(f"{about}; held out: {held_out}")
     if not 1 <= held_out < len(kept):
         raise ValueError(f"{about}: held_out={held_out} leaves none of either")
-    x0 = torch.full((len(kept), length), coder.end)
-    given = torch.zeros_like(x0, dtype=torch.bool)
-    for row, (ids, is_given) in enumerate(kept):
-        x0[row, : len(ids)] = torch.tensor(ids)
-        given[row, : len(ids)] = torch.tensor(is_given)
-    rows = TensorDataset(x0, given)
+    x0 = [ids + [coder.end] * (length - len(ids)) for ids, _ in kept]
+    given = [is_given + [False] * (length - len(is_given)) for _, is_given in kept]
+    rows = TensorDataset(torch.tensor(x0), torch.tensor(given))
     return TensorDataset(*rows[:-held_out]), rows[-held_out:]
 
 
@@ -364,22 +156,20 @@ def of_tokens(net):
     if problem.vocab_size > net.config.vocab_size or own_mask not in (None, problem.mask_token):
         raise ValueError(f"{data} was not encoded for {model}: another vocabulary or mask token")
     test = [torch.as_tensor(part).long() for part in problem.test[:held_out]]
-    return TokenFiles(), problem.mask_token, problem.end, problem.train, test
 
-
-class TokenFiles:
-    """In place of a tokenizer, what a folder of tokens has of it."""
-
-    def save_pretrained(self, folder):
+    def keep(folder):  # what a folder of tokens has of a tokenizer
         for file in Path(data, "header.json"), *Path(data).glob("tokenizer.*"):
             shutil.copy(file, folder)
+
+    beside = SimpleNamespace(save_pretrained=keep)
+    return beside, problem.mask_token, problem.end, problem.train, test
 
 
 def start():
     """The model, what to keep beside it, end, how to read it, rows to train on, rows held out."""
     if not (model and data):
         raise ValueError("expected --model=FOLDER and --data=FILE.jsonl; --help lists all settings")
-    pick("method", method, METHODS)
+    pick("method", method, PumaTrainer.METHODS)
     if batch_size % (WORLD * grad_accum):
         raise ValueError(f"{batch_size=} does not split into {WORLD} processes, {grad_accum=}")
     if chains_from and not 0 < chains_from < max_iters:
@@ -389,7 +179,7 @@ def start():
     rows_of = of_tokens if Path(data, "header.json").exists() else of_texts
     beside, mask_token, end, *rows = rows_of(net)
     how = {"mask_token": mask_token, "shift": shift}
-    check(net, **how)
+    check(net, mask_token)
     if lora and not hasattr(net, "peft_config"):
         import peft
 
@@ -404,9 +194,7 @@ def claim(settings):
     settings = {k: v for k, v in settings.items() if k not in ("out_dir", "samplers")}
     made = json.loads(path.read_text()) if path.exists() else settings
     if other := [key for key, value in settings.items() if made.get(key) != value]:
-        raise ValueError(
-            f"{out_dir} was made with another {', '.join(other)}: choose another --out_dir"
-        )
+        raise ValueError(f"{out_dir} was made with another {', '.join(other)}: choose another")
     files.write_json(path, settings)
 
 
@@ -431,18 +219,16 @@ def main(net, beside, end, how, rows, test):
         save_steps=save_interval, save_total_limit=None if keep else 1, logging_steps=20,
         use_cpu=not torch.cuda.is_available(), report_to="none",
     )  # fmt: skip
-    trainer = PumaTrainer(net, args, rows, **how, method=method, K=K, tau=tau,
-                          chains_from=chains_from, processing_class=beside)  # fmt: skip
+    run = PumaTrainer(net, args, rows, **how, method=method, K=K, tau=tau,
+                      chains_from=chains_from, processing_class=beside)  # fmt: skip
     if max_iters:
-        stopped = transformers.trainer_utils.get_last_checkpoint(out_dir)
-        trainer.train(resume_from_checkpoint=stopped)
-        trainer.save_model()
+        run.train(resume_from_checkpoint=transformers.trainer_utils.get_last_checkpoint(out_dir))
+        run.save_model()
     records = {}
     for tokens, above in samplers:
-        record = judged(net, test, end, tokens, above, how)
+        records[str((tokens, above))] = record = judged(net, test, end, tokens, above, how)
         name = f"{tokens} a step" if above == 1 else f"above {above}"
         say(f"{name:12}{100 * record['solved']:6.1f} % right", flush=True)
-        records[str((tokens, above))] = record
     files.write_json(Path(out_dir, "eval.json"), records)
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -119,10 +119,3 @@ def test_rows_of_another_vocabulary_are_refused(dream, tmp_path, monkeypatch):
     edit(base, num_hidden_layers=3, layer_types=None)
     with pytest.raises(SystemExit, match=r"lacks model\.layers\.2"):
         hf.start()
-
-
-@pytest.mark.slow
-def test_two_processes_share_the_batch(trained, dream, tmp_path):
-    command(tmp_path, *flags(dream, "--grad_accum=2"), world=2)
-    chains = [torch.load(tmp_path / "checkpoint-4" / f"chains_{i}_of_2.pt") for i in (0, 1)]
-    assert [len(each["chains"]["stage"][0]) for each in chains] == [2, 2]

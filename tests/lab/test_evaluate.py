@@ -15,6 +15,7 @@ import policies
 import sample
 import sudoku
 from lab import evaluate
+from model import Transformer
 
 WEIGHTS = ROOT / "results/weights/sudoku_mini"
 CELLS = np.arange(36).reshape(6, 6)
@@ -147,3 +148,24 @@ def test_no_checkpoint_unfolds(tmp_path):
         file.writestr("ckpt/data.pkl", bytes(10**6))  # 1 kB; it might be 10 GB
     with pytest.raises(SystemExit, match="compressed"):
         checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize("quota", [1, 2])
+@pytest.mark.parametrize("seed", range(10))
+def test_steps_above_a_threshold_are_those_of_diffusers(seed, quota):
+    """Each step, unless its quota is two and one token is above: it adds the next, we do not."""
+    theirs = pytest.importorskip("diffusers").BlockRefinementScheduler(threshold=0.9)
+    theirs.set_timesteps(16 // quota, block_length=16)
+    torch.manual_seed(seed)
+    model = Transformer(30, 29, 16, dim=32, layers=2, heads=2, mlp=64, theta=50.0)
+    for p in model.requires_grad_(False).parameters():
+        torch.nn.init.normal_(p)
+    states = []
+    how = policies.top_k, quota, 0.9, 0.0, lambda x: states.append(x.clone())
+    sample.generate(model, torch.randint(29, (8, 16)), torch.rand(8, 16) > 0.3, *how)
+    for step, (x, ours) in enumerate(itertools.pairwise(states)):
+        logits = model.logits(model(x))
+        above = ((logits.softmax(-1).amax(-1) > 0.9) & (x == 29)).sum(1)
+        adds = (quota == 2) & (above == 1) & ((x == 29).sum(1) > 1)
+        found = theirs.step(logits, step, x, mask_token_id=29).prev_sample
+        assert (found != ours).any(1).equal(adds)

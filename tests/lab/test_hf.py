@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -22,7 +21,10 @@ import datasets
 import tokenizers
 import transformers
 
+import loss
+import policies
 import puma
+import sample
 from lab import hf
 
 V, L, MASK = 90, 12, 89
@@ -58,11 +60,12 @@ def make(family):
     return net
 
 
-def trainer(net, folder, steps=3, accum=1, method="puma", bf16=False, **how):
+def trainer(net, folder, steps=3, accum=1, method="puma", bf16=False, args=None, **how):
     args = transformers.TrainingArguments(
         str(folder), max_steps=steps, per_device_train_batch_size=4, learning_rate=1e-2,
-        gradient_accumulation_steps=accum, save_steps=3, logging_steps=1, use_cpu=True,
+        gradient_accumulation_steps=accum, logging_steps=1, use_cpu=True,
         report_to="none", disable_tqdm=True, seed=5, lr_scheduler_type="constant", bf16=bf16,
+        per_device_eval_batch_size=1, **{"save_steps": 3} | (args or {}),
     )  # fmt: skip
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
     return hf.PumaTrainer(net, args, ROWS, MASK, shift, method, K=3, tau=0.3, **how)
@@ -70,16 +73,11 @@ def trainer(net, folder, steps=3, accum=1, method="puma", bf16=False, **how):
 
 def by_hand(net, steps, accum, world=1):
     """Losses of PUMA, from full logits and a model in training mode; processes one by one."""
-
-    def draw(*numbers):
-        seed = np.random.SeedSequence((5, *numbers)).generate_state(1, np.uint64)[0]
-        torch.manual_seed(int(seed))
-
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.0)
     streams = []
     for rank in range(world):
-        draw(rank, 0)
+        puma.draw_from(5, rank, 0)
         queue = puma.Queue(ROWS, 4, "cpu", 5, rank, world)
         streams.append(puma.ProgressiveUnmasking(queue, MASK, [(0, 3)], 0.3, accum, False))
     net.train()
@@ -88,7 +86,7 @@ def by_hand(net, steps, accum, world=1):
         optimizer.zero_grad()
         total = 0
         for rank, part in itertools.product(range(world), range(accum)):
-            draw(rank, 1 + step * accum + part)
+            puma.draw_from(5, rank, 1 + step * accum + part)
             x, x0, hidden = streams[rank].batch(step)
             logits = net(input_ids=x).logits.clone()
             logits = torch.cat((logits[:, :1], logits[:, :-1]), 1) if shift else logits
@@ -155,11 +153,8 @@ def test_a_resumed_run_ends_as_one_that_never_stopped(family, tmp_path):
     rest.train(resume_from_checkpoint=True)
     assert losses(whole)[3:] == losses(rest)[-4:]
     assert same(whole.model.state_dict(), rest.model.state_dict())
-    chains = (
-        torch.load(tmp_path / name / "checkpoint-7" / "chains_0_of_1.pt")
-        for name in ("whole", "part")
-    )
-    assert same(*chains)
+    name = "checkpoint-7/chains_0_of_1.pt"
+    assert same(*(torch.load(tmp_path / each / name) for each in ("whole", "part")))
 
 
 @pytest.mark.slow
@@ -172,6 +167,7 @@ def test_two_processes(family, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "losses.json").read_text())
+    assert found.pop() == pytest.approx(trainer(make(family), tmp_path).evaluate(ROWS))
     assert found == pytest.approx(by_hand(make(family), 3, 2, world=2), rel=1e-3)
 
 
@@ -182,18 +178,72 @@ import test_hf as t
 from pathlib import Path
 here = Path(__file__).parent
 run = t.trainer(t.make("{family}"), here / "out", accum=2)
+found = run.evaluate(t.ROWS)
 run.train()
 if run.args.process_index == 0:
-    (here / "losses.json").write_text(json.dumps(t.losses(run)))
+    (here / "losses.json").write_text(json.dumps([*t.losses(run), found]))
 t.torch.distributed.destroy_process_group()  # else its threads may abort the end of the process
 """
+
+
+@torch.no_grad()
+def test_evaluation_by_hand(tmp_path):
+    """Row by row, of what the model has written, but for one token before an end, one after."""
+    net = make("qwen2").eval()
+    scored = hf.Scored(net, MASK, True)
+    prompt = ROWS.tensors[1][:6]
+    x0, _ = sample.generate(scored, ROWS.tensors[0][:6], ~prompt, policies.top_k, 3)
+    x0[0, 0] = end = x0[1, 8].item()  # in a prompt it ends nothing
+    x0, _ = sample.generate(scored, x0, ~prompt, policies.top_k, 3)
+    x0[1, 9] = 1 + (x0[1, 9] == 1)
+    x0[2, 4] = 1 + (x0[2, 4] == 1)
+    masks, states = [], []
+
+    def look(x0, hidden):
+        p = scored.logits(scored(x0.masked_fill(hidden, MASK)[None]))[0].softmax(-1)
+        return -p[range(L), x0].log()[hidden].mean().item(), p.amax(-1)[None]
+
+    for number in range(6):
+        puma.draw_from(number)
+        _, u, score = torch.rand(1), torch.rand(1), torch.rand(L).masked_fill(prompt[number], -1)
+        hidden, stage, ended = ~prompt[number, None], torch.zeros(1).long(), False
+        effective = hidden.sum(1)
+        masks.append(look(x0[number], score.argsort().argsort() >= L - 1 - int(u * effective))[0])
+        while not ended:
+            loss, best = look(x0[number], hidden[0])
+            states.append(loss)
+            chain = hidden, stage, effective, best, best, torch.rand(1)
+            hidden, stage, ended = puma.step(*chain, 4, 0.3)
+    run = trainer(net.train(), tmp_path, end=end)
+    expected = [5 / 6, sum(masks) / 6, sum(states) / len(states)]
+    for size, rel in (1, 1e-4), (4, 0.2):  # other masks
+        run.args.per_device_eval_batch_size = size
+        found = run.evaluate(TensorDataset(x0, prompt))
+        assert [*found.values()][:3] == pytest.approx(expected, rel=rel)
+    assert net.training
+    with pytest.raises(ValueError, match="not None"):
+        run.evaluate()
+
+
+def test_a_run_does_not_feel_its_evaluation(tmp_path):
+    args = dict(eval_strategy="steps", eval_steps=1, save_steps=1, load_best_model_at_end=True)
+    trainer(make("bert"), tmp_path / "a", 4, method="puma_plus", buffer=2).train()
+    how = dict(method="puma_plus", buffer=2, args=args, eval_dataset=ROWS)
+    run = trainer(make("bert"), tmp_path / "b", 4, **how)
+    run.train()
+    for name in "optimizer", "chains_0_of_1":
+        assert same(*(torch.load(tmp_path / f"{x}/checkpoint-4/{name}.pt") for x in "ab"))
+    found = [line["eval_loss"] for line in run.state.log_history if "eval_loss" in line]
+    assert run.evaluate()["eval_loss"] == min(found) != found[-1]
+    with pytest.raises(ValueError, match="eval_dataset"):
+        trainer(make("bert"), tmp_path, args={"eval_strategy": "epoch"})
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_states_and_logits_are_those_of_the_library(family):
     net = make(family).eval()
     shift = net.config.model_type in ("qwen2", "qwen3", "llama")
-    hf.check(net, MASK, shift)
+    hf.check(net, MASK)
     scored = hf.Scored(net, MASK, shift)
     x = torch.randint(MASK, (2, L))
     other = x.clone()
@@ -269,38 +319,26 @@ def test_lora_trains_the_adapters_alone(family, bf16, tmp_path, monkeypatch):
     net = make(family).to(torch.bfloat16 if bf16 else torch.float32)
     net = peft.get_peft_model(net, peft.LoraConfig(r=4, target_modules="all-linear"))
     before = copy.deepcopy(net.state_dict())
-    plain, casts = hf.objective, []
+    plain, casts = loss.objective, []
 
     def watched(*parts):
         casts.append(torch.is_autocast_enabled("cpu"))
         return plain(*parts)
 
-    monkeypatch.setattr(hf, "objective", watched)
+    monkeypatch.setattr("lab.trainer.objective", watched)
     trainer(net, tmp_path, steps=2, bf16=bf16).train()
     assert casts == [bf16] * 2  # the head's products, too
     moved = {name for name, p in net.state_dict().items() if not torch.equal(p, before[name])}
     assert moved and all("lora_" in name for name in moved)
-    given = ROWS.tensors[0][:8], ROWS.tensors[1][:8]
-    how = {"mask_token": MASK, "shift": family == "qwen2"}
-    record = hf.judged(net, given, 0, 2, 1.0, how)
-    assert 0 <= record["solved"] <= record["right"] <= 1
-    assert record["steps"] == pytest.approx(record["tokens"] / 2, abs=0.5)
-
-
-def test_an_end_in_the_prompt_is_no_end_of_the_answer():
-    x0, given = (part[:8].clone() for part in ROWS.tensors)
-    x0[:, :2], given[:, :2] = 0, True
-    how = {"mask_token": MASK, "shift": False}
-    assert hf.judged(make("modernbert"), (x0, given), 0, 4, 1.0, how)["solved"] == 0
 
 
 def test_models_that_this_would_get_wrong_are_refused():
     past = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZE, num_key_value_heads=2))
     with pytest.raises(ValueError, match="qwen2: its states do not see what follows"):
-        hf.check(past, MASK, True)
+        hf.check(past, MASK)
     config = transformers.Gemma2Config(**SIZE, **GROUPS, head_dim=8, final_logit_softcapping=0.1)
     with pytest.raises(ValueError, match="gemma2: its logits are not its head times its states"):
-        hf.check(transformers.Gemma2ForCausalLM(config), MASK, True)
+        hf.check(transformers.Gemma2ForCausalLM(config), MASK)
 
 
 def test_no_code_of_a_folder_runs(tmp_path, monkeypatch):
@@ -322,19 +360,16 @@ def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
         hf.claim({"K": 4})
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_settings_that_cannot_be(monkeypatch):
+    for settings, message in (
         ({"model": ""}, "expected --model=FOLDER and --data=FILE.jsonl"),
         ({"grad_accum": 3}, "batch_size=32 does not split into 1 processes, grad_accum=3"),
         ({"chains_from": 1000}, "chains_from=1000: expected an update before max_iters=1000"),
-    ],
-)
-def test_settings_that_cannot_be(settings, message, monkeypatch):
-    for name, value in ({"model": "here", "data": "here"} | settings).items():
-        monkeypatch.setattr(hf, name, value)
-    with pytest.raises(ValueError, match=message):
-        hf.start()
+    ):
+        with monkeypatch.context() as patch, pytest.raises(ValueError, match=message):
+            for name, value in ({"model": "here", "data": "here"} | settings).items():
+                patch.setattr(hf, name, value)
+            hf.start()
 
 
 FORGETFUL = SimpleNamespace(  # a tokenizer without the word "unknown"
@@ -347,7 +382,6 @@ FORGETFUL = SimpleNamespace(  # a tokenizer without the word "unknown"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"question": "a", "text": "b"}\n', "has no field answer, but .*question"),
         ("[1, 2", "cannot read .*rows.jsonl: "),
         ('{"question": "a", "answer": "b"}\n \n', "1 of 1 rows .*dropped: none: held_out=1 leaves"),
         ('{"question": "a", "answer": "unknown"}\n', "0 of 1 rows .*dropped: 1 empty"),
@@ -416,9 +450,6 @@ def test_a_chat_template(name, form, tmp_path, monkeypatch, capsys):
     assert tokenizer.decode(x0[given]) == expected
     assert tokenizer.decode(x0[~given]).rstrip("<|end>") == f"yo{end}".rstrip("<|end>")
     assert "2 of 3 rows can be used, dropped: 1 unusable" in capsys.readouterr().out
-    tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="has no chat template"):
-        hf.read(tokenizer, coder)
 
 
 def test_labels_say_what_is_given(tmp_path, monkeypatch):
