@@ -66,11 +66,11 @@ def load(out_dir):
     """What train.py has saved, on the CPU. No code of a stranger's file runs, nothing unfolds."""
     path = Path(out_dir, "ckpt.pt")
     try:
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(os.devnull if path.is_fifo() else path)  # a pipe would wait
         if any(part.compress_type for part in archive.infolist()) or archive.testzip():
             raise ValueError("damaged, or compressed, which may take any amount of memory")
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        return {**saved, "config": {**saved["config"]}}
+        return {**saved, "config": {**saved["config"]}, "iteration": int(saved["iteration"])}
     except Exception as error:  # torch's are of many kinds
         raise SystemExit(f"{path}: no whole checkpoint of train.py: {error!r:.99}") from None
 
@@ -116,7 +116,7 @@ def fingerprint(data):
 def load_model(out_dir, device):
     """The averaged model of a run, and its settings."""
     saved = load(out_dir)
-    if not all(type(saved["config"].get(key)) is str for key in ("task", "data", "variant")):
-        raise SystemExit(f"{out_dir}/ckpt.pt: no whole checkpoint: its task, data or variant")
+    if not all(type(saved["config"].get(k)) is str for k in ("task", "data", "variant", "policy")):
+        raise SystemExit(f"{out_dir}/ckpt.pt: no whole checkpoint: task, data, variant or policy")
     model = make(saved["config"]["variant"], saved.get("args"), saved.get("averaged", {}))
     return model.to(device).eval(), saved["config"]

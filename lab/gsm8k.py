@@ -34,8 +34,6 @@ refused = Counter()  # what programs had, generated ones and held-out ones, that
 
 class WordProblems(Text):
     def __init__(self, folder):
-        if "wordproblems" in folder.parts and not (folder / "header.json").is_file():
-            raise SystemExit(f"{folder}: make it with: python data/wordproblems/prepare.py")
         super().__init__(folder)
         self.tokenizer = kept(folder)
         if (folder / "test.jsonl").is_file():

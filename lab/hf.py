@@ -27,6 +27,7 @@ import torch
 import transformers
 from torch.utils.data import TensorDataset
 
+import checkpoint
 import policies
 import sample
 import text
@@ -174,8 +175,13 @@ def start():
         raise ValueError(f"{batch_size=} does not split into {WORLD} processes, {grad_accum=}")
     if chains_from and not 0 < chains_from < max_iters:
         raise ValueError(f"{chains_from=}: expected an update before {max_iters=}")
+    if length <= K:
+        raise ValueError(f"{K=}: expected fewer tokens than the {length=} of a row")
     torch.manual_seed(seed)  # of adapters, and of a new mask token
     net, shift = load(model, "auto" if lora else torch.float32)  # bfloat16 loses small updates
+    most = getattr(net.config, "max_position_embeddings", length)
+    if length > most:
+        raise ValueError(f"{length=}: {model} has positions for {most} tokens")
     rows_of = of_tokens if Path(data, "header.json").exists() else of_texts
     beside, mask_token, end, *rows = rows_of(net)
     how = {"mask_token": mask_token, "shift": shift}
@@ -237,7 +243,7 @@ def main(net, beside, end, how, rows, test):
 if __name__ == "__main__":
     try:
         parts = start()
-        claim(settings)
+        claim(settings | {"content of the data": checkpoint.fingerprint(parts[4])})
     except (ImportError, OSError, ValueError) as error:  # no such package, model, file or field
         raise SystemExit(" ".join(str(error).split())[:300]) from None
     try:

@@ -19,7 +19,7 @@ import torch
 
 import loss
 import policies
-from configurator import configure
+from configurator import configure, pick
 from lab.evaluate import open_run
 from lab.likelihood import by_arm, kept
 from lab.tables import interval, label
@@ -54,7 +54,8 @@ def measured(folder):
     model, run, problem, count = open_run(folder, examples, "cpu")
     x0, prompt = (torch.as_tensor(rows) for rows in problem.test[:count])
     torch.manual_seed(1)  # the same random places for all weights
-    return [states(model, x0.long(), prompt, policies.POLICIES[run["policy"]], k) for k in KINDS]
+    order = policies.POLICIES[pick("policy", run["policy"], policies.POLICIES)]
+    return [states(model, x0.long(), prompt, order, k) for k in KINDS]
 
 
 def states(model, x0, prompt, policy, kind):

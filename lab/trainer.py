@@ -230,6 +230,8 @@ def load(name, dtype="auto"):
         config = transformers.Qwen2Config.from_dict(kept | {"model_type": "qwen2"})
     else:
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if config.is_encoder_decoder:
+        raise ValueError(f"{name}: an encoder with a decoder, which fills in no masks")
     shift = "Masked" not in str(config.architectures)
     if shift:
         config.is_causal = False

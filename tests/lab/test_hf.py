@@ -332,13 +332,20 @@ def test_lora_trains_the_adapters_alone(family, bf16, tmp_path, monkeypatch):
     assert moved and all("lora_" in name for name in moved)
 
 
-def test_models_that_this_would_get_wrong_are_refused():
+def test_models_that_this_would_get_wrong_are_refused(tmp_path, monkeypatch):
     past = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZE, num_key_value_heads=2))
     with pytest.raises(ValueError, match="qwen2: its states do not see what follows"):
         hf.check(past, MASK)
     config = transformers.Gemma2Config(**SIZE, **GROUPS, head_dim=8, final_logit_softcapping=0.1)
     with pytest.raises(ValueError, match="gemma2: its logits are not its head times its states"):
         hf.check(transformers.Gemma2ForCausalLM(config), MASK)
+    transformers.T5Config().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="an encoder with a decoder"):
+        hf.load(str(tmp_path))
+    for name, value in dict(load=lambda *_: (past, True), model="past", data="here").items():
+        monkeypatch.setattr(hf, name, value)
+    with pytest.raises(ValueError, match="length=256: past has positions for 32 tokens"):
+        hf.start()
 
 
 def test_no_code_of_a_folder_runs(tmp_path, monkeypatch):
@@ -365,6 +372,7 @@ def test_settings_that_cannot_be(monkeypatch):
         ({"model": ""}, "expected --model=FOLDER and --data=FILE.jsonl"),
         ({"grad_accum": 3}, "batch_size=32 does not split into 1 processes, grad_accum=3"),
         ({"chains_from": 1000}, "chains_from=1000: expected an update before max_iters=1000"),
+        ({"K": 256}, "K=256: expected fewer tokens than the length=256"),
     ):
         with monkeypatch.context() as patch, pytest.raises(ValueError, match=message):
             for name, value in ({"model": "here", "data": "here"} | settings).items():

@@ -11,11 +11,9 @@ from conftest import lines, state
 import checkpoint
 import muon
 import policies
-import puma
 import sample
-import sudoku
 import text
-from lab import evaluate, tables
+from lab import tables
 from model import Transformer
 from policies import top_k
 
@@ -132,31 +130,10 @@ def test_train_and_val_are_two_splits(tmp_path):
     assert (problem.train[:2][0] == 1).all() and (problem.test[:2][0] == 2).all()
 
 
-def test_the_end_is_part_of_the_answer():
-    x0 = np.array([[1, 2, 7, 7]])
-    prompt = np.array([[True, False, False, False]])
-    written = np.array([[1, 2, 3, 7]])
-    assert evaluate.score(written, x0, prompt, 7)["right"] == [0.5]
-
-
 def test_pairs_have_the_same_seed():
     found = {("", arm, seed): {"(1, 1.0)": {"solved": seed / 10}}
              for arm, seeds in (("a", (1, 3)), ("m", (1, 2, 3))) for seed in seeds}  # fmt: skip
     assert tables.gaps(found, "", "a", "m", (1, 1.0)) == [0, 0]
-
-
-def test_first_stages_differ_by_rank_and_later_ones_are_all_drawn(puzzles):
-    data = sudoku.load(puzzles, 8).train
-    first = []
-    for rank in range(2):
-        queue = puma.Queue(data, 3, "cpu", 1, rank, 2)
-        first += puma.ProgressiveUnmasking(queue, 4, [(0, 4)], 0.9, 1, True).stage[0].tolist()
-    assert first == [0, 1, 2, 3, 0, 1]  # 16 cells, K = 4
-    chains = puma.ProgressiveUnmasking(puma.Queue(data, 200, "cpu", 1), 4, [(0, 4)], 0.0, 1, True)
-    chains.hidden[:] = ~chains.prompt
-    chains.stage[:] = 0
-    chains.advance(*torch.ones(2, 200, 16))  # above tau = 0: all end at their first visit
-    assert {*chains.stage.flatten().tolist()} == {1, 2, 3}
 
 
 def test_a_policy_of_no_finite_scores_neither_hangs_nor_cheats():
