@@ -66,7 +66,7 @@ def load(out_dir):
     """What train.py has saved, on the CPU. No code of a stranger's file runs, nothing unfolds."""
     path = Path(out_dir, "ckpt.pt")
     try:
-        archive = zipfile.ZipFile(os.devnull if path.is_fifo() else path)  # a pipe would wait
+        archive = zipfile.ZipFile(path if path.is_file() or not path.exists() else os.devnull)
         if any(part.compress_type for part in archive.infolist()) or archive.testzip():
             raise ValueError("damaged, or compressed, which may take any amount of memory")
         saved = torch.load(path, map_location="cpu", weights_only=True)
