@@ -70,7 +70,8 @@ def load(out_dir):
         if any(part.compress_type for part in archive.infolist()) or archive.testzip():
             raise ValueError("damaged, or compressed, which may take any amount of memory")
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        return {**saved, "config": {**saved["config"]}, "iteration": int(saved["iteration"])}
+        parts = {"config": {**saved["config"]}, "averaged": {**saved.get("averaged", {})}}
+        return {**saved, **parts, "iteration": int(saved["iteration"])}
     except Exception as error:  # torch's are of many kinds
         raise SystemExit(f"{path}: no whole checkpoint of train.py: {error!r:.99}") from None
 
@@ -118,5 +119,5 @@ def load_model(out_dir, device):
     saved = load(out_dir)
     if not all(type(saved["config"].get(k)) is str for k in ("task", "data", "variant", "policy")):
         raise SystemExit(f"{out_dir}/ckpt.pt: no whole checkpoint: task, data, variant or policy")
-    model = make(saved["config"]["variant"], saved.get("args"), saved.get("averaged", {}))
+    model = make(saved["config"]["variant"], saved.get("args"), saved["averaged"])
     return model.to(device).eval(), saved["config"]

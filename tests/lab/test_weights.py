@@ -47,6 +47,7 @@ DAMAGE = {
     "a billion layers": lambda saved: saved["args"].update(layers=10**9),
     "a width that no memory holds": lambda saved: saved["args"].update(mlp=10**6),
     "no weights": lambda saved: saved.update(averaged={}),
+    "None for weights": lambda saved: saved.update(averaged=None),
     "weights of integers": lambda saved: saved.update(
         averaged={name: p.long() for name, p in saved["averaged"].items()}
     ),
