@@ -220,8 +220,9 @@ def test_evaluation_by_hand(tmp_path):
         found = run.evaluate(TensorDataset(x0, prompt))
         assert [*found.values()][:3] == pytest.approx(expected, rel=rel)
     assert net.training
-    with pytest.raises(ValueError, match="not None"):
-        run.evaluate()
+    for rows in None, {"a": ROWS}, datasets.Dataset.from_dict({"input_ids": [[1]]}):
+        with pytest.raises(ValueError, match=r"expected rows\[indices\] -> x0, prompt, not "):
+            run.evaluate(rows)
 
 
 def test_a_run_does_not_feel_its_evaluation(tmp_path):
