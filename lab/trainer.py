@@ -205,7 +205,7 @@ class PumaTrainer(transformers.Trainer):
 
 def usable(net, mask_token, rows):
     """Raise ValueError for rows that cannot be trained on; the first thousand are looked at."""
-    if not rows:
+    if not rows or isinstance(rows, dict) or hasattr(rows, "column_names"):  # of datasets
         raise ValueError(f"expected rows[indices] -> x0, prompt, not {rows!r:.99}")
     x0, prompt = (torch.as_tensor(part) for part in rows[np.arange(min(len(rows), 1000))])
     size = len(net.get_output_embeddings().weight)
