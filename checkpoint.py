@@ -15,8 +15,8 @@ from model import Transformer
 
 
 def module(name):
-    """Import a file of this folder, of lab/ or its tests; no other: a checkpoint may name it."""
-    is_ours = re.fullmatch(r"((tests\.)?lab\.)?\w+", str(name), re.ASCII)
+    """Import a file of this folder, of lab/ or its tests; a checkpoint may name it: no other."""
+    is_ours = re.fullmatch(r"(?!train$)((tests\.)?lab\.)?\w+", str(name), re.ASCII)
     if not is_ours or not Path(__file__).parent.joinpath(f"{name.replace('.', '/')}.py").is_file():
         raise SystemExit(f"{name!r:.99}: there is no such file; lab/mine.py is written lab.mine")
     return importlib.import_module(name)
@@ -29,12 +29,12 @@ def of_variant(variant, name, default):
 
 def opened(out_dir, name, mode):
     """A file of a run's folder; never through a link: the folder may come from anyone."""
+    how = os.O_NOFOLLOW | os.O_NONBLOCK  # no pipe either, which would wait for a reader
     try:
         Path(out_dir).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+        return open(Path(out_dir, name), mode, opener=lambda at, do: os.open(at, do | how, 0o644))
+    except (FileExistsError, NotADirectoryError, PermissionError) as error:
         raise SystemExit(f"{out_dir}: {error}") from None
-    how = os.O_NOFOLLOW | os.O_NONBLOCK  # no pipe either, which would wait for a reader
-    return open(Path(out_dir, name), mode, opener=lambda path, do: os.open(path, do | how, 0o644))
 
 
 def claimed(out_dir, name):
@@ -103,14 +103,14 @@ def make(variant, args, weights=None):
         if weights is not None:
             model.load_state_dict(weights)
         return model
-    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (ArithmeticError, KeyError, RuntimeError, TypeError, ValueError) as error:
         raise SystemExit(f"the model, its options, its weights do not fit: {error!r}") from None
 
 
 def fingerprint(data):
     """How many rows there are to train on, and a checksum of 200 among them."""
     some = np.linspace(0, len(data) - 1, 200).astype(int)
-    x0, prompt = (np.asarray(part).tobytes() for part in data[some])
+    x0, prompt = (torch.as_tensor(part).cpu().numpy().tobytes() for part in data[some])
     return f"{len(data)} rows, checksum {zlib.crc32(x0 + prompt):08x}"
 
 

@@ -142,10 +142,10 @@ def download():
 
 def kept(folder):
     """The tokenizer of a folder of rows; SystemExit where there is none."""
-    about = json.loads(Path(folder, "header.json").read_text())["tokenizer"]
     try:
+        about = json.loads(Path(folder, "header.json").read_text())["tokenizer"]
         return tokenizer(next(Path(folder).glob("tokenizer.*")), about["kind"])
-    except (KeyError, OSError, StopIteration, ValueError) as error:
+    except (KeyError, OSError, StopIteration, TypeError, ValueError) as error:
         raise SystemExit(f"{folder} has no tokenizer: {error!r}") from None
 
 

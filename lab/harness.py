@@ -92,7 +92,9 @@ class Puma(LM):
             hidden = torch.zeros_like(x, dtype=torch.bool)
             for row, is_hidden, (context, choice) in zip(x, hidden, batch, strict=True):
                 given = self.ids(context)
-                ids = (given + self.tokenizer.encode(choice))[: self.length]
+                ids = given + self.tokenizer.encode(choice)
+                if len(ids) > self.length:
+                    raise SystemExit(f"{len(ids)} tokens: a choice does not fit into {self.length}")
                 row[: len(ids)] = torch.tensor(ids)
                 is_hidden[len(given) : len(ids)] = True
             nats, _ = likelihood.chain(self.model, x, ~hidden, self.sampler[0], K=1)

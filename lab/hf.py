@@ -65,7 +65,8 @@ if __name__ == "__main__":
     settings = configure(globals())
 
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
-say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None  # one process
+# of several processes, the first speaks
+say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
 
 
 def coder_of(name):
@@ -198,8 +199,8 @@ def claim(settings):
     """Keep the settings beside the run; to others, what is there would pass for their own."""
     path = Path(out_dir, "settings.json")
     settings = {k: v for k, v in settings.items() if k not in ("out_dir", "samplers")}
-    made = json.loads(path.read_text()) if path.exists() else settings
-    if other := [key for key, value in settings.items() if made.get(key) != value]:
+    made = dict(json.loads(path.read_text())) if path.exists() else settings
+    if other := [key for key, value in settings.items() if made.get(key, value) != value]:
         raise ValueError(f"{out_dir} was made with another {', '.join(other)}: choose another")
     files.write_json(path, settings)
 
@@ -243,8 +244,9 @@ def main(net, beside, end, how, rows, test):
 if __name__ == "__main__":
     try:
         parts = start()
+        held = checkpoint.claimed(out_dir, "lock") if say is print else None  # as long as this runs
         claim(settings | {"content of the data": checkpoint.fingerprint(parts[4])})
-    except (ImportError, OSError, ValueError) as error:  # no such package, model, file or field
+    except (ImportError, OSError, TypeError, ValueError) as error:  # no such package, file, field
         raise SystemExit(" ".join(str(error).split())[:300]) from None
     try:
         main(*parts)

@@ -132,7 +132,7 @@ def nelbo(model, x0, prompt, masks):
 def chain(model, x0, prompt, policy, K):
     """-log f_i at the step that reveals position i, and that step, 0 in the prompt; (n, L)."""
     hidden = ~prompt
-    nats = 0
+    nats = torch.zeros(x0.shape, device=x0.device)
     step = torch.zeros_like(x0)
     while hidden.any():
         step += hidden

@@ -36,5 +36,12 @@ def shares(model, h, x0, hidden):
 
     Computed as a softmax of log f, it is finite even if all f are tiny.
     """
-    log_f = model.logits(h).log_softmax(-1).gather(-1, x0[..., None])[..., 0]
-    return log_f.masked_fill(~hidden, -torch.inf).softmax(1)
+    where = hidden.nonzero(as_tuple=True)
+    states = h[where]  # (n, dim)
+    target = x0[where][:, None]
+    log_f = [
+        model.logits(states[part]).log_softmax(-1).gather(-1, target[part])[:, 0]
+        for part in loss.chunks(len(states), model.vocab_size)
+    ]
+    table = torch.full(hidden.shape, -torch.inf, device=h.device)
+    return table.index_put(where, torch.cat(log_f)).softmax(1)

@@ -78,9 +78,15 @@ class PumaTrainer(transformers.Trainer):
                  **library):  # fmt: skip
         if method not in self.METHODS:
             raise ValueError(f"{method=}: expected {', '.join(self.METHODS)}")
-        if args.label_smoothing_factor or library.get("compute_metrics"):
-            raise ValueError("label_smoothing_factor and compute_metrics are not used")
+        if policy not in policies.POLICIES or not 0 < tau <= 1:
+            raise ValueError(f"{policy=}, {tau=}: expected {', '.join(policies.POLICIES)}, 0 to 1")
+        unused = {"compute_metrics", "data_collator", "train_dataset"} & library.keys()
+        if unused or args.label_smoothing_factor:
+            raise ValueError(f"not used: {min(unused, default='label_smoothing_factor')}")
         usable(net, mask_token, rows)
+        length = rows[np.zeros(1, int)][0].shape[1]
+        if not 1 <= K <= length:
+            raise ValueError(f"{K=}: expected 1 to {length} tokens, the length of a row")
         if eval_dataset is not None:
             usable(net, mask_token, eval_dataset)
         if args.max_steps < 1:
@@ -95,6 +101,7 @@ class PumaTrainer(transformers.Trainer):
         self.policy = policies.POLICIES[policy]
         self.end = end
         self.K = K
+        self.length = length
         self.how = {"method": method, "tau": tau, "buffer": buffer, "chains_from": chains_from}
         self.kept = f"chains_{args.process_index}_of_{args.world_size}.pt"
 
@@ -109,13 +116,15 @@ class PumaTrainer(transformers.Trainer):
         size = args.train_batch_size * passes
         masks, chains, self.begin = puma.make_streams(self, queue, **how, batch_size=size)
         self.streams = {"queue": queue, "masks": masks} | ({"chains": chains} if chains else {})
-        return DataLoader(TensorDataset(torch.arange(args.max_steps * passes)))
+        updates = math.ceil(len(self.rows) / (size * args.world_size))  # of an epoch
+        return DataLoader(TensorDataset(torch.arange(updates * passes)))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         update = self.state.global_step
-        number = int(inputs[0])  # of the forward pass
+        passes = self.args.gradient_accumulation_steps
+        number = update * passes + int(inputs[0]) % passes  # of the forward pass in the run
         puma.draw_from(self.args.seed, self.args.process_index, 1 + number)  # all of its randomness
-        if self.begin is None and number % (10 * self.args.gradient_accumulation_steps) == 0:
+        if self.begin is None and number % (10 * passes) == 0:
             sure = self.accelerator.reduce(self.streams["masks"].sure, "mean")
             self.begin = update if sure > 0.5 else None
         masks_only = self.begin is None or update < self.begin
@@ -177,8 +186,7 @@ class PumaTrainer(transformers.Trainer):
     # -- what checkpoints and trained folders have beside the weights
     def _save(self, output_dir=None, state_dict=None):
         super()._save(output_dir, state_dict)
-        x0, _ = self.rows[np.zeros(1, int)]
-        about = {"mask_token": self.mask_token, "shift": self.shift, "length": x0.shape[1]}
+        about = {"mask_token": self.mask_token, "shift": self.shift, "length": self.length}
         about["vocab_size"] = self.model.config.vocab_size
         files.write_json(Path(output_dir or self.args.output_dir, ABOUT), about)
 
@@ -205,7 +213,8 @@ class PumaTrainer(transformers.Trainer):
 
 def usable(net, mask_token, rows):
     """Raise ValueError for rows that cannot be trained on; the first thousand are looked at."""
-    if not rows or isinstance(rows, dict) or hasattr(rows, "column_names"):  # of datasets
+    kinds = dict, list, tuple, np.ndarray, torch.Tensor
+    if isinstance(rows, kinds) or hasattr(rows, "column_names") or not rows:  # of datasets; none
         raise ValueError(f"expected rows[indices] -> x0, prompt, not {rows!r:.99}")
     x0, prompt = (torch.as_tensor(part) for part in rows[np.arange(min(len(rows), 1000))])
     size = len(net.get_output_embeddings().weight)
@@ -225,6 +234,8 @@ def load(name, dtype="auto"):
         net, shift = load(peft.PeftConfig.from_pretrained(name).base_model_name_or_path)
         net.resize_token_embeddings(json.loads(Path(name, ABOUT).read_text())["vocab_size"])
         return peft.PeftModel.from_pretrained(net, name, is_trainable=True), shift
+    if int(transformers.__version__.split(".")[0]) < 5:
+        raise SystemExit("transformers before 5 ignores is_causal: pip install 'transformers>=5'")
     kept, _ = transformers.PreTrainedConfig.get_config_dict(name)
     if kept.get("model_type") == "Dream":  # the library has no class of this name
         config = transformers.Qwen2Config.from_dict(kept | {"model_type": "qwen2"})
@@ -250,8 +261,7 @@ def check(net, mask_token):
     scored = Scored(net.eval(), mask_token, shift=False)
     logits = scored.logits(scored(x))
     if torch.equal(logits[0, 1], logits[1, 1]):
-        why = "its states do not see what follows (transformers before 5 cannot make them)"
-        raise ValueError(f"{net.config.model_type}: {why}")
+        raise ValueError(f"{net.config.model_type}: its states do not see what follows")
     own = net(input_ids=x).logits.float()
     own[..., mask_token] = -torch.inf
     if not torch.allclose(logits, own, 1e-2, 1e-2):

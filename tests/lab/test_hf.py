@@ -121,12 +121,15 @@ def test_what_a_trainer_is_given(tmp_path):
     given = transformers.TrainingArguments(
         str(tmp_path), num_train_epochs=2, per_device_train_batch_size=8, use_cpu=True,
         report_to="none", disable_tqdm=True, save_strategy="no", logging_steps=1,
+        eval_strategy="epoch",
     )  # fmt: skip
-    run = hf.PumaTrainer(make("bert"), given, ROWS, MASK, method="puma_plus", chains_from=None)
+    how = dict(method="puma_plus", chains_from=None, eval_dataset=ROWS)
+    run = hf.PumaTrainer(make("bert"), given, ROWS, MASK, **how)
     run.train()
     assert run.state.global_step == 15 and run.begin is None  # 2 * 60 / 8; never sure
+    assert [line["step"] for line in run.state.log_history if "eval_loss" in line] == [8, 15]
     given.learning_rate = 0.0
-    run = hf.PumaTrainer(run.model, given, ROWS, MASK, method="puma_plus", chains_from=None)
+    run = hf.PumaTrainer(run.model, given, ROWS, MASK, **how)
     loader = run.get_train_dataloader()
     run.streams["masks"].sure.fill_(0.9)
     run.get_train_dataloader = lambda: loader
@@ -137,8 +140,9 @@ def test_what_a_trainer_is_given(tmp_path):
         x0[:, -1] = token
         with pytest.raises(ValueError, match=message):
             hf.PumaTrainer(run.model, given, TensorDataset(x0, prompt), MASK).train()
-    with pytest.raises(ValueError, match="method='pmua': expected"):
-        hf.PumaTrainer(run.model, given, ROWS, MASK, method="pmua")
+    for wrong in {"method": "pmua"}, {"policy": "pmua"}, {"K": 0}, {"tau": 7}, {"train_dataset": 1}:
+        with pytest.raises(ValueError, match=f"{min(wrong)}"):
+            hf.PumaTrainer(run.model, given, ROWS, MASK, **wrong)
 
 
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "qwen3", "llama")]

@@ -83,7 +83,7 @@ def test_arrays_that_are_no_puzzles_are_refused(tmp_path, kind):
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"{}"])
 def test_a_header_that_is_none_is_refused(tmp_path, damage):
     (tmp_path / "header.json").write_bytes(damage)
-    with pytest.raises(SystemExit, match=r"not made by .*prepare.py"):
+    with pytest.raises(SystemExit, match=r"make it with: python .*prepare.py"):
         text.load(tmp_path, 1)
 
 
