@@ -67,12 +67,13 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
         checkpoint.load_model(tmp_path, "cpu")
 
 
-@pytest.mark.parametrize("kind", [float, "digits", "shape", "cut"])
+@pytest.mark.parametrize("kind", [float, "digits", "shape", "one", "cut"])
 def test_arrays_that_are_no_puzzles_are_refused(tmp_path, kind):
     pairs = np.load(MINI / "test.npy")
     file = tmp_path / "test.npy"
-    if kind in ("digits", "shape", "cut"):
-        np.save(file, {"digits": pairs + 1, "shape": pairs[:, :, 1:], "cut": pairs}[kind])
+    wrong = {"digits": pairs + 1, "shape": pairs[:, :, 1:], "one": pairs[:, :1], "cut": pairs}
+    if kind in wrong:
+        np.save(file, wrong[kind])
         file.write_bytes(file.read_bytes()[: -8 if kind == "cut" else None])
     else:
         np.save(file, pairs.astype(kind))
