@@ -72,6 +72,8 @@ say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
 def coder_of(name):
     """The tokenizer of a model, and the same in the words of data/rows.py."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # made up by the library
+        raise ValueError(f"{name} has no tokenizer")
     if tokenizer.mask_token is None:
         tokenizer.add_special_tokens({"mask_token": "<|mask|>"})
     end = tokenizer.eos_token_id if tokenizer.sep_token is None else tokenizer.sep_token_id

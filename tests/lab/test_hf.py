@@ -343,6 +343,9 @@ def test_models_that_this_would_get_wrong_are_refused(tmp_path, monkeypatch):
     config = transformers.Gemma2Config(**SIZE, **GROUPS, head_dim=8, final_logit_softcapping=0.1)
     with pytest.raises(ValueError, match="gemma2: its logits are not its head times its states"):
         hf.check(transformers.Gemma2ForCausalLM(config), MASK)
+    make("bert").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        hf.coder_of(str(tmp_path))
     transformers.T5Config().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="an encoder with a decoder"):
         hf.load(str(tmp_path))
