@@ -237,7 +237,7 @@ def document(coder, text):
     """No prompt | the text, its end"""
     piece = f".{{1,{DOCUMENT}}}"
     pieces = re.findall(f"(?s){piece}", text)
-    if coder.encode("a a") == 2 * coder.encode("a"):  # it puts a blank before each by itself
+    if len(pieces) > 1 and coder.encode("a a") == 2 * coder.encode("a"):  # puts a blank first
         pieces = re.findall(rf"(?s){piece}(?= \S|\Z)|{piece}", text)
         pieces[1:] = [each.removeprefix(" ") for each in pieces[1:]]
     ids = [i for piece in pieces for i in coder.encode(piece)]

@@ -65,8 +65,8 @@ if __name__ == "__main__":
     settings = configure(globals())
 
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
-# of several processes, the first speaks
-say = print if os.environ.get("RANK", "0") == "0" else lambda *text, **how: None
+is_first = os.environ.get("RANK", "0") == "0"  # of several processes
+say = print if is_first else lambda *text, **how: None
 
 
 def coder_of(name):
@@ -246,7 +246,7 @@ def main(net, beside, end, how, rows, test):
 if __name__ == "__main__":
     try:
         parts = start()
-        held = checkpoint.claimed(out_dir, "lock") if say is print else None  # as long as this runs
+        held = checkpoint.claimed(out_dir, "lock") if is_first else None  # as long as this runs
         claim(settings | {"content of the data": checkpoint.fingerprint(parts[4])})
     except (ImportError, OSError, TypeError, ValueError) as error:  # no such package, file, field
         raise SystemExit(" ".join(str(error).split())[:300]) from None

@@ -143,8 +143,9 @@ def pieces(run, row):
     for i in range(first, end):
         for k, text in enumerate(words[i].split("\n")):
             line, column = (line + 1, 0) if k or column + len(text) > WIDTH else (line, column)
-            if word := "".join(c if c.isprintable() else "?" for c in text).strip():
-                found.append((line, column + text.index(word), word, at[i]))
+            if word := text.strip():
+                shown = "".join(c if c.isprintable() else "?" for c in word)  # no escapes
+                found.append((line, column + text.index(word), shown, at[i]))
             column += len(text)
     least = min((piece[0] for piece in found), default=0)
     return [(line - least, *rest) for line, *rest in found]

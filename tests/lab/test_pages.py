@@ -3,7 +3,7 @@
 import functools
 import re
 import xml.etree.ElementTree as ET
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
@@ -111,3 +111,11 @@ def test_a_chain_reveals_the_surest_first():
     for tau, at in (1.0, [4, 4, 3, 3, 2, 2, 1, 1]), (fifth - 1e-4, [4, 4, 3, 3, 2, 1, 1, 1]):
         states = view.chain(Table(), x0, x0 == 0, policies.top_k, 2, tau)
         assert (torch.cat(states) == 4).sum(0).tolist() == at
+
+
+def test_no_escape_of_a_text_is_drawn():
+    words = ["a", "\t", " \x1b[2J", "b"]
+    problem = Mock(end=9, box=None, **{"tokenizer.decode": lambda ids: words[ids[0]]})
+    x = torch.arange(4)[None]
+    found = view.pieces(view.Filled("", problem, x > 9, x, 1 + x, []), 0)
+    assert found == [(0, 0, "a", 1), (0, 3, "?[2J", 3), (0, 7, "b", 4)]
