@@ -33,7 +33,8 @@ def main():
     runs = [view.filled(folder, 4 if svg else problems, states) for folder in out_dir]
     if svg:
         Path(svg).write_text(view.animated(runs))
-        raise SystemExit(f"wrote {svg}")
+        print(f"wrote {svg}")
+        return
     results = [*map(returned, runs)]
     print("".join(f"{run.name:{view.WIDTH + 2}}" for run in runs))
     for row in range(len(runs[0].x)):

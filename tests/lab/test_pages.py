@@ -85,7 +85,7 @@ def test_twins_race_over_the_same_problems(tmp_path, capsys):
     assert "    return result" in said and said.count("✓") == 4
     assert said.count("PUMA+: 2 of 2 right") == 2
     own = dict(out_dir=[weights], svg=str(tmp_path / "a.svg"))
-    with patch.multiple(twins, **own), pytest.raises(SystemExit, match="wrote"):
+    with patch.multiple(twins, **own):
         twins.main()
     assert "return" in seen((tmp_path / "a.svg").read_text(), 5)[0]
 
