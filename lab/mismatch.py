@@ -33,7 +33,7 @@ KINDS = "random", "order", "own"
 
 def main():
     torch.set_num_threads(1)  # the tensors are small
-    gaps = {}  # {arm: [{update: nats of order less random} of a seed]}
+    gaps = {}  # {arm: {seed: {update: nats of order less random}}}
     for arm, folders in by_arm(out_dir).items():
         runs = [{u: measured(at) for u, at in kept(run).items()} for run in folders]
         print(f"{label(arm)}, {len(runs)} seeds: nats, then % right, on {', '.join(KINDS)}; gap")
@@ -42,11 +42,27 @@ def main():
             gap = interval((nats[:, 1] - nats[:, 0]).tolist(), "{:+.3f}".format)
             shares = "".join(f"{100 * each:6.1f}" for each in right.mean(0))
             print(f"{update:6}", "".join(f"{each:7.3f}" for each in nats.mean(0)), shares, gap)
-        gaps[arm] = [{u: kinds[1][0] - kinds[0][0] for u, kinds in run.items()} for run in runs]
+        gaps[arm] = {
+            folder.name.rpartition("_")[2]: {u: at[1][0] - at[0][0] for u, at in run.items()}
+            for folder, run in zip(folders, runs, strict=True)
+        }
+    differences(gaps)
     if figure:
         from lab import figures
 
-        figures.curves(gaps, "nats, policy's order less random", None, title, figure)
+        curves = {arm: [*runs.values()] for arm, runs in gaps.items()}
+        figures.curves(curves, "nats, policy's order less random", None, title, figure)
+
+
+def differences(gaps):
+    """Of each arm: its gap after the last update, less that of random masks with the same seed."""
+    base = gaps.get("mdm", {})
+    for arm in sorted(gaps.keys() - {"mdm"}) if base else ():
+        last = max(next(iter(base.values())))
+        less = [own[last] - base[seed][last] for seed, own in gaps[arm].items()
+                if last in own and last in base.get(seed, {})]  # fmt: skip
+        shown = interval(less, "{:+.3f}".format)
+        print(f"{label(arm)} less random masks, {len(less)} pairs: {shown} after {last}")
 
 
 @torch.no_grad()

@@ -89,7 +89,10 @@ def test_random_states_give_the_bound_and_a_run_is_measured(kept, capsys):
     assert nats == pytest.approx(bound, rel=0.02)
     with patch.multiple(mismatch, out_dir=str(kept), examples=8):
         mismatch.main()
-    assert "random masks, 1 seeds: nats" in capsys.readouterr().out
+    mismatch.differences({"mdm": {1: {5: 0.5}, 2: {5: 0.3}}, "puma": {2: {5: 0.1}, 1: {5: 0.1}}})
+    said = capsys.readouterr().out  # Student's t of -0.4 and -0.2: half a width of 12.706 * 0.1
+    assert "random masks, 1 seeds: nats" in said
+    assert "PUMA less random masks, 2 pairs: -0.300 [-1.571, +0.971] after 5\n" in said
 
 
 def test_units_and_standard_errors():

@@ -84,8 +84,7 @@ def test_twins_race_over_the_same_problems(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "    return result" in said and said.count("✓") == 4
     assert said.count("PUMA+: 2 of 2 right") == 2
-    own = dict(out_dir=[weights], svg=str(tmp_path / "a.svg"))
-    with patch.multiple(twins, **own):
+    with patch.multiple(twins, out_dir=[weights], svg=str(tmp_path / "a.svg")):
         twins.main()
     assert "return" in seen((tmp_path / "a.svg").read_text(), 5)[0]
 

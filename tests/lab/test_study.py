@@ -142,8 +142,8 @@ def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path):
     """Lines as they happen, while it runs; then the table."""
     flags = [*SMALL, f"--data={puzzles}", "--max_iters=600"]
     command = [sys.executable, "lab/study.py", "--run", f"--out={tmp_path}", "--device=cpu"]
-    command += ["--samplers=[(4,1.0)]", "--levels=[1]"]
-    first = subprocess.Popen([*command, f"--flags={flags}"], cwd=ROOT, env=ENV, text=True,
+    command += ["--samplers=[(4,1.0)]", "--levels=[1]", f"--flags={flags}"]
+    first = subprocess.Popen(command, cwd=ROOT, env=ENV, text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     for line in first.stdout:
         if "seed 1" in line:  # both have an evaluation
@@ -155,10 +155,8 @@ def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path):
     )
     saved = [checkpoint.load(tmp_path / name)["iteration"] for name in ("mdm_1", "puma_plus_1")]
     assert all(12 <= each < 600 for each in saved)
-    done = subprocess.run([*command, f"--flags={flags}"], cwd=ROOT, env=ENV, text=True,
-                          capture_output=True, check=True)  # fmt: skip
-    assert "   600  PUMA+ " in done.stdout and "random masks" in done.stdout
-    assert "0 of 1 pairs" in done.stdout or "1 of 1 pairs" in done.stdout
+    done = subprocess.run(command, cwd=ROOT, env=ENV, text=True, capture_output=True, check=True)
+    assert "   600  PUMA+ " in done.stdout and " of 1 pairs" in done.stdout
     record = evaluate.records(tmp_path / "mdm_1")["(4, 1.0)"]
     assert f"; {record['tokens'] / record['steps']:.2f} tokens a pass" in done.stdout
 
