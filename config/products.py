@@ -20,7 +20,7 @@ mlp = 192
 theta = 20.0
 batch_size = 64
 max_iters = 1500
-lr = 8e-3
+lr = 4e-3
 
 eval_interval = 250
 eval_reveal = 1
