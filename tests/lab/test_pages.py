@@ -86,6 +86,7 @@ def test_twins_race_over_the_same_problems(tmp_path, capsys):
     assert said.count("PUMA+: 2 of 2 right") == 2
     with patch.multiple(twins, out_dir=[weights], svg=str(tmp_path / "a.svg")):
         twins.main()
+    assert "wrote" in capsys.readouterr().out
     assert "return" in seen((tmp_path / "a.svg").read_text(), 5)[0]
 
 
