@@ -15,7 +15,6 @@ test_examples = 200
 method = "puma_plus"
 k_schedule = [(0, 16)]  # 11 stages
 tau = 0.9
-chains_from = 2000  # random masks until then: they teach copying, which chains take for granted
 
 dim = 128
 layers = 4

@@ -23,4 +23,3 @@ max_iters = 1500
 lr = 4e-3
 
 eval_interval = 250
-eval_reveal = 1

@@ -6,7 +6,7 @@
 #
 # The puzzles take 30 minutes on one core. For the paper's own, add --source=FILE (data/sudoku).
 # Paper: 90.1 % of unseen puzzles (top_k, 2 per step), 1 hour on two H100; --method=mdm needs 1.7
-# times the updates. Run here for a sixth of them: results/sudoku_nine.md.
+# times the updates. Run here for a sixth of them: results/older.md.
 # Chosen here, as the paper is silent: the cosine, theta, when and how it evaluates.
 out_dir = "out/sudoku"
 data = "data/sudoku/paper_9x9"
@@ -23,10 +23,12 @@ mlp = 768
 theta = 1e4
 batch_size = 64
 max_iters = 56_250  # two epochs of random masks at 64 rows per update
-muon = False
+optimizer = ""  # AdamW
 lr = 3e-4
 min_lr = 3e-5
 warmup = 1000
 
 eval_interval = 1000
+eval_tau = 1.0  # two tokens per step, as the paper
+eval_reveal = 2
 save_interval = 1000

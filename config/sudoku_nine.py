@@ -12,7 +12,6 @@ test_examples = 200
 method = "puma_plus"
 k_schedule = [(0, 10)]  # 8 stages
 tau = 0.9
-chains_from = 0  # random masks first cost points here (results/older.md)
 
 dim = 128
 layers = 6

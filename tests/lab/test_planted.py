@@ -9,10 +9,9 @@ import torch
 from conftest import lines, state
 
 import checkpoint
-import muon
 import policies
 import sample
-from lab import text
+from lab import muon, text
 from model import Transformer
 from policies import top_k
 
@@ -29,7 +28,7 @@ def test_muon_is_the_formula_of_its_docstring():
     torch.manual_seed(0)
     net = Net().double()
     lr, decay, beta = 0.1, 0.3, 0.95
-    optimizer = muon.Muon(net, True, lr=lr, betas=(0.9, 0.999), weight_decay=decay)
+    optimizer = muon.Muon(net, lr=lr, betas=(0.9, 0.999), weight_decay=decay)
     expected = {name: p.detach().clone() for name, p in net.named_parameters()}
     momentum = dict.fromkeys(expected, 0)
     rest = {n: torch.nn.Parameter(p) for n, p in expected.items() if "bias" in n or "embed" in n}
@@ -62,7 +61,7 @@ def test_muon_leaves_frozen_and_unused_matrices_alone():
     net = Net()
     net.model.layers[0].weight.requires_grad_(False)
     before = [layer.weight.clone() for layer in net.model.layers]
-    optimizer = muon.Muon(net, True, lr=0.1, betas=(0.9, 0.999), weight_decay=0.1)
+    optimizer = muon.Muon(net, lr=0.1, betas=(0.9, 0.999), weight_decay=0.1)
     net.embed.weight.grad = torch.ones(5, 4)
     optimizer.step()
     after = [layer.weight for layer in net.model.layers]
