@@ -1,9 +1,8 @@
 """Which puzzles are held out, whatever set they are in, and which are the same for a model.
 
 Puzzles that differ by the names of the digits are one: they have the same key. Other symmetries of
-the grid (rows, columns or boxes that change places) are not looked for. The key alone decides that
-one puzzle in HELD_OUT is never trained on: it is held out in every set, whatever its size, seed,
-number of clues or source. Only a set that was prepared with a test file holds out that file's.
+the grid are not looked for. The key alone decides that one puzzle in HELD_OUT is never trained on,
+in whatever set. Only a set that was prepared with a test file holds out that file's.
 """
 
 import numpy as np
@@ -29,7 +28,7 @@ def puzzle_keys(pairs):
 
 
 def clue_keys(pairs):
-    """As puzzle_keys, of the clues alone, whatever the solutions."""
+    """The same of the clues alone."""
     return np.concatenate([hashes(part, part) for part in slabs(pairs[:, 0])])
 
 

@@ -1,8 +1,6 @@
 """The templates of generate.py: a reader of templates.txt, whose head says how to write them.
 
-A template draws its values in the order of the file and gives a question and a program; the answer
-is what the program computes. The tests run the programs and hold the problems to a checksum; that
-a program answers its question, only a reader of the file can tell.
+A template draws its values in the order of the file and gives a question and a program.
 """
 
 import random
@@ -74,12 +72,8 @@ def thing(one, many=""):
 
 # -- templates -------------------------------------------------------------------------------------
 class Template:
-    """One of the file, compiled to a Python function with a line for each value drawn:
-
-        def text(draws):
-            n = draws.number(2, 15)
-            _2 = draws.pick(f'has', f'buys')
-            return f'    Amy {_2} {n} pears. ...'
+    """One of the file, compiled to a function text(draws): a line for each value, as
+    `_2 = draws.pick(f'has', f'buys')`, and `return f'    Amy {_2} {n} pears. ...'`.
 
     paragraphs: its draws, its question, its program; lists: {name: entries}, tuples of str or int.
     """
@@ -97,10 +91,6 @@ class Template:
         exec("\n    ".join([*self.lines, f"return f{text!r}"]), self.namespace)
         self.text = self.namespace["text"]
 
-    def draw(self, draws):
-        """A question and a program, lines with an indent of four."""
-        return self.text(draws).split("\n\n")
-
     def read_draw(self, line):
         """Compile `a, b: ...` or `a = ...`."""
         names, sign, value = re.fullmatch(r"(\w+(?:, \w+)*)(:| =) (.+)", line).groups()
@@ -114,15 +104,8 @@ class Template:
             options = self.options(value.removeprefix("two of "), 1)
             self.lines.append(f"{both} = draws.two({options})")
         else:
-            value, _, least = self.read_text(value).partition(" above ")
-            options = self.options(value, len(names))
-            draw = f"draws.pick(*{options})"
-            if least:
-                larger = f"[option for option in {options} if option[0] > {least}]"
-                draw = f"draws.pick(*{larger})"
-            elif " | " not in value and not value.isupper():
-                draw = f"{options}[0]"  # a single text is not drawn
-            self.lines.append(f"{targets}, = {draw}")
+            options = self.options(self.read_text(value), len(names))
+            self.lines.append(f"{targets}, = draws.pick(*{options})")
 
     def read_text(self, text):
         """Compile what is drawn in a text, inner things first; the text with names for them."""
@@ -132,10 +115,9 @@ class Template:
             span, options, sentences = drawn.groups()
             if span:
                 value = number(span)
-            elif sentences:
-                value = f"draws.aside({strings(sentences.split('|'))})"
             else:
-                value = f"draws.pick({strings(options.split('|'))})"
+                how = "aside" if sentences else "pick"
+                value = f"draws.{how}({strings((sentences or options).split('|'))})"
             name = f"_{len(self.lines)}"
             self.lines.append(f"{name} = {value}")
             text = text.replace(drawn[0], f"{{{name}}}", 1)

@@ -3,21 +3,24 @@
 import functools
 import itertools
 import json
+import os
+import runpy
+import sys
 from pathlib import Path
 
-import datasets
 import pytest
 
-from data import rows
+from data import tokenizer
 
 ROOT = Path(__file__).parents[2]
-VOCABULARY = rows.tokenizer(ROOT / "data/wordproblems/vocabulary.tiktoken")
+RANKS = ROOT / "data/wordproblems/vocabulary.tiktoken"
+VOCABULARY = tokenizer.named(RANKS)
 
 
 def write_lines(path, objects):
     """Write JSON lines; what is text is written as it is. Returns the path."""
     lines = (row if isinstance(row, str) else json.dumps(row) for row in objects)
-    path.write_text("".join(line + "\n" for line in lines))
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return path
 
 
@@ -26,23 +29,18 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def header(folder):
-    return json.loads((folder / "header.json").read_text())
-
-
-def run_main(module, out, **settings):
-    """main() of a prepare.py with these settings, in pieces of 96 rows; the folder it wrote."""
-    settings = {"out": str(out), "length": 64, "val": 0.1, "workers": 1} | settings
+def prepare(name, **flags):
+    """data/NAME/prepare.py as a user runs it, but in this process alone; the folder it wrote."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "PIECE", 96)
-        patch.setattr(datasets.config, "HF_DATASETS_CACHE", Path(out).parent / "cache")
-        for name, value in settings.items():
-            patch.setattr(module, name, value)
-        module.main()
-    return Path(out)
+        patch.setattr(os, "cpu_count", lambda: None)
+        script = ROOT / "data" / name / "prepare.py"
+        patch.setattr(sys, "argv", [str(script), *(f"--{k}={v}" for k, v in flags.items())])
+        runpy.run_path(str(script), run_name="__main__")
+    return Path(flags.get("out", ""))
 
 
 # -- Sudoku by the book ----------------------------------------------------------------------------
+@functools.cache
 def units_of(box):
     """Rows, columns and boxes by the book, as lists of cells."""
     n = box[0] * box[1]
@@ -53,17 +51,13 @@ def units_of(box):
     return list(units.values())
 
 
-@functools.cache
-def peers_of(box):
-    cells = range((box[0] * box[1]) ** 2)
-    return [{p for u in units_of(box) if c in u for p in u} - {c} for c in cells]
-
-
 def candidates(grid, box):
     """{blank cell: the digits that none of its peers has}"""
-    digits = {*range(1, box[0] * box[1] + 1)}
-    peers = peers_of(box)
-    return {c: digits - {grid[p] for p in peers[c]} for c, digit in enumerate(grid) if not digit}
+    left = {c: {*range(1, box[0] * box[1] + 1)} for c, digit in enumerate(grid) if not digit}
+    for unit in units_of(box):
+        for c in left.keys() & unit:
+            left[c] -= {grid[p] for p in unit}
+    return left
 
 
 def solutions(puzzle, box):
