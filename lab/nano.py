@@ -9,6 +9,8 @@ chains, the method of PUMA (arXiv 2602.10314, Algorithm 1). The lines in which P
 random masks are marked "# PUMA"; puma.py does the same for any data.
 """
 
+import sys
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -157,4 +159,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:]:
+        print(__doc__)
+    else:
+        main()
