@@ -52,7 +52,7 @@ def run(pair):
     seed, task, arm = pair
     where = folder(*pair)
     where.mkdir(parents=True, exist_ok=True)
-    flags = f"{TASKS[task]} {ARMS[arm]} --seed={seed} --eval_interval=0 --test_examples=256"
+    flags = f"{TASKS[task]} {ARMS[arm]}{' --compile' * (task in SLOW)} --seed={seed} --eval_interval=0 --test_examples=256"
     train = ["train.py", *flags.split(), "--dtype=float32", f"--out_dir={where}", "--resume"]
     judge = ["lab/evaluate.py", f"--out_dir={where}", f"--samplers={SAMPLERS}"]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
