@@ -1,5 +1,7 @@
 """lab/view.py draws what models say, of any task, as whole XML."""
 
+import runpy
+import sys
 import xml.etree.ElementTree as ET
 from unittest.mock import Mock, patch
 
@@ -105,6 +107,13 @@ def test_any_task_and_any_sampler(tmp_path):
         ):
             with patch.multiple(view, **settings), pytest.raises(SystemExit, match=message):
                 view.main()
+
+
+def test_it_finds_the_default_weights_from_another_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT / "lab")
+    monkeypatch.setattr(sys, "argv", ["view.py", f"--out={tmp_path}/a.svg"])
+    runpy.run_path(str(ROOT / "lab/view.py"), run_name="__main__")
+    assert "PUMA+: 0 forward passes" in words((tmp_path / "a.svg").read_text(), 0)
 
 
 def text(prompt, answer):
