@@ -38,15 +38,15 @@ def words(svg, frame=99):
 
 def saved(folder, **settings):
     """A run with random weights, sure of nothing, so that rounding decides no order."""
-    run = checkpoint.load(MINI)
+    _, run = checkpoint.load_weights(MINI)
     run["config"] |= {"method": "mdm", "data": str(MINI)} | settings
     problem = checkpoint.module(run["config"]["task"]).load(run["config"]["data"], 1)
     run["args"] = {k: getattr(problem, k) for k in ("vocab_size", "mask_token", "length")}
     run["args"] |= dict(dim=24, layers=2, heads=3, mlp=20, theta=50.0)
     torch.manual_seed(0)
     model = Transformer(**run["args"])
-    run["averaged"] = {k: p + torch.randn_like(p) * 0.3 for k, p in model.state_dict().items()}
-    checkpoint.save(run, folder)
+    weights = {k: p + torch.randn_like(p) * 0.3 for k, p in model.state_dict().items()}
+    checkpoint.save_weights(weights, run, folder)
     return str(folder)
 
 

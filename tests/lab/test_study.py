@@ -39,7 +39,8 @@ def runs(tmp_path, monkeypatch):
                 (where := tmp_path / f"{arm}_{seed}").mkdir()
                 config = {"max_iters": 9, "seed": seed, "tau": 1.0, "method": arm}
                 if seed != 2:  # of which the records alone are kept
-                    torch.save({"iteration": 9, "config": config}, where / "ckpt.pt")
+                    about = {"iteration": 9, "config": config, "args": {}}
+                    checkpoint.save_weights({"a": torch.ones(1)}, about, where)
                 judge(where, (share, steps), (1 - share, steps))
                 curve = [{"iter": i, "solved": share * i / 6} for i in (3, 6, 9)[: 5 - seed]]
                 (where / "metrics.jsonl").write_text("".join(f"{json.dumps(x)}\n" for x in curve))
@@ -167,7 +168,8 @@ def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path, capsys, monkeypatch):
         with stop, pytest.raises(SystemExit, match="stopped: the same command goes on"):
             study.main()
         assert None not in [process.returncode for process in started]
-        saved = [checkpoint.load(tmp_path / name)["iteration"] for name in ("mdm_1", "puma_plus_1")]
+        names = "mdm_1", "puma_plus_1"
+        saved = [checkpoint.load_weights(tmp_path / name)[1]["iteration"] for name in names]
         assert 5 <= min(saved) < 60
         study.main()
     said = capsys.readouterr().out
@@ -190,6 +192,6 @@ def test_weights_on_the_way_are_judged(tmp_path, puzzles, train):
         assert study.judged(where)["(8, 1.0)"] == last
         assert on_the_way == last | {"weights": evaluate.checksum(where / "at/24")}
         assert [*study.curve(where)] == [12, 24]
-        (where / "ckpt.pt").unlink()
+        (where / "model.safetensors").unlink()
         with patch.object(study, "samplers", [(2, 1.0)]), pytest.raises(SystemExit, match="no wei"):
             study.next_command("mdm", 1)  # else it would train once more
