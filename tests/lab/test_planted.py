@@ -11,7 +11,7 @@ from conftest import lines, state
 import checkpoint
 import policies
 import sample
-from lab import muon, text
+from lab import muon
 from model import Transformer
 from policies import top_k
 
@@ -115,17 +115,6 @@ def test_what_is_added_to_the_residuals_begins_smaller():
         for part in layer.self_attn.o_proj, layer.mlp.down_proj:
             assert part.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)  # sqrt(16)
         assert layer.mlp.up_proj.weight.std().item() == pytest.approx(0.02, rel=0.05)
-
-
-def test_train_and_val_are_two_splits(tmp_path):
-    header = '{"length": 4, "vocab_size": 9, "mask": 8, "end": 7}'
-    (tmp_path / "header.json").write_text(header)
-    for split, token in ("train", 1), ("val", 2):
-        np.save(tmp_path / f"{split}.tokens.npy", np.full(8, token))
-        np.save(tmp_path / f"{split}.starts.npy", np.array([0, 4, 8]))
-        np.save(tmp_path / f"{split}.prompts.npy", np.array([1, 1]))
-    problem = text.load(tmp_path, 2)
-    assert (problem.train[:2][0] == 1).all() and (problem.test[:2][0] == 2).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
