@@ -1,16 +1,16 @@
 """lab/study.py on runs made by hand and on small ones; its tables and figures."""
 
+import contextlib
 import json
 import math
 import runpy
-import subprocess
 import sys
-import time
 from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
 import torch
+import tqdm
 from conftest import ROOT, SMALL
 
 import checkpoint
@@ -138,42 +138,54 @@ def test_what_is_missing_is_trained(runs, capsys):
     assert "mine_4 has stopped: " in capsys.readouterr().out
 
 
+class Killed(BaseException):
+    pass
+
+
+class Bar(tqdm.tqdm):
+    """Of a training that is killed before update 17, after a checkpoint at 15."""
+
+    def __iter__(self):
+        for update in super().__iter__():
+            if update == 17:
+                raise Killed
+            yield update
+
+
 def here(script, *flags):
     with patch.object(sys, "argv", [script, *flags]):
         runpy.run_path(script, run_name="__main__")
 
 
-def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path, capsys, monkeypatch):
-    """Lines as they happen, while it runs; then the table. What judges runs in this process."""
-    monkeypatch.chdir(ROOT)
-    real = subprocess.Popen
-    started = []
+def test_a_race_that_is_stopped_goes_on(puzzles, tmp_path, capsys, train):
+    """Lines as they happen, while it runs; then the table. All in this process."""
+    processes = []
 
-    def popen(command, **how):
-        if command[1] != "train.py":
+    def popen(command, stdout, stderr, env):
+        assert command[0] == sys.executable and env["OMP_NUM_THREADS"] == "1"
+        processes.append(Mock(returncode=None))  # if it is killed, it seems to run
+        with contextlib.suppress(Killed):
             here(*command[1:])
-            command = ["true"]
-        started.append(real(command, **how))
-        return started[-1]
+            processes[-1].returncode = 0
+        processes[-1].poll.return_value = processes[-1].returncode
+        return processes[-1]
 
-    def until_both_have_an_evaluation(seconds):
-        time.sleep(0.02)
-        if [*study.lines(1)]:
-            raise KeyboardInterrupt
-
-    flags = [*SMALL, f"--data={puzzles}", "--max_iters=60"]
+    flags = [*SMALL, f"--data={puzzles}"]
     own = dict(run=True, out=str(tmp_path), device="cpu", samplers=[(4, 1.0)], flags=flags)
-    with patch.multiple(study, **own), patch("subprocess.Popen", popen):
-        stop = patch.object(study, "time", Mock(sleep=until_both_have_an_evaluation))
-        with stop, pytest.raises(SystemExit, match="stopped: the same command goes on"):
+    with patch.multiple(study, **own, time=Mock()), patch("subprocess.Popen", popen):
+        study.time.sleep.side_effect = [None, KeyboardInterrupt]
+        stopped = pytest.raises(SystemExit, match="stopped: the same command goes on")
+        with patch("tqdm.tqdm", Bar), stopped:
             study.main()
-        assert None not in [process.returncode for process in started]
-        names = "mdm_1", "puma_plus_1"
-        saved = [checkpoint.load_weights(tmp_path / name)[1]["iteration"] for name in names]
-        assert 5 <= min(saved) < 60
+        assert [process.terminate.called for process in processes] == [True, True]
+        done = {checkpoint.load_weights(each)[1]["iteration"] for each in tmp_path.glob("*_1")}
+        assert done == {15}
+        said = capsys.readouterr().out
+        assert "    12  seed 1  PUMA+ " in said and "\n                random masks " in said
+        study.time.sleep.side_effect = None
         study.main()
     said = capsys.readouterr().out
-    assert "    60  seed 1  PUMA+ " in said and "\n                random masks " in said
+    assert "    24  seed 1  PUMA+ " in said
     assert max(len(line) for line in said.splitlines() if line[:1] == " ") <= 80
     record = evaluate.records(tmp_path / "mdm_1")["(4, 1.0)"]
     last = [f"{100 * record['solved']:.1f}", "-", f"{record['steps']:.1f}", "-"]
