@@ -101,7 +101,7 @@ def test_any_task_and_any_sampler(tmp_path):
         for settings, message in (
             ({"what": "chain"}, "lab.ar has chains of its own"),
             ({"what": "chains"}, "expected sampler, chain, random"),
-            ({"out_dir": "[]"}, "no whole checkpoint"),
+            ({"out_dir": "[]"}, "no whole weights"),
             ({"example": 300}, "example=300: .* holds out 256"),
             ({"out_dir": str([own, str(MINI)])}, "hold out other examples"),
             ({"out": "README.md/a.svg"}, "a.svg is not written"),
