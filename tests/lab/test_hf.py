@@ -244,34 +244,36 @@ def folder(tmp_path_factory):
     return folder
 
 
-def call(folder, *flags):
+def call(folder, *flags, script="hf"):
     where = [f"--model={folder}/bert", f"--data={folder}/rows.jsonl", f"--out_dir={folder}/out"]
-    argv = ["lab/hf.py", *where, "--K=2", "--length=7", "--batch_size=16", "--bf16=False", *flags]
+    argv = [script, *where, "--K=2", "--length=7", "--batch_size=16", "--bf16=False", *flags]
     with patch.object(sys, "argv", argv):
-        runpy.run_path(f"{ROOT}/lab/hf.py", run_name="__main__")
+        runpy.run_path(f"{ROOT}/lab/{script}.py", run_name="__main__")
 
 
 WRONG = [
     ("--model=", "expected --model=FOLDER and --data=FILE"),
     ("--model=/none --data={}/none.jsonl", r"cannot read .*none\.jsonl"),
     ("--model={}/none", "none: no folder of a model"),
-    ("--length=33", "rows of 33 tokens: .* has positions for 32"),
-    ("--model={}/roberta --length=31", "has positions for 30"),
+    ("--model={}/roberta --length=31", "rows of 31 tokens: .* has positions for 30"),
+    ("--report_to=pigeons", "pigeons"),
     ("--grad_accum=3", "batch_size=16 does not split into 1 processes, grad_accum=3"),
     ("--held_out=676", "676 rows held out, 0 with other prompts to train on: give more"),
     ("--out_dir={}/rows.jsonl/out", "Not a directory"),
     ("--prompt=a", r"bert has no puma\.json: lab/hf\.py has not written it"),
-    ("--lora=2", "No module named|None in sys"),
-    ("--lora=0", "no package transformers: pip install transformers"),
+    ("peft --lora=2", "No module named|None in sys"),
+    ("transformers", "no package transformers: pip install transformers"),
+    ("lm_eval", r"no package lm_eval\S*: pip install lm_eval"),
 ]
 
 
 @pytest.mark.parametrize(("flags", "message"), WRONG)
 def test_what_cannot_be_is_one_line(flags, message, folder, monkeypatch):
-    if "lora" in flags:
-        monkeypatch.setitem(sys.modules, "peft" if "2" in flags else "transformers", None)
+    for name in re.findall(r"^\w+", flags):
+        monkeypatch.setitem(sys.modules, name, None)  # a package that is missing
     with pytest.raises(SystemExit, match=message) as error:
-        call(folder, *flags.format(folder).split())
+        flags = [flag for flag in flags.format(folder).split() if flag[0] == "-"]
+        call(folder, *flags, script="harness" if "lm_eval" in message else "hf")
     assert "\n" not in str(error.value)
 
 
