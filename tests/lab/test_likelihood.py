@@ -51,7 +51,6 @@ def test_units_and_standard_errors():
     assert found["nats per token without padding"] == pytest.approx((6.6 / 6, 2 * 2.7 / 6))
 
 
-# -- the command, and weights that were kept on the way --------------------------------------------
 @pytest.fixture(scope="module")
 def kept(puzzles, tmp_path_factory):
     """A run's folder with weights kept after 2 and 4 updates."""
