@@ -7,18 +7,14 @@ from small import contents, prepare, write_lines
 from data import rows
 from lab import text
 
-PROMPT = "Put as many of the red boxes as fit into every one of the two blue crates."
-SOLUTION = "return sum(heavy * depth + width - x for heavy, depth, width, x, hue, name in b)"
+SOLUTION = "Put as many of the red boxes as fit into every one of the two blue crates."
 SCORES = "1.0", "0.9", "1", "0.95", "nan", "none", "0.8", "0"  # four pass
 SETS = {  # in the form of each: fields, rows, rows that are dropped
     "opencoder": (
         ["instruction", "code"],
         [(f"Add {i} to x.\r\n", f"\nx +\r\n{i}\n") for i in range(60)],
-        [
-            ("as many of the red\n\n   boxes as fit: into EVERY one, of the two blue crates!", "1"),
-            ("Sum.", "sum(heavy*depth+width-x for heavy,depth,width,\n  x,hue,name in b)"),
-            *[(" ", "x"), ("Why?", None), ("Long?", "x + " * 400 + "x")],
-        ],
+        [("AS many of the red\n\n boxes; as: fit into EVERY one of the two blue crates!", "1"),
+         ("Sum.", f"'{SOLUTION}'"), (" ", "x"), ("Why?", None), ("Long?", "x + " * 400)],
     ),
     "kodcode": (
         ["question", "4o_solution", "solution"],
@@ -30,7 +26,7 @@ SETS = {  # in the form of each: fields, rows, rows that are dropped
         [(f"Halve {i}.", f"{i} / 2", SCORES[i % 4]) for i in range(60)],
         [("No.", "x", score) for score in SCORES[4:] * 9] + [("Empty?", "", "1.0")],
     ),
-}
+}  # fmt: skip
 KEPT = {(f"Add {i} to x.", f"x +\n{i}") for i in range(60)}
 KEPT |= {(f"Double {i}.", f"2 * {i}" if i % 2 else f"{i} * 2") for i in range(80)}
 KEPT |= {(f"Halve {i}.", f"{i} / 2") for i in range(60)}
@@ -41,9 +37,8 @@ AFTER = "<|im_end|>\n<|im_start|>assistant\n"
 @pytest.fixture
 def call(tmp_path):
     """Run the script; the folder it wrote."""
-    write_lines(tmp_path / "a.jsonl", [{"prompt": PROMPT, "canonical_solution": SOLUTION}])
-    write_lines(tmp_path / "b.jsonl", [{"text": "Write a function to rotate.", "code": "f"}])
-    flags = {"humaneval": tmp_path / "a.jsonl", "mbpp": tmp_path / "b.jsonl"}
+    task = {"prompt": "def f():", "canonical_solution": SOLUTION, "text": "Rotate.", "code": "f"}
+    flags = dict.fromkeys(["humaneval", "mbpp"], write_lines(tmp_path / "a.jsonl", [task]))
     for name, (fields, some, odd) in SETS.items():
         lines = [dict(zip(fields, row, strict=True)) for row in some[:20] + odd + some[20:]]
         flags[name] = write_lines(tmp_path / f"{name}.jsonl", lines)
@@ -68,8 +63,8 @@ def test_every_row_is_where_it_belongs(call, capsys):
     assert {(ask, say) for _, ask, say in found} == KEPT and len(found) == len(KEPT) == 200
     assert all((split == "val") == (rows.question_key(q) < 0.2 * 2**64) for split, q, _ in found)
     said = capsys.readouterr().out
-    dropped = "2 benchmark", "4 unusable", "36 failed_tests", "1 too_long"
-    assert all(each in said for each in dropped), said
+    for dropped in "2 benchmark", "4 unusable", "36 failed_tests", "1 too_long":
+        assert dropped in said
 
 
 def test_the_mix_is_seeded_and_stops_at_the_limit(call):
