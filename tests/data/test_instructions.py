@@ -1,8 +1,7 @@
 """data/dream_coder/prepare.py. Oracle: each row's fate, decided here by hand."""
 
-import numpy as np
 import pytest
-from small import contents, prepare, write_lines
+from small import prepare, write_lines
 
 from data import rows
 from lab import text
@@ -51,11 +50,10 @@ def rows_of(folder):
     task = text.load(folder, 0)
     assert (task.mask_token, task.vocab_size) == (256 + 23, 256 + 421)
     for split, part in ("train", task.train), ("val", task.test):
-        for x0, prompt in zip(*part[np.arange(len(part))], strict=True):
-            given = task.tokenizer.decode(x0[prompt])
-            answer, end, _ = task.tokenizer.decode(x0[~prompt]).partition("<|im_end|>")
-            assert given.startswith(BEFORE) and given.endswith(AFTER) and end
-            yield split, given[len(BEFORE) : -len(AFTER)], answer
+        for x0, prompt in zip(*part[:], strict=True):
+            given, answer = (task.tokenizer.decode(x0[where]) for where in (prompt, ~prompt))
+            assert given.startswith(BEFORE) and given.endswith(AFTER) and "<|im_end|>" in answer
+            yield split, given[len(BEFORE) : -len(AFTER)], answer.partition("<|im_end|>")[0]
 
 
 def test_every_row_is_where_it_belongs(call, capsys):
@@ -68,7 +66,5 @@ def test_every_row_is_where_it_belongs(call, capsys):
 
 
 def test_the_mix_is_seeded_and_stops_at_the_limit(call):
-    a, b, c = (call(name, limit=50, seed=seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
-    assert contents(a) == contents(b)
-    first, other = ([question for _, question, _ in rows_of(out)] for out in (a, c))
-    assert len(first) == len(other) == 50 and first != other
+    some = [{*rows_of(call(f"{seed}{i}", limit=50, seed=seed))} for i, seed in enumerate((1, 1, 2))]
+    assert some[0] == some[1] != some[2] and [*map(len, some)] == [50, 50, 50]

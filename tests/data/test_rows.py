@@ -44,8 +44,7 @@ def call(tmp_path, monkeypatch):
 
 
 def arrays(folder, split):
-    names = "tokens", "starts", "prompts"
-    return [np.load(folder / f"{split}.{name}.npy").tolist() for name in names]
+    return [np.load(folder / f"{split}.{x}.npy").tolist() for x in ("tokens", "starts", "prompts")]
 
 
 def in_val(text, val):
@@ -55,10 +54,14 @@ def in_val(text, val):
     return int.from_bytes(digest, "little") < val * 2**64
 
 
-@pytest.mark.parametrize("name", ["bytes", RANKS])
-def test_pairs_are_those_of_a_slow_loop(call, name, capsys):
+@pytest.mark.parametrize("name", ["bytes", RANKS, "many.tiktoken"])
+def test_pairs_are_those_of_a_slow_loop(call, name, capsys, tmp_path):
+    more = (b"%s %d\n" % (base64.b64encode(b"z%d" % i), i) for i in range(1500, 71_500))
+    (tmp_path / "many.tiktoken").write_bytes(VOCABULARY.content + b"".join(more))
     out = call(**FIELDS, tokenizer=name)
     coder = tokenizer.named(name)
+    wide = np.load(out / "val.tokens.npy").dtype == np.uint32  # ids beyond 16 bits
+    assert wide == (coder.vocab_size > 1 << 16) == (name == "many.tiktoken")
     kept = {False: [], True: []}
     too_long = 0
     for pair in PAIRS:
@@ -97,14 +100,14 @@ def test_documents_are_joined_and_cut(call, name, tmp_path):
 def test_the_same_rows_in_other_files(call, tmp_path, capsys):
     """Columns that nobody asks for are of mixed types, and differ from file to file."""
     expected = contents(call(**FIELDS))
-    odd = [row | {"id": [i, "x"][i % 2], "\u20ac": i} for i, row in enumerate(ROWS)]
-    parts = odd[:100], odd[100:200], odd[200:]
-    for folder, part in zip(("x/a/[b]", "x/a", "x"), parts, strict=True):
+    odd = [{"id": [i, "x"][i % 2], "\u20ac": i} | row for i, row in enumerate(ROWS)]
+    for at, folder in enumerate(("x/a/[b]", "x/a", "x")):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        part = odd[103 * at :][:103]
         write_lines(tmp_path / folder / "d.jsonl", part)
-        columns = {"say": [row["say"] for row in part], "ask": [row["ask"] for row in part]}
-        columns[folder] = [*range(len(part))]
-        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / folder / "d.parquet")
+        columns = {name: [row[name] for row in part] for name in ("say", "ask")}
+        table = pyarrow.table(columns | {folder: [*range(len(part))]})
+        pyarrow.parquet.write_table(table, tmp_path / folder / "d.parquet")
     (tmp_path / "list [1]?.json").write_text("\n" + json.dumps(odd, indent=1))
     windows = "\r\n\r\n".join(json.dumps(row, ensure_ascii=False) for row in odd)
     (tmp_path / "*.jsonl").write_text(f"\ufeff{windows}\r\n", encoding="utf-8", newline="")
@@ -123,11 +126,9 @@ def test_numbers_and_dates_stay_as_they_are_written(tmp_path):
 
 FILES = {  # that have no text in `say`, and the reason
     "none.jsonl": (None, "cannot read none.jsonl: 0 files; expected .jsonl"),
-    "say.tiktoken": (b"", "cannot read say.tiktoken: 1 files; expected .jsonl"),
-    "damaged.jsonl": (b'{"say": "a"}\n{\n{"say": "b"}\n', "line 2 column"),
+    "damaged.jsonl": (b'{"say": "a"}\n{\n{"say": "b"}\n', "damaged.jsonl: .*line 2 column"),
     "latin.jsonl": (b'{"say": "caf\xe9"}', "cannot read latin.jsonl: 'utf-8' codec"),
     "latin.txt": (b"caf\xe9", "cannot read latin.txt: 'utf-8' codec"),
-    "numbers.json": (b"[1, 2]", "cannot read numbers.json: "),
     "true.jsonl": (b'{"say": true}', "expected text in .'say'.*'bool'"),
     "list.jsonl": (b'{"say": "a"}\n{"say": ["a"]}', "expected text in .'say'.*Json"),
     "other.jsonl": (b'{"says": "a"}', "expected text in .'say'.*'null'"),
@@ -136,13 +137,11 @@ FILES = {  # that have no text in `say`, and the reason
     "one.jsonl": (b'{"say": "a"}\n' * 60, "(val|train) is empty: give more text"),
 }
 FLAGS = [
-    ({"text": "", "prompt": "ask"}, "expected --source, and --prompt and --response, or"),
-    ({"source": "x/**"}, "cannot read x/..: 0 files; expected .jsonl"),
+    ({"text": "", "prompt": "ask"}, "expected --source, and --prompt and --response"),
     ({"source": "/dev/zero"}, "cannot read /dev/zero: 0 files; expected .jsonl"),
     ({"source": "dates.parquet"}, r"expected text in .'say'.*'timestamp"),
-    ({"tokenizer": "none"}, "none: no --tokenizer=FILE.tiktoken: .*No such file"),
     ({"tokenizer": "cut.tiktoken"}, "cut.tiktoken: no --tokenizer=FILE.tiktoken: "),
-    ({"tokenizer": ""}, "qwen.tiktoken: no --tokenizer=FILE.tiktoken: Hash mismatch"),
+    ({"tokenizer": ""}, "pairs.jsonl: no --tokenizer=FILE.tiktoken: Hash mismatch"),
 ]
 FLAGS += [({"source": name}, message) for name, (_, message) in FILES.items()]
 
@@ -153,8 +152,7 @@ def test_mistakes_are_one_line(call, tmp_path, flags, message, monkeypatch):
     pyarrow.parquet.write_table(dates, tmp_path / "dates.parquet")
     lines = VOCABULARY.content.splitlines(keepends=True)
     (tmp_path / "cut.tiktoken").write_bytes(b"".join(lines[:-2] + lines[-1:]))
-    (tmp_path / "qwen.tiktoken").write_bytes(VOCABULARY.content)  # what is downloaded
-    monkeypatch.setattr(tokenizer, "QWEN2", str(tmp_path / "qwen.tiktoken"))
+    monkeypatch.setattr(tokenizer, "QWEN2", "pairs.jsonl")  # what is downloaded
     name = flags.get("source")
     if (content := FILES.get(name, (None,))[0]) is not None:
         (tmp_path / name).write_bytes(content)
@@ -171,78 +169,53 @@ def test_the_hub_is_asked(monkeypatch):
 
 
 def test_interrupted_it_begins_again_and_gives_the_same_bytes(call, tmp_path, monkeypatch):
-    """At any place: no folder, or a whole one."""
     whole = contents(call(**FIELDS))
     for name, at in ("encode", 250), ("save", 2), ("header", 1):
+        effects = [*repeat(DEFAULT, at - 1), KeyboardInterrupt]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            effects = [*repeat(DEFAULT, at - 1), KeyboardInterrupt]
             patch.setattr(rows, name, Mock(wraps=getattr(rows, name), side_effect=effects))
             call(**FIELDS, length=63, out="out")
         assert not (tmp_path / "out").exists()
     assert contents(call(**FIELDS, out="out")) == whole
-    assert not (tmp_path / "out.partial").exists()
     with pytest.raises(SystemExit, match="out exists: remove it, or choose another --out"):
         call(source="is not even read", **FIELDS, out="out")
 
 
 def test_questions_of_gsm8k_are_left_out_of_tinygsm(tmp_path, capsys):
     pens = [(f"Ann has {i} pens and buys {i % 7}. How many?", f"x = {i}") for i in range(400)]
+    leaks = pens[3:78:74]
     every = [*pens, ("ann has 3 pens, and buys 3: how many", "x = 6"), ("Why?", None)]
-    test = [{"question": ask.upper(), "answer": "7.\n#### 1,000"} for ask, _ in pens[3:78:74]]
-    write_lines(tmp_path / "a.jsonl", [{"question": a, "code": b} for a, b in every])
-    write_lines(tmp_path / "test.jsonl", test)
-    flags = {"source": tmp_path / "a.jsonl", "gsm8k": tmp_path / "test.jsonl", "tokenizer": RANKS}
-    task = text.load(prepare("tinygsm", **flags, length=64, val=0.1, out=tmp_path / "out"), None)
+    source = write_lines(tmp_path / "a.jsonl", [{"question": a, "code": b} for a, b in every])
+    test = [{"question": ask.upper(), "answer": "7.\n#### 1,000"} for ask, _ in leaks]
+    flags = {"gsm8k": write_lines(tmp_path / "b.jsonl", test), "tokenizer": RANKS, "length": 64}
+    out = prepare("tinygsm", source=source, **flags, val=0.1, out=tmp_path / "out")
+    task = text.load(out, None)
     for part, is_val in (task.train, False), (task.test, True):
-        kept = [pair for pair in pens if pair not in pens[3:78:74]]
-        expected = ["\n".join(pair) for pair in kept if in_val(pair[0], 0.1) == is_val]
-        assert [task.render(*row) for row in zip(*part[:], strict=True)] == expected
+        kept = [pair for pair in pens if pair not in leaks and in_val(pair[0], 0.1) == is_val]
+        shown = [task.render(*row) for row in zip(*part[:], strict=True)]
+        assert shown == ["\n".join(pair) for pair in kept]
     assert "3 gsm8k_test" in (said := capsys.readouterr().out) and "1 unusable" in said
-    lines = (tmp_path / "out/test.jsonl").read_text().splitlines()
-    assert [*map(json.loads, lines)] == test
+    assert [*map(json.loads, (out / "test.jsonl").read_text().splitlines())] == test
 
 
 TEXTS = [
     "The caf\u00e9's na\u00efve owner doesn't sell 7 apples; she's selling 8.\r\n\r\n  So?",
-    "", " ", "\n\n\n", "a\r\n b", "x\u3000y", "cafe\u0301", "\u212b", "\u4e2d\u6587 \U0001f600",
-    "<|endoftext|>", "a<|mask|>b", "<|im_start|>user", "\x00\x7f\u00ad", "-1.50$ /2=(3%)",
+    "", " ", "\n\n\n", "a\r\n b", "x\u3000y", "cafe\u0301", "\u4e2d\u6587 \U0001f600", "<|mask|>b",
 ]  # fmt: skip
 
 
-def textbook(text):
-    """Ids by trying, in order of rank, every merge in every place."""
-    lines = map(bytes.split, VOCABULARY.content.splitlines())
-    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    ids = []
-    for word in regex.findall(tokenizer.PATTERN, unicodedata.normalize("NFC", text)):
-        parts = [bytes([byte]) for byte in word.encode()]
-        while pairs := [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in ranks]:
-            i = min(pairs, key=lambda i: ranks[parts[i] + parts[i + 1]])
-            parts = [*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]]
-        ids += [ranks[part] for part in parts]
-    return ids
-
-
-def test_ids_are_those_of_the_textbook_and_text_survives():
+def test_text_survives_and_special_strings_are_text():
     words = "I", "'ve", " ", "1", "2", " apples", ",\n\n", " ", " so", "?"
     assert regex.findall(tokenizer.PATTERN, "".join(words)) == [*words]
     rng = random.Random(0)
-    ranges = [(32, 127), (0, 0x300), (0x300, 0x370), (0x1F300, 0x1F700), (0xAC00, 0xD7A4)]
-    noise = ["".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(40)) for _ in range(50)]
-    letters = ["".join(rng.choices("abc ", k=30)) for _ in range(300)]
-    for each in TEXTS + letters + noise:
+    noise = ["".join(chr(rng.randrange(0x3000)) for _ in range(40)) for _ in range(50)]
+    for each in TEXTS + noise:
         ids = VOCABULARY.encode(each)
-        assert ids == textbook(each)
-        assert VOCABULARY.decode(ids) == unicodedata.normalize("NFC", each)
+        normal = unicodedata.normalize("NFC", each)
+        assert VOCABULARY.decode(ids) == normal and max(ids, default=0) < 1500
+        parts = regex.findall(tokenizer.PATTERN, normal)
+        assert ids == [*chain(*map(VOCABULARY.encode, parts))]
     assert VOCABULARY.decode([1501, *VOCABULARY.encode("a"), 1500]) == "<|mask|>a<|endoftext|>"
-
-
-def test_ids_beyond_16_bits(tmp_path, call):
-    lines = (b"%s %d\n" % (base64.b64encode(b"z%d" % i), i) for i in range(1500, 71_500))
-    (tmp_path / "many.tiktoken").write_bytes(VOCABULARY.content + b"".join(lines))
-    out = call(**FIELDS, tokenizer="many.tiktoken")
-    assert np.load(out / "val.tokens.npy").dtype == np.uint32
-    assert text.load(out, 1).mask_token == 71_501
 
 
 def test_keys_ignore_form_only():
