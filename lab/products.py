@@ -79,6 +79,6 @@ class Products:
 
 
 def load(folder, test_examples):
-    if not (folder.isdigit() and 1 <= int(folder) <= 20):
+    if not (folder.isdecimal() and 1 <= int(folder) <= 20):
         raise SystemExit(f"--data={folder}: expected a number of moves, 1 to 20")
     return Products(int(folder), test_examples)

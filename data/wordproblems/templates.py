@@ -1,7 +1,4 @@
-"""The templates of generate.py: a reader of templates.txt, whose head says how to write them.
-
-A template draws its values in the order of the file and gives a question and a program.
-"""
+"""The templates of generate.py: a reader of templates.txt, whose head says how to write them."""
 
 import random
 import re

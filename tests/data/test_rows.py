@@ -6,6 +6,8 @@ import hashlib
 import json
 import random
 import unicodedata
+from itertools import accumulate, chain, repeat
+from unittest.mock import DEFAULT, Mock
 
 import datasets
 import numpy as np
@@ -17,19 +19,16 @@ from small import RANKS, VOCABULARY, contents, prepare, write_lines
 from data import rows, tokenizer
 from lab import text
 
-PAIRS = [{"ask": f"How much is {i} + {i % 7}?", "say": f"It is {i + i % 7}."} for i in range(300)]
+PAIRS = [(f"How much is {i} + {i % 7}?", f"It is {i + i % 7}.") for i in range(300)]
 PAIRS[40:40] = [
-    {"ask": "\r\n  caf\u00e9\r\n\u0301 \u00bd \u2167 \r\n", "say": "\r\n yes\r\n\rno \r"},
-    {"ask": "Why?", "say": "x" * 58},
-    {"ask": "Why?", "say": "x" * 59},  # too long by one byte
-    {"ask": "x" * 64, "say": "y"},
-    {"ask": "blank", "say": " " * 3_000_000 + "x"},  # tiktoken fails on so many at once
-    {"ask": " ", "say": "x"},
-    {"ask": "Why?", "say": None},
-    {"ask": "Why?", "say": "\n"},
+    ("\r\n  caf\u00e9\r\n\u0301 \u00bd \u2167 \r\n", "\r\n yes\r\n\rno \r"),
+    *[("Why?", "x" * 58), ("Why?", "x" * 59), ("x" * 64, "y")],  # the second is too long by a byte
+    ("blank", " " * 3_000_000 + "x"),  # tiktoken fails on so many at once
+    *[(" ", "x"), ("Why?", None), ("Why?", "\n")],
 ]
-DOCUMENTS = [{"text": f"caf\u00e9 {i}:\nA" + " cat sat." * (i % 9)} for i in range(200)]
-DOCUMENTS += [{"text": " "}, {"text": " apples" * 20_000}]
+ROWS = [{"ask": ask, "say": say} for ask, say in PAIRS]
+DOCUMENTS = [f"caf\u00e9 {i}:\nA" + " cat sat." * (i % 9) for i in range(200)]
+DOCUMENTS += [" ", " apples" * 20_000]
 FIELDS = {"prompt": "ask", "response": "say"}
 
 
@@ -37,16 +36,15 @@ FIELDS = {"prompt": "ask", "response": "say"}
 def call(tmp_path, monkeypatch):
     """Run data/jsonl/prepare.py in a folder with files of rows; the folder it wrote."""
     monkeypatch.chdir(tmp_path)
-    write_lines(tmp_path / "pairs.jsonl", PAIRS)
+    write_lines(tmp_path / "pairs.jsonl", ROWS)
     outs = (tmp_path / f"out{i}" for i in range(9))
     return lambda source="pairs.jsonl", **flags: prepare(
         "jsonl", **{"source": source, "length": 64, "val": 0.1, "out": next(outs)} | flags
     )
 
 
-def arrays(folder):
-    names = [f"{split}.{name}" for split in ("train", "val") for name in ("tokens", "starts")]
-    return [np.load(folder / f"{name}.npy").tolist() for name in names]
+def arrays(folder, split):
+    return [np.load(folder / f"{split}.{x}.npy").tolist() for x in ("tokens", "starts", "prompts")]
 
 
 def in_val(text, val):
@@ -56,63 +54,60 @@ def in_val(text, val):
     return int.from_bytes(digest, "little") < val * 2**64
 
 
-# -- rows ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("name", ["bytes", RANKS])
-def test_pairs_are_those_of_a_slow_loop(call, name, capsys):
+@pytest.mark.parametrize("name", ["bytes", RANKS, "many.tiktoken"])
+def test_pairs_are_those_of_a_slow_loop(call, name, capsys, tmp_path):
+    more = (b"%s %d\n" % (base64.b64encode(b"z%d" % i), i) for i in range(1500, 71_500))
+    (tmp_path / "many.tiktoken").write_bytes(VOCABULARY.content + b"".join(more))
     out = call(**FIELDS, tokenizer=name)
     coder = tokenizer.named(name)
-    expected = {split: ([], [0], []) for split in (False, True)}
+    wide = np.load(out / "val.tokens.npy").dtype == np.uint32  # ids beyond 16 bits
+    assert wide == (coder.vocab_size > 1 << 16) == (name == "many.tiktoken")
+    kept = {False: [], True: []}
     too_long = 0
-    for row in PAIRS:
-        if not (row["ask"].strip() and row["say"] and row["say"].strip()):
-            continue
-        ask, say = ("\n".join(regex.split("\r\n|\r", row[name])) for name in ("ask", "say"))
-        prompt = coder.encode(ask.strip("\n") + "\n")
-        ids = prompt + coder.encode(say.strip("\n"))
-        if len(ids) >= 64:
-            too_long += 1
-            continue
-        tokens, starts, prompts = expected[in_val(ask, 0.1)]
-        tokens += ids
-        starts.append(len(tokens))
-        prompts.append(len(prompt))
-    assert arrays(out) == [*expected[False][:2], *expected[True][:2]]
-    for split, name in (False, "train"), (True, "val"):
-        assert np.load(out / f"{name}.prompts.npy").tolist() == expected[split][2]
+    for pair in PAIRS:
+        if all(text and text.strip() for text in pair):
+            ask, say = ("\n".join(regex.split("\r\n|\r", text)).strip("\n") for text in pair)
+            prompt = coder.encode(ask + "\n")
+            ids = prompt + coder.encode(say)
+            too_long += len(ids) >= 64
+            kept[in_val(ask, 0.1)] += [(len(prompt), ids)] * (len(ids) < 64)
+    for split, is_val in ("train", False), ("val", True):
+        prompts, ids = zip(*kept[is_val], strict=True)
+        starts = accumulate(map(len, ids), initial=0)
+        assert arrays(out, split) == [[*chain(*ids)], [*starts], [*prompts]] and len(ids) > 10
     said = capsys.readouterr().out
-    assert f"{too_long} too_long" in said and "3 unusable" in said and len(expected[True][2]) > 10
+    assert f"{too_long} too_long" in said and "3 unusable" in said
 
 
 @pytest.mark.parametrize("name", ["bytes", RANKS])
 def test_documents_are_joined_and_cut(call, name, tmp_path):
     """Long ones are encoded in pieces; what is left over of a split is dropped."""
-    windows = "\ufeff" + "\n\n".join(row["text"] for row in DOCUMENTS).replace("\n", "\r\n")
+    windows = "\ufeff" + "\n\n".join(DOCUMENTS).replace("\n", "\r\n")
     (tmp_path / "a.txt").write_text(windows, encoding="utf-8", newline="")
     out = call("a.txt", text="text", tokenizer=name, val=0.5)
     coder = tokenizer.named(name)
-    streams = [], []
-    for whole in (row["text"] for row in DOCUMENTS if row["text"] != " "):
-        stream = streams[in_val(whole[:16_384], 0.5)]
-        for at in range(0, len(whole), 65_536):
-            stream += coder.encode(whole[at : at + 65_536])
-        stream.append(coder.end)
-    counts = [len(stream) // 64 for stream in streams]
-    assert arrays(out)[0::2] == [s[: n * 64] for s, n in zip(streams, counts, strict=True)]
-    assert arrays(out)[1::2] == [[*range(0, n * 64 + 1, 64)] for n in counts]
-    assert not np.load(out / "train.prompts.npy").any()
+    for split, is_val in ("train", False), ("val", True):
+        stream = []
+        for whole in filter(str.strip, DOCUMENTS):
+            if in_val(whole[:16_384], 0.5) == is_val:
+                pieces = (whole[at : at + 65_536] for at in range(0, len(whole), 65_536))
+                stream += [*chain(*map(coder.encode, pieces)), coder.end]
+        count = len(stream) // 64
+        starts = [*range(0, count * 64 + 1, 64)]
+        assert arrays(out, split) == [stream[: count * 64], starts, [0] * count]
 
 
 def test_the_same_rows_in_other_files(call, tmp_path, capsys):
     """Columns that nobody asks for are of mixed types, and differ from file to file."""
     expected = contents(call(**FIELDS))
-    odd = [row | {"id": [i, "x"][i % 2], "\u20ac": i} for i, row in enumerate(PAIRS)]
-    parts = odd[:100], odd[100:200], odd[200:]
-    for folder, part in zip(("x/a/[b]", "x/a", "x"), parts, strict=True):
+    odd = [{"id": [i, "x"][i % 2], "\u20ac": i} | row for i, row in enumerate(ROWS)]
+    for at, folder in enumerate(("x/a/[b]", "x/a", "x")):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        part = odd[103 * at :][:103]
         write_lines(tmp_path / folder / "d.jsonl", part)
-        columns = {"say": [row["say"] for row in part], "ask": [row["ask"] for row in part]}
-        columns[folder] = [*range(len(part))]
-        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / folder / "d.parquet")
+        columns = {name: [row[name] for row in part] for name in ("say", "ask")}
+        table = pyarrow.table(columns | {folder: [*range(len(part))]})
+        pyarrow.parquet.write_table(table, tmp_path / folder / "d.parquet")
     (tmp_path / "list [1]?.json").write_text("\n" + json.dumps(odd, indent=1))
     windows = "\r\n\r\n".join(json.dumps(row, ensure_ascii=False) for row in odd)
     (tmp_path / "*.jsonl").write_text(f"\ufeff{windows}\r\n", encoding="utf-8", newline="")
@@ -123,49 +118,42 @@ def test_the_same_rows_in_other_files(call, tmp_path, capsys):
 
 def test_numbers_and_dates_stay_as_they_are_written(tmp_path):
     written = ['"2024-01-05T00:00:00"', '"12:30"', "1e3", "0.10", "-0", "NaN", "1" * 5000, '"true"']
-    lines = [f'{{"ask": "?", "say": {value}}}' for value in written]
-    for few in lines, lines[:1], lines[3:4]:
-        found = rows.load(str(write_lines(tmp_path / "a.jsonl", few)), ["ask", "say"])
-        assert found["say"][:] == [line.split(": ")[2].strip('"}') for line in few]
+    for some in written, written[:1], written[3:4]:
+        (tmp_path / "a.jsonl").write_text("\n".join(f'{{"say": {each}}}' for each in some))
+        found = rows.load(f"{tmp_path}/a.jsonl", ["say"])
+        assert found["say"][:] == [each.strip('"') for each in some]
 
 
 FILES = {  # that have no text in `say`, and the reason
     "none.jsonl": (None, "cannot read none.jsonl: 0 files; expected .jsonl"),
-    "say.tiktoken": (b"", "cannot read say.tiktoken: 1 files; expected .jsonl"),
-    "damaged.jsonl": (b'{"say": "a"}\n{\n{"say": "b"}\n', "line 2 column"),
-    "cut.jsonl": (b'{"say": "a"}\n{"say": "b', "line 2 column"),
+    "damaged.jsonl": (b'{"say": "a"}\n{\n{"say": "b"}\n', "damaged.jsonl: .*line 2 column"),
     "latin.jsonl": (b'{"say": "caf\xe9"}', "cannot read latin.jsonl: 'utf-8' codec"),
     "latin.txt": (b"caf\xe9", "cannot read latin.txt: 'utf-8' codec"),
-    "numbers.json": (b"[1, 2]", "cannot read numbers.json: "),
     "true.jsonl": (b'{"say": true}', "expected text in .'say'.*'bool'"),
     "list.jsonl": (b'{"say": "a"}\n{"say": ["a"]}', "expected text in .'say'.*Json"),
     "other.jsonl": (b'{"says": "a"}', "expected text in .'say'.*'null'"),
     "surrogate.jsonl": (rb'{"say": "\ud800"}', "cannot read surrogate.jsonl: .*surrogates"),
-    "deep.jsonl": (b"[" * 100_000, "cannot read deep.jsonl: "),
     "cut.parquet": (b"PAR1", "cannot read cut.parquet: "),
     "one.jsonl": (b'{"say": "a"}\n' * 60, "(val|train) is empty: give more text"),
 }
 FLAGS = [
-    ({"text": "", "prompt": "ask"}, "expected --source, and --prompt and --response, or"),
-    ({"source": "x/**"}, "cannot read x/..: 0 files; expected .jsonl"),
-    ({"source": "/dev"}, "cannot read /dev: 0 files; expected .jsonl"),
+    ({"text": "", "prompt": "ask"}, "expected --source, and --prompt and --response"),
     ({"source": "/dev/zero"}, "cannot read /dev/zero: 0 files; expected .jsonl"),
     ({"source": "dates.parquet"}, r"expected text in .'say'.*'timestamp"),
-    ({"tokenizer": "none"}, "none: no --tokenizer=FILE.tiktoken: .*No such file"),
-    ({"tokenizer": "pairs.jsonl"}, "pairs.jsonl: no --tokenizer=FILE.tiktoken: "),
     ({"tokenizer": "cut.tiktoken"}, "cut.tiktoken: no --tokenizer=FILE.tiktoken: "),
-    ({"val": 1e-9}, "val is empty: give more text"),
+    ({"tokenizer": ""}, "pairs.jsonl: no --tokenizer=FILE.tiktoken: Hash mismatch"),
 ]
 FLAGS += [({"source": name}, message) for name, (_, message) in FILES.items()]
 
 
 @pytest.mark.parametrize(("flags", "message"), FLAGS)
-def test_mistakes_are_one_line(call, tmp_path, flags, message):
+def test_mistakes_are_one_line(call, tmp_path, flags, message, monkeypatch):
     dates = pyarrow.table({"say": pyarrow.array([0], pyarrow.timestamp("s"))})
     pyarrow.parquet.write_table(dates, tmp_path / "dates.parquet")
     lines = VOCABULARY.content.splitlines(keepends=True)
     (tmp_path / "cut.tiktoken").write_bytes(b"".join(lines[:-2] + lines[-1:]))
-    name = flags.get("source", "pairs.jsonl")
+    monkeypatch.setattr(tokenizer, "QWEN2", "pairs.jsonl")  # what is downloaded
+    name = flags.get("source")
     if (content := FILES.get(name, (None,))[0]) is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(SystemExit, match=message) as end:
@@ -174,125 +162,60 @@ def test_mistakes_are_one_line(call, tmp_path, flags, message):
 
 
 def test_the_hub_is_asked(monkeypatch):
-    def load_dataset(*args, split):
-        assert (args, split) == (("me/set", "main"), "test")
-        return datasets.Dataset.from_list([{"say": "b", "ask": "a"}])
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert [*rows.load("me/set", ["ask", "say"], "main", "test")] == [{"ask": "a", "say": "b"}]
-    with pytest.raises(SystemExit, match=r"cannot read other/set: "):
-        rows.load("other/set", ["ask"])
+    asked = Mock(return_value=datasets.Dataset.from_list([{"say": "b", "ask": "a"}]))
+    monkeypatch.setattr(datasets, "load_dataset", asked)
+    assert [*rows.load("me/set", ["ask"], "main", "test")] == [{"ask": "a"}]
+    asked.assert_called_once_with("me/set", "main", split="test")
 
 
-# -- TinyGSM ---------------------------------------------------------------------------------------
-ROWS = [
-    {"question": f"Ann has {i} pens and buys {i % 7}. How many?", "code": f"result = {i} + {i % 7}"}
-    for i in range(400)
-]
-TEST = [
-    {"question": ROWS[77]["question"].upper(), "answer": "#### 1"},
-    {"question": "Ann has 3 pens and buys 3. How many?", "answer": "3 + 3 = 6\n#### 6"},
-    {"question": "Bo\u2019s salary?", "answer": "He says #### 7.\n#### 1,000"},
-]
-LEAK = {"question": "ann has 3 pens, and buys 3: how many", "code": "result = 6"}
-
-
-@pytest.fixture
-def tiny(tmp_path, monkeypatch):
-    """Run data/tinygsm/prepare.py; the folder it wrote."""
-    write_lines(tmp_path / "a.jsonl", [*ROWS[:50], {"question": "Why?"}, LEAK, *ROWS[50:]])
-    write_lines(tmp_path / "test.jsonl", TEST)
-    monkeypatch.chdir(tmp_path)
-    flags = {"source": "a.jsonl", "gsm8k": "test.jsonl", "tokenizer": RANKS, "length": 64}
-    return lambda out="out", **more: prepare("tinygsm", **flags | {"val": 0.1, "out": out} | more)
-
-
-def test_questions_of_the_test_set_are_left_out(tiny, capsys):
-    task = text.load(tiny(), None)
-    kept = [row for row in ROWS if row not in (ROWS[3], ROWS[77])]
-    for part, is_val in (task.train, False), (task.test, True):
-        expected = [row for row in kept if in_val(row["question"], 0.1) == is_val]
-        shown = [task.render(*row) for row in zip(*part[:], strict=True)]
-        assert shown == [f"{row['question']}\n{row['code']}" for row in expected]
-    assert "3 gsm8k_test" in (said := capsys.readouterr().out) and "1 unusable" in said
-    lines = (task.folder / "test.jsonl").read_text().splitlines()
-    assert [*map(json.loads, lines)] == TEST
-    with pytest.raises(SystemExit, match="out exists: remove it"):
-        tiny(source="is not even read")
-
-
-def test_interrupted_it_begins_again_and_gives_the_same_bytes(tiny, tmp_path, monkeypatch):
-    """At any place: no folder, or a whole one."""
-    whole = contents(tiny("whole"))
+def test_interrupted_it_begins_again_and_gives_the_same_bytes(call, tmp_path, monkeypatch):
+    whole = contents(call(**FIELDS))
     for name, at in ("encode", 250), ("save", 2), ("header", 1):
-        real = getattr(rows, name)
-        calls = iter(range(1, at))
-
-        def interrupted(*args, real=real, calls=calls):
-            if not next(calls, None):
-                raise KeyboardInterrupt
-            return real(*args)
-
+        effects = [*repeat(DEFAULT, at - 1), KeyboardInterrupt]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(rows, name, interrupted)
-            tiny(length=63)
+            patch.setattr(rows, name, Mock(wraps=getattr(rows, name), side_effect=effects))
+            call(**FIELDS, length=63, out="out")
         assert not (tmp_path / "out").exists()
-    assert contents(tiny()) == whole and not (tmp_path / "out.partial").exists()
+    assert contents(call(**FIELDS, out="out")) == whole
+    with pytest.raises(SystemExit, match="out exists: remove it, or choose another --out"):
+        call(source="is not even read", **FIELDS, out="out")
 
 
-# -- the tokenizer ---------------------------------------------------------------------------------
+def test_questions_of_gsm8k_are_left_out_of_tinygsm(tmp_path, capsys):
+    pens = [(f"Ann has {i} pens and buys {i % 7}. How many?", f"x = {i}") for i in range(400)]
+    leaks = pens[3:78:74]
+    every = [*pens, ("ann has 3 pens, and buys 3: how many", "x = 6"), ("Why?", None)]
+    source = write_lines(tmp_path / "a.jsonl", [{"question": a, "code": b} for a, b in every])
+    test = [{"question": ask.upper(), "answer": "7.\n#### 1,000"} for ask, _ in leaks]
+    flags = {"gsm8k": write_lines(tmp_path / "b.jsonl", test), "tokenizer": RANKS, "length": 64}
+    out = prepare("tinygsm", source=source, **flags, val=0.1, out=tmp_path / "out")
+    task = text.load(out, None)
+    for part, is_val in (task.train, False), (task.test, True):
+        kept = [pair for pair in pens if pair not in leaks and in_val(pair[0], 0.1) == is_val]
+        shown = [task.render(*row) for row in zip(*part[:], strict=True)]
+        assert shown == ["\n".join(pair) for pair in kept]
+    assert "3 gsm8k_test" in (said := capsys.readouterr().out) and "1 unusable" in said
+    assert [*map(json.loads, (out / "test.jsonl").read_text().splitlines())] == test
+
+
 TEXTS = [
-    "def solve():\n    apples = 12 + 30\n    result = apples\n    return result",
     "The caf\u00e9's na\u00efve owner doesn't sell 7 apples; she's selling 8.\r\n\r\n  So?",
-    "", " ", "\n\n\n", "a\r\n b", "x\u3000y", "cafe\u0301", "\u212b", "\u4e2d\u6587 \U0001f600",
-    "<|endoftext|>", "a<|mask|>b", "<|im_start|>user", "\x00\x7f\u00ad", "-1.50$ /2=(3%)",
+    "", " ", "\n\n\n", "a\r\n b", "x\u3000y", "cafe\u0301", "\u4e2d\u6587 \U0001f600", "<|mask|>b",
 ]  # fmt: skip
 
 
-def textbook(text):
-    """Ids by trying, in order of rank, every merge in every place."""
-    lines = map(bytes.split, VOCABULARY.content.splitlines())
-    ranks = {base64.b64decode(token): int(rank) for token, rank in lines}
-    ids = []
-    for word in regex.findall(tokenizer.PATTERN, unicodedata.normalize("NFC", text)):
-        parts = [bytes([byte]) for byte in word.encode()]
-        while pairs := [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in ranks]:
-            i = min(pairs, key=lambda i: ranks[parts[i] + parts[i + 1]])
-            parts = [*parts[:i], parts[i] + parts[i + 1], *parts[i + 2 :]]
-        ids += [ranks[part] for part in parts]
-    return ids
-
-
-def test_ids_are_those_of_the_textbook_and_text_survives():
+def test_text_survives_and_special_strings_are_text():
     words = "I", "'ve", " ", "1", "2", " apples", ",\n\n", " ", " so", "?"
     assert regex.findall(tokenizer.PATTERN, "".join(words)) == [*words]
     rng = random.Random(0)
-    ranges = [(32, 127), (0, 0x300), (0x300, 0x370), (0x1F300, 0x1F700), (0xAC00, 0xD7A4)]
-    noise = ["".join(chr(rng.randrange(*rng.choice(ranges))) for _ in range(40)) for _ in range(50)]
-    letters = ["".join(rng.choices("abc ", k=30)) for _ in range(300)]
-    for each in TEXTS + letters + noise:
+    noise = ["".join(chr(rng.randrange(0x3000)) for _ in range(40)) for _ in range(50)]
+    for each in TEXTS + noise:
         ids = VOCABULARY.encode(each)
-        assert ids == textbook(each)
-        assert VOCABULARY.decode(ids) == unicodedata.normalize("NFC", each)
+        normal = unicodedata.normalize("NFC", each)
+        assert VOCABULARY.decode(ids) == normal and max(ids, default=0) < 1500
+        parts = regex.findall(tokenizer.PATTERN, normal)
+        assert ids == [*chain(*map(VOCABULARY.encode, parts))]
     assert VOCABULARY.decode([1501, *VOCABULARY.encode("a"), 1500]) == "<|mask|>a<|endoftext|>"
-
-
-def test_ids_beyond_16_bits(tmp_path, call):
-    lines = (b"%s %d\n" % (base64.b64encode(b"z%d" % i), i) for i in range(1500, 71_500))
-    (tmp_path / "many.tiktoken").write_bytes(VOCABULARY.content + b"".join(lines))
-    out = call(**FIELDS, tokenizer="many.tiktoken")
-    assert np.load(out / "val.tokens.npy").dtype == np.uint32
-    assert text.load(out, 1).mask_token == 71_501
-
-
-def test_download_is_verified(tmp_path, monkeypatch):
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(tokenizer, "QWEN2", str(RANKS))
-    with pytest.raises(SystemExit, match="Hash mismatch"):
-        tokenizer.named("")
-    digest = hashlib.sha256(VOCABULARY.content).hexdigest()
-    monkeypatch.setattr(tokenizer, "QWEN2_SHA256", digest)
-    assert tokenizer.named("").content == VOCABULARY.content
 
 
 def test_keys_ignore_form_only():

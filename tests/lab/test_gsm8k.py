@@ -37,10 +37,10 @@ def test_equal_within_a_thousandth_and_without_overflow():
     def equal(*values):
         return correct(*(Outcome("ok", value, "") for value in values), "")
 
-    assert equal(0.3, 0.1 + 0.2) and equal(33.3333, "33.333") and equal("72", 72.0)
-    assert not equal(1, 1.0011) and equal(1, 1.001 - 1e-9)
-    assert not equal(10**400, 5) and not equal(10**400, 1e308) and equal(10**400, 10**400)
-    assert not equal(None, None) and not equal(float("nan"), float("nan"))
+    for pair in (0.3, 0.1 + 0.2), (33.3333, "33.333"), (1, 1.001 - 1e-9), (10**400, 10**400):
+        assert equal(*pair)
+    for pair in (1, 1.0011), (10**400, 5), (10**400, 1e308), (None, None), (float("nan"),) * 2:
+        assert not equal(*pair)
 
 
 VERDICTS = {  # what the program's last line is; the right number is 5
@@ -54,10 +54,10 @@ VERDICTS = {  # what the program's last line is; the right number is 5
 
 def test_verdicts_on_gsm8k_and_on_programs(tmp_path, capsys):
     answer = "Half of 10 is 10/2 = 5.\n#### 5"
-    rows = [json.dumps({"question": f"Question {line}?", "answer": answer}) for line in VERDICTS]
-    too_long = json.dumps({"question": "Who is " * 99, "answer": answer})
+    questions = [*(f"Question {line}?" for line in VERDICTS), "Question?", "Who is " * 99]
+    lines = (json.dumps({"question": each, "answer": answer}) for each in questions)
     shutil.copytree(WEIGHTS, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "test.jsonl").write_text("\n".join([*rows, rows[0], too_long]) + "\n \n\n")
+    (tmp_path / "test.jsonl").write_text("\ufeff" + "\r\n".join(lines) + "\n \n\n", "utf-8")
     gsm = load(tmp_path, 9)
     x0, prompt = gsm.test[np.arange(len(gsm.test))]
     assert gsm.tokenizer.decode(x0[0][x0[0] != gsm.end]) == "Question return 5?\n#### 5"
@@ -73,12 +73,19 @@ def test_verdicts_on_gsm8k_and_on_programs(tmp_path, capsys):
     task = load(WEIGHTS, 48)
     x0, prompt = task.test[:8]
     assert task.judge(x0, x0, prompt).all() and not task.judge(x0[::-1], x0, prompt).any()
+    for damaged in '{"question": 1, "answer": "1"}', "{", "":
+        (tmp_path / "test.jsonl").write_text(damaged)
+        with pytest.raises(SystemExit, match=r"test.jsonl: not questions and answers"):
+            load(tmp_path, 9)
 
 
-def test_a_typed_question():
+def test_a_typed_question(monkeypatch):
     task = load(WEIGHTS, 1)
     x0, prompt = task.parse("Who?")
     assert task.judge is None and task.tokenizer.decode(x0[prompt]) == "Who?\n"
-    assert task.render(x0[0], prompt[0]).startswith("Who?\n####\n# no_function: 'no function named")
+    assert task.render(x0[0], prompt[0]).startswith("Who?\n####\n# no_function: no function named")
+    escapes = [Outcome("error", None, "\x1b[2J\u202eoops")]
+    monkeypatch.setattr(gsm8k.sandbox, "run", lambda *_: escapes)
+    assert task.render(x0[0], prompt[0]).endswith("\n# error: [2Joops")
     with pytest.raises(SystemExit, match="no room in rows of 176"):
         task.parse("Who is " * 99)
