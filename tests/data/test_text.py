@@ -38,6 +38,17 @@ def test_a_prompt_is_that_of_training_wherever_it_comes_from(rows):
         task.parse("Who is " * 99)
 
 
+def test_blanks_are_hidden_and_all_else_is_given(rows):
+    for task in text.load(rows, 1), gsm8k.load(rows, 1):
+        x0, given = task.parse("a{3}\r\nb{1}c{0}\n")
+        ids = [97, *[task.mask_token] * 3, 10, 98, task.mask_token, *b"c{0}"]
+        assert x0[0].tolist() == ids + [task.end] * (48 - len(ids))
+        assert np.flatnonzero(~given[0]).tolist() == [1, 2, 3, 6]
+        assert task.render(np.where(given, x0, 65)[0], given[0]) == "aAAA\nbAc{0}"
+        with pytest.raises(SystemExit, match="50 tokens leave no room"):
+            task.parse("a{49}")
+
+
 def test_rows_are_padded_shown_and_judged(rows):
     task = text.load(rows, 1)
     x0, given = task.test[[1] * 5]
