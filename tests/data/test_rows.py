@@ -111,7 +111,7 @@ def test_the_same_rows_in_other_files(call, tmp_path, capsys):
     (tmp_path / "list [1]?.json").write_text("\n" + json.dumps(odd, indent=1))
     windows = "\r\n\r\n".join(json.dumps(row, ensure_ascii=False) for row in odd)
     (tmp_path / "*.jsonl").write_text(f"\ufeff{windows}\r\n", encoding="utf-8", newline="")
-    for source in "x/**/*.jsonl", "x/**/*.parquet", "list [1]?.json", "*.jsonl":
+    for source in "x/**/*.jsonl", "x/**.parquet", "list [1]?.json", "*.jsonl":
         assert contents(call(source, **FIELDS)) == expected, source
     assert capsys.readouterr().out.count(", 3 files\n") == 2
 
@@ -138,7 +138,7 @@ FILES = {  # that have no text in `say`, and the reason
     "one.jsonl": (b'{"say": "a"}\n' * 60, "(val|train) is empty: give more text"),
 }
 FLAGS = [
-    ({"text": "", "prompt": "ask"}, "expected --source, and --prompt and --response"),
+    ({"text": "", "prompt": "ask", "response": "ask"}, "expected --source, and --prompt and"),
     ({"source": "zero.jsonl"}, "cannot read zero.jsonl: 0 files; expected .jsonl"),
     ({"source": "dates.parquet"}, r"expected text in .'say'.*'timestamp"),
     ({"tokenizer": "cut.tiktoken"}, "cut.tiktoken: no --tokenizer=FILE.tiktoken: "),
