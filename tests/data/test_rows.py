@@ -111,7 +111,7 @@ def test_the_same_rows_in_other_files(call, tmp_path, capsys):
     (tmp_path / "list [1]?.json").write_text("\n" + json.dumps(odd, indent=1))
     windows = "\r\n\r\n".join(json.dumps(row, ensure_ascii=False) for row in odd)
     (tmp_path / "*.jsonl").write_text(f"\ufeff{windows}\r\n", encoding="utf-8", newline="")
-    for source in "x/**/*.jsonl", "x/**/*.parquet", "list [1]?.json", "*.jsonl":
+    for source in "x/**/*.jsonl", "x/**.parquet", "list [1]?.json", "*.jsonl":
         assert contents(call(source, **FIELDS)) == expected, source
     assert capsys.readouterr().out.count(", 3 files\n") == 2
 
@@ -133,12 +133,13 @@ FILES = {  # that have no text in `say`, and the reason
     "list.jsonl": (b'{"say": "a"}\n{"say": ["a"]}', "expected text in .'say'.*Json"),
     "other.jsonl": (b'{"says": "a"}', "expected text in .'say'.*'null'"),
     "surrogate.jsonl": (rb'{"say": "\ud800"}', "cannot read surrogate.jsonl: .*surrogates"),
+    "deep.json": (b"[" * 100_000, "cannot read deep.json: "),
     "cut.parquet": (b"PAR1", "cannot read cut.parquet: "),
     "one.jsonl": (b'{"say": "a"}\n' * 60, "(val|train) is empty: give more text"),
 }
 FLAGS = [
-    ({"text": "", "prompt": "ask"}, "expected --source, and --prompt and --response"),
-    ({"source": "/dev/zero"}, "cannot read /dev/zero: 0 files; expected .jsonl"),
+    ({"text": "", "prompt": "ask", "response": "ask"}, "expected --source, and --prompt and"),
+    ({"source": "zero.jsonl"}, "cannot read zero.jsonl: 0 files; expected .jsonl"),
     ({"source": "dates.parquet"}, r"expected text in .'say'.*'timestamp"),
     ({"tokenizer": "cut.tiktoken"}, "cut.tiktoken: no --tokenizer=FILE.tiktoken: "),
     ({"tokenizer": ""}, "pairs.jsonl: no --tokenizer=FILE.tiktoken: Hash mismatch"),
@@ -150,6 +151,7 @@ FLAGS += [({"source": name}, message) for name, (_, message) in FILES.items()]
 def test_mistakes_are_one_line(call, tmp_path, flags, message, monkeypatch):
     dates = pyarrow.table({"say": pyarrow.array([0], pyarrow.timestamp("s"))})
     pyarrow.parquet.write_table(dates, tmp_path / "dates.parquet")
+    (tmp_path / "zero.jsonl").symlink_to("/dev/zero")
     lines = VOCABULARY.content.splitlines(keepends=True)
     (tmp_path / "cut.tiktoken").write_bytes(b"".join(lines[:-2] + lines[-1:]))
     monkeypatch.setattr(tokenizer, "QWEN2", "pairs.jsonl")  # what is downloaded

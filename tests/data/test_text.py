@@ -80,10 +80,12 @@ ARRAYS = {  # tokens, starts, prompts, as they must not be
     "fewer_prompts": lambda t, s, p: (t, s, p[:-1]),
     "negative_prompts": lambda t, s, p: (t, s, p.astype(int) - 99),
     "fewer_tokens": lambda t, s, p: (t[:-1], s, p),
+    "begins_later": lambda t, s, p: (t, np.append(1, s[1:]), p),
     "backwards": lambda t, s, p: (t, s[::-1].astype(np.uint64), p),
     "too_long": lambda t, s, p: (np.tile(t, 2), np.append(s, 2 * s[-1]), np.append(p, 1)),
     "ids_too_large": lambda t, s, p: (t + 200, s, p),
     "negative_ids": lambda t, s, p: (t.astype(int) - 99, s, p),
+    "floats": lambda t, s, p: (t * 1.0, s, p),
     "objects": lambda t, s, p: (t, s.astype(object), p),
 }
 
@@ -105,7 +107,6 @@ INSTEAD = {  # of a file; no one writes into the pipe, and the device has no end
     "deep": lambda file, whole: file.write_bytes(b"[" * 99_999),
     "pipe": lambda file, whole: os.mkfifo(file),
     "device": lambda file, whole: file.symlink_to("/dev/zero"),
-    "folder": lambda file, whole: file.mkdir(),
 }
 NAMES = "header.json", "tokenizer.tiktoken", "val.tokens.npy", "train.prompts.npy"
 CASES = [(name, change) for name in NAMES for change in INSTEAD.values()]

@@ -20,8 +20,7 @@ def prepare(out, *flags):
 
 
 def test_rows_are_the_librarys_without_their_wording(tmp_path):
-    flags = "--name=mini_sudoku", "--options={'min_empty': 12}"
-    wording = prepare(tmp_path / "a", *flags)["wording"]
+    wording = prepare(tmp_path / "a", "--options={'min_empty': 12}")["wording"]
     assert wording(["Add 12. Go!", "Add 17. Go!"]) == ("Add ", ". Go!")  # not the 1 of both
     made = [*reasoning_gym.create_dataset("mini_sudoku", min_empty=12, seed=1, size=400)]
     begin, end = made[0]["question"].split("puzzle:\n")[0] + "puzzle:\n", "\nFormat your"
