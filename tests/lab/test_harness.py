@@ -55,6 +55,7 @@ def test_answers_are_those_of_the_sampler_cut(trained):
     cuts = {}, {"until": stop}, {"until": ["absent", stop]}, {"max_gen_toks": 3}
     found = answers(puma, *((ask, how) for how in cuts))
     assert found == [whole, *2 * [whole.partition(stop)[0]], whole[:3]]
+    assert answers(puma, (f"\r\n{ask[:-1]}\r\n", {})) == [whole]  # a prompt as in training
     long = answers(puma, ("x" * 90 + ask, {}))  # the last half of a row is seen
     assert long == answers(puma, ("x" * 4 + ask, {})) and long != [whole]
 
