@@ -115,7 +115,6 @@ def test_padding_is_not_content():
 
 
 def test_records_are_of_one_set_of_weights(call, tmp_path):
-    os.mkfifo(tmp_path / "tmp.eval.json")
     assert [*call("--samplers=[(9,1.0)]")] == ["(9, 1.0)"]
     assert [*call("--samplers=[(9,0.7)]")] == ["(9, 1.0)", "(9, 0.7)"]
     records = call("--samplers=[(9,0.8)]", variant="lab.ar")  # as if it had been trained again

@@ -8,7 +8,7 @@ import configurator
 import puma
 from model import Transformer
 
-OURS = dict(lr=3e-4, warmup=1000, ema=0.9999, grad_clip=1.0, optimizer="", heads=8)
+OURS = dict(lr=3e-4, warmup=1000, ema=0.9999, grad_clip=1.0, optimizer="lab.adamw", heads=8)
 TABLE = {  # two of its rows are per GPU: rows of a batch, GPUs
     "sudoku": dict(dim=256, mlp=768, layers=8, gpus=2) | OURS,
     "tinygsm": dict(dim=512, mlp=1536, layers=14, gpus=8) | OURS,
