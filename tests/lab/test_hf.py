@@ -267,6 +267,8 @@ WRONG = [
 @pytest.mark.parametrize(("flags", "message"), WRONG)
 def test_what_cannot_be_is_one_line(flags, message, folder, monkeypatch):
     for name in re.findall(r"^\w+", flags):
+        for part in [each for each in sys.modules if each.startswith(f"{name}.")]:
+            monkeypatch.delitem(sys.modules, part)
         monkeypatch.setitem(sys.modules, name, None)  # a package that is missing
     with pytest.raises(SystemExit, match=message) as error:
         flags = [flag for flag in flags.format(folder).split() if flag[0] == "-"]
