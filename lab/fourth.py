@@ -1,0 +1,9 @@
+"""The arm `fourth`: every fourth update on random masks, the rest on 30 batches of chains."""
+
+import puma
+
+
+def make_streams(model, queue, method, buffer, **how):
+    masks, streams = puma.make_streams(model, queue, method, buffer=30, **how)
+    chains = streams[1::2]
+    return masks, [s for i in range(0, 30, 3) for s in (masks, *chains[i : i + 3])]
