@@ -128,6 +128,6 @@ def test_a_policy_of_no_finite_scores_does_not_cheat(score, dtype):
 def test_a_policy_of_no_finite_scores_does_not_hang():
     model = Transformer(6, 5, 8, dim=16, layers=1, heads=2, mlp=16, theta=10.0)
     x = torch.full((1, 8), 5)
-    lowest = lambda log_probs, confidence: log_probs.amin(-1)  # noqa: E731  -inf, of the mask token
+    lowest = lambda log_probs, *_: log_probs.amin(-1)  # noqa: E731  -inf, of the mask token
     with pytest.raises(SystemExit, match="scores that are not finite"):
         sample.generate(model, x, x == 5, lowest, 1)
