@@ -1,15 +1,10 @@
-"""lab/sandbox.py: good programs give Python's value; hostile ones are refused, or end alone.
-
-With PROGRAMS=FOLDER in the environment, the `code` of each line of its .jsonl files is tried, too.
-"""
+"""lab/sandbox.py: good programs give Python's value; hostile ones are refused, or end alone."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from conftest import ROOT
@@ -129,7 +124,7 @@ ENDS = {
         "eval = eval",
         "def f(): raise ValueError('\\ud800' * 10**6)",
     ],
-    "killed": [
+    "killed timeout": [
         "def f():\n x = iter([])\n for _ in range(10**6): x = map(abs, x)\n return next(x)",
     ],
     "syntax_error": [
@@ -176,13 +171,6 @@ def test_good_programs_give_the_value_that_python_gives():
     equal(GOOD, "f")
     splits = "train", "transfer"
     equal([p.code for s in splits for p in make_problems(100, s)], "simple_math_problem")
-
-
-@pytest.mark.skipif("PROGRAMS" not in os.environ, reason="needs PROGRAMS=FOLDER")
-def test_programs_of_a_folder():
-    files = Path(os.environ["PROGRAMS"]).glob("*.jsonl")
-    rows = [json.loads(line) for file in files for line in file.open()]
-    equal([row["code"] for row in rows], "simple_math_problem")
 
 
 def test_what_is_refused_and_what_is_said():

@@ -110,7 +110,7 @@ def test_arrays_that_are_no_puzzles_are_refused(tmp_path, kind):
 
 
 def test_other_data_are_refused(puzzles, tmp_path):
-    """Whichever row it is that differs."""
+    """Whichever row it is that differs, or file."""
     shutil.copytree(puzzles, tmp_path / "data")
     assert run(tmp_path / "data", tmp_path / "a", "--max_iters=3")[0] == 0
     pairs = np.load(puzzles / "train.npy")
@@ -121,6 +121,9 @@ def test_other_data_are_refused(puzzles, tmp_path):
         code, said = run(tmp_path / "data", tmp_path / "a", "--resume")
         assert code == 1 and "made with another content of the data" in said
     np.save(tmp_path / "data" / "train.npy", pairs)
+    (tmp_path / "data" / "train.z").write_text("more")
+    assert run(tmp_path / "data", tmp_path / "a", "--resume")[0] == 1
+    (tmp_path / "data" / "train.z").unlink()
     assert run(tmp_path / "data", tmp_path / "a", "--resume")[0] == 0
 
 
