@@ -45,8 +45,8 @@ def test_blanks_are_hidden_and_all_else_is_given(rows):
         assert x0[0].tolist() == ids + [task.end] * (48 - len(ids))
         assert np.flatnonzero(~given[0]).tolist() == [1, 2, 3, 6]
         assert task.render(np.where(given, x0, 65)[0], given[0]) == "aAAA\nbAc{0}"
-        with pytest.raises(SystemExit, match="50 tokens leave no room"):
-            task.parse("a{49}")
+        with pytest.raises(SystemExit, match="48 tokens leave no room"):
+            task.parse("a{47}")
 
 
 def test_rows_are_padded_shown_and_judged(rows):

@@ -95,6 +95,7 @@ def test_several_samples_and_a_part_of_the_problems(call, capsys):
     said = f", pass@3 {record['pass@3']:.1%} [{low:.1%}, {high:.1%}]\n"
     assert capsys.readouterr().out.endswith(said)
     assert len(call("--samplers=[(9,1.0)]", "--examples=2")) == 1  # other problems leave no record
+    assert call("--samplers=[(36,1.0)]", test_examples=999)["(36, 1.0)"]["steps"] == 1  # all 100
 
 
 def test_intervals():

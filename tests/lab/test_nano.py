@@ -3,8 +3,6 @@
 import contextlib
 import io
 import re
-import runpy
-import sys
 
 import pytest
 import torch
@@ -31,12 +29,6 @@ def test_the_lines_of_puma_are_marked_and_few():
     assert len(lines) <= 171 and 8 < sum("# PUMA" in line for line in lines[20:]) < 15
     imports = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
     assert imports == {"sys", "torch", "torch.nn", "torch.nn.functional"}
-
-
-def test_help_does_not_train(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["nano.py", "--help"])
-    runpy.run_path(str(ROOT / "lab/nano.py"), run_name="__main__")
-    assert capsys.readouterr().out == nano.__doc__ + "\n"
 
 
 @pytest.mark.parametrize("method", ["random masks", "PUMA"])

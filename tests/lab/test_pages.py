@@ -1,7 +1,5 @@
 """lab/view.py draws what models say, of any task, as whole XML."""
 
-import runpy
-import sys
 import xml.etree.ElementTree as ET
 from unittest.mock import Mock, patch
 
@@ -109,13 +107,6 @@ def test_any_task_and_any_sampler(tmp_path):
             failed = pytest.raises((SystemExit, OSError), match=message)
             with patch.multiple(view, **settings), failed:
                 view.main()
-
-
-def test_it_finds_the_default_weights_from_another_folder(monkeypatch, tmp_path):
-    monkeypatch.chdir(ROOT / "lab")
-    monkeypatch.setattr(sys, "argv", ["view.py", f"--out={tmp_path}/a.svg"])
-    runpy.run_path(str(ROOT / "lab/view.py"), run_name="__main__")
-    assert "PUMA+: 0 forward passes" in words((tmp_path / "a.svg").read_text(), 0)
 
 
 def text(prompt, answer):

@@ -128,6 +128,8 @@ def test_mistakes_are_one_line(settings, message, runs):
 
 
 def test_what_is_missing_is_trained(runs, capsys):
+    with patch.dict(study.arms, {"last": "--init=out/a_SEED"}):
+        assert study.flags_of("last", 3)[1:] == ["--init=out/a_3", "--seed=3"]
     own = dict(run=True, first=3, time=Mock())
     with patch.multiple(study, **own), patch("subprocess.Popen") as started:
         started.return_value.poll.return_value = started.return_value.returncode = 1
