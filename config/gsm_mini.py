@@ -13,6 +13,7 @@ data = "data/wordproblems/tokens"
 test_examples = 200
 
 method = "puma_plus"
+chains_from = 2000
 k_schedule = [(0, 16)]  # 11 stages
 tau = 0.9
 

@@ -75,10 +75,8 @@ def by_hand(net, steps, accum, buffer, rank):
     how = puma.Queue(ROWS, 4, "cpu", 5, rank, rank + 1), MASK
     firsts = range(rank * count * 4, (rank + 1) * count * 4, 4)
     chains = [puma.ProgressiveUnmasking(*how, [(0, 3)], 0.3, first) for first in firsts]
-    both = []
-    for update in range(buffer):  # one on random masks, one on chains
-        both += [puma.RandomMasking(*how)] * accum + chains[update * accum :][:accum]
-    streams = itertools.cycle(both if buffer else chains)
+    masks = [puma.RandomMasking(*how)] * accum if buffer else []
+    streams = itertools.cycle(masks + chains)  # at most three updates on chains
     net.train()
     losses = []
     for step in range(steps):
