@@ -1,4 +1,4 @@
-"""The weights of results/weights/ say what they said in the code that trained them (05286a5).
+"""The weights of results/weights/ say what they said when they were made (35607a8).
 
 Folders that are damaged, of a stranger, or in use end in a sentence.
 """
@@ -19,8 +19,8 @@ import sudoku
 from lab import evaluate
 
 SAID = {  # logits of the first held-out row, three of each token
-    "sudoku_mini": [-3.87911, 3.65221, -3.25238, -3.97244, -4.17534, 3.99096],
-    "gsm_mini": [-3.98748, -0.87335, -0.39497, -1.33263, 0.04647, -1.62952],
+    "sudoku_mini": [-3.0645, 5.09057, -5.08846, -7.75303, -3.18745, 3.28628],
+    "gsm_mini": [-2.92221, -5.11275, -6.02729, -2.65182, -3.00076, -3.80025],
     "gsm_mini_mdm": [-3.02092, -1.24648, -1.03585, -3.27577, -1.27769, -0.06811],
 }
 MINI = ROOT / "results" / "weights" / "sudoku_mini"
@@ -28,7 +28,7 @@ MINI = ROOT / "results" / "weights" / "sudoku_mini"
 
 @pytest.mark.parametrize("name", SAID)
 @torch.no_grad()
-def test_converted_weights(name, monkeypatch):
+def test_shipped_weights(name, monkeypatch):
     monkeypatch.chdir(ROOT)
     model, _, task, _ = evaluate.open_run(f"results/weights/{name}", 1, "cpu")
     x0, prompt = map(torch.as_tensor, task.test[:1])
