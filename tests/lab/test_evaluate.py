@@ -76,7 +76,7 @@ def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
         rate = f"{tokens / steps:.2f}"
         assert any(f" {rate} {rate} {steps:.1f} solved {solved:.1%} [" in line for line in lines)
         seen.add((solved, right, steps))
-    assert len(records) == 6 and len(seen) > 3 and 0 < solved < 1
+    assert len(records) == 6 and len(seen) > 2 and 0 < solved < 1
 
 
 def test_several_samples_and_a_part_of_the_problems(call, capsys):
