@@ -7,7 +7,6 @@ import os
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -48,18 +47,8 @@ def puzzles(tmp_path_factory):
     return folder
 
 
-def command(data, out, *flags, world=1):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={world}"]
-    where = [f"--data={data}", f"--out_dir={out}"]
-    return [sys.executable, *(torchrun if world > 1 else []), "train.py", *where, *SMALL, *flags]
-
-
-def torchrun(*args):
-    """Exit status and output of a run of train.py as a user starts it, on two processes."""
-    done = subprocess.run(
-        command(*args, world=2), cwd=ROOT, env=ENV, capture_output=True, text=True
-    )
-    return done.returncode, done.stdout + done.stderr
+def command(data, out, *flags):
+    return [sys.executable, "train.py", f"--data={data}", f"--out_dir={out}", *SMALL, *flags]
 
 
 # Processes of their own that start at once: forks of one that has loaded torch

@@ -1,4 +1,4 @@
-"""The weights of results/weights/ say what they said when they were made (35607a8).
+"""The weights of results/weights/ say what they said when they were made.
 
 Folders that are damaged, of a stranger, or in use end in a sentence.
 """
