@@ -34,14 +34,3 @@ def test_rows_are_the_librarys_without_their_wording(tmp_path):
     assert found == {(row["question"], row["answer"]) for row in made}
     assert len(task.train) + len(task.test) == 400 and 10 < len(task.test) < 80
     assert task.length == 2 + max(len(q + a) - len(begin + end) for q, a in found)  # newline, end
-
-
-def test_a_mistake_is_one_line(tmp_path):
-    for flags, message in {
-        "--name=mini_sudoko": "'mini_sudoko' not registered",
-        "--options={'min_emty':1}": "unexpected keyword argument 'min_emty'",
-        "--options={'min_empty':99}": "must be between",
-        f"--out={tmp_path}": "exists: remove it",
-    }.items():
-        with pytest.raises(SystemExit, match=rf"^[^\n]*{message}[^\n]*$"):
-            prepare(tmp_path / "a", flags)
