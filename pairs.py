@@ -1,6 +1,6 @@
 """Eight pairs of today's PUMA+: each method at its own rate, and all at one rate.
 
-    python pairs.py sudoku products     # train and judge what is missing of these tasks
+    python pairs.py sudoku sudoku_fourth products     # train and judge what is missing of these tasks
     python pairs.py                     # the tables of what is there
 """
 
@@ -81,11 +81,17 @@ def everything(task):
                 do(task, arm, rate, seed, [(1, 0.99)], 0)
     own, one = tuned(task)
     for seed in SEEDS:
-        for arm in ARMS:
+        for arm in ("mdm", "puma", "puma_plus"):
             do(task, arm, own[arm], seed, SAMPLERS, interval)
     for seed in SEEDS:
         for arm in ("mdm", "puma", "puma_plus"):
             do(task, arm, one, seed, SAMPLERS, interval)
+
+
+def fourth(task):
+    own, _ = tuned(task)
+    for seed in SEEDS:
+        do(task, "fourth", own["fourth"], seed, SAMPLERS, TASKS[task][2])
 
 
 def interval(values):
@@ -135,7 +141,7 @@ def speeds(task, rate):
 
 if __name__ == "__main__":
     for task in sys.argv[1:]:
-        everything(task)
+        fourth(task.removesuffix("_fourth")) if task.endswith("_fourth") else everything(task)
     for task in TASKS if len(sys.argv) == 1 else []:
         try:
             own, one = tuned(task)
