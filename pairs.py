@@ -81,7 +81,7 @@ def everything(task):
                 do(task, arm, rate, seed, [(1, 0.99)], 0)
     own, one = tuned(task)
     for seed in SEEDS:
-        for arm in ("mdm", "puma", "puma_plus"):
+        for arm in ARMS:
             do(task, arm, own[arm], seed, SAMPLERS, interval)
     for seed in SEEDS:
         for arm in ("mdm", "puma", "puma_plus"):
