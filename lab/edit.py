@@ -2,9 +2,8 @@
 
     python train.py config/sudoku_tiny.py --variant=lab.edit
 
-A chain shows what the model predicts, not the true token, and the loss is over the whole answer.
-Once all is filled in, the sampler predicts all again until nothing changes, 8 times at most. Own
-tokens say nothing about x0, so Proposition 2 does not hold.
+A chain shows predictions, and the loss is over the whole answer. At the end the sampler predicts
+all again until nothing changes, at most 8 times. Proposition 2 does not hold.
 """
 
 import torch
@@ -45,6 +44,8 @@ def generate(model, x, hidden, *how):
     x, steps = sample.generate(model, x, hidden, *how)
     going = hidden.any(1)
     for _ in range(8):
+        if not going.any():
+            break
         steps += going
         again = torch.where(hidden & going[:, None], model.logits(model(x)).argmax(-1), x)
         going = (again != x).any(1)

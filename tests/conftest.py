@@ -48,7 +48,7 @@ def puzzles(tmp_path_factory):
 
 
 def command(data, out, *flags):
-    return [sys.executable, "train.py", f"--data={data}", f"--out_dir={out}", *SMALL, *flags]
+    return ["train.py", f"--data={data}", f"--out_dir={out}", *SMALL, *flags]
 
 
 # Processes of their own that start at once: forks of one that has loaded torch
@@ -84,7 +84,7 @@ def start(log, args, world):
         port = server.getsockname()[1]
     shared = {"WORLD_SIZE": str(world), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     each = [shared | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(world)]
-    argv = command(*args)[1:]
+    argv = command(*args)
     processes = [FORKS.Process(target=forked, args=(argv, log, env)) for env in each]
     for process in processes:
         process.start()
@@ -109,7 +109,7 @@ def train(monkeypatch):
     monkeypatch.chdir(ROOT)
 
     def here(*args):
-        monkeypatch.setattr(sys, "argv", command(*args)[1:])
+        monkeypatch.setattr(sys, "argv", command(*args))
         runpy.run_path("train.py", run_name="__main__")
 
     yield here
