@@ -3,14 +3,14 @@
 A template (templates.txt) turns a random source into a question and a program. The numbers of a
 program decide its split: a stable hash of (template, sorted numbers) gives 96% to train, 2% to
 validation, 2% to test, so no two of them share a template with its numbers, whatever the seed and
-the count. The templates HELD_OUT occur in `transfer` alone.
+the count.
 """
 
 import re
 import zlib
 from typing import NamedTuple
 
-from data.wordproblems.templates import HELD_OUT, SEEN, Draws
+from data.wordproblems.templates import TEMPLATES, Draws
 
 PATIENCE = 20_000  # draws in a row that give no new problem; one in 50 is of the test split
 
@@ -33,8 +33,6 @@ def make(template, draws):
 
 def split_of(problem):
     """Where a problem belongs, by the numbers that its program uses, in any order."""
-    if problem.template in HELD_OUT:
-        return "transfer"
     numbers = re.findall(r"\d+(?:\.\d+)?", problem.code.split('"""')[2])
     key = f"{problem.template} {' '.join(sorted(numbers))}"
     return {0: "validation", 1: "test"}.get(zlib.crc32(key.encode()) % 50, "train")
@@ -43,9 +41,9 @@ def split_of(problem):
 def make_problems(count, split, seed=0):
     """`count` problems of a split with different questions; more begin with the same ones.
 
-    split: train, validation, test or transfer. SystemExit where there are not so many.
+    split: train, validation or test. SystemExit where there are not so many.
     """
-    templates = tuple((HELD_OUT if split == "transfer" else SEEN).values())
+    templates = tuple(TEMPLATES.values())
     draws, problems, misses = Draws(seed), {}, 0
     while len(problems) < count:
         problem = make(draws.pick(*templates), draws)

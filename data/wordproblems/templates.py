@@ -174,17 +174,15 @@ def read_lists(text):
 
 
 def read(file):
-    """Two dictionaries {name: Template}, in the file's order: those to train on, those held out."""
+    """{name: Template}, in the file's order."""
     text = re.sub(r"^#.*\n", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
     head, *blocks = re.split(r"^== ", text, flags=re.MULTILINE)
     lists = read_lists(head)
-    seen, held_out = {}, {}
+    found = {}
     for block in blocks:
-        title, _, rest = block.partition("\n")
-        name, _, apart = title.partition(", ")
-        template = Template(name, rest.strip("\n").split("\n\n"), lists)
-        (held_out if apart else seen)[name] = template
-    return seen, held_out
+        name, _, rest = block.partition("\n")
+        found[name] = Template(name, rest.strip("\n").split("\n\n"), lists)
+    return found
 
 
-SEEN, HELD_OUT = read(FILE)
+TEMPLATES = read(FILE)
