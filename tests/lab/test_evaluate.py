@@ -79,21 +79,17 @@ def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
     assert len(records) == 6 and len(seen) > 3 and 0 < solved < 1
 
 
-def test_several_samples_and_a_part_of_the_problems(call, capsys):
-    record = call("--samplers=[(2,1.0,'random',1.0)]", "--samples=3")["(2, 1.0, 'random', 1.0)"]
+def test_a_temperature_and_a_part_of_the_problems(call):
+    record = call("--samplers=[(2,1.0,'random',1.0)]")["(2, 1.0, 'random', 1.0)"]
     model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     puzzles = np.load(WEIGHTS / "test.npy")[:12, 0]
     torch.manual_seed(1)
     solved = []
-    for part in [puzzles[:7], puzzles[7:]] * 3:
+    for part in puzzles[:7], puzzles[7:]:
         x = torch.from_numpy(part).long() - 1
         x, _ = sample.generate(model, x, x < 0, policies.random, 2, 1.0, 1.0)
         solved += sudoku.solves(x.numpy() + 1, part, (2, 3)).tolist()
-    solved = np.reshape(solved, (3, 12))
-    assert record["solved"] == solved.mean() < record["pass@3"] == solved.any(0).mean()
-    low, high = tables.wilson(record["pass@3"], 12)  # of 12 problems, not 36 tries
-    said = f", pass@3 {record['pass@3']:.1%} [{low:.1%}, {high:.1%}]\n"
-    assert capsys.readouterr().out.endswith(said)
+    assert 0 < record["solved"] == np.mean(solved)
     assert len(call("--samplers=[(9,1.0)]", "--examples=2")) == 1  # other problems leave no record
     assert call("--samplers=[(36,1.0)]", test_examples=999)["(36, 1.0)"]["steps"] == 1  # all 100
 
@@ -150,12 +146,8 @@ def test_settings_of_a_stranger_are_one_line(call, settings):
 
 
 def test_what_cannot_be_judged(call, monkeypatch):
-    for flag, message in (
-        ("samples=2", "all are alike without"),
-        ("samplers=[2]", "expected .tokens"),
-    ):
-        with pytest.raises(SystemExit, match=message):
-            call(f"--{flag}")
+    with pytest.raises(SystemExit, match=r"expected .tokens"):
+        call("--samplers=[2]")
     monkeypatch.setattr(sudoku.Sudoku, "judge", None)
     with pytest.raises(SystemExit, match="no judge"):
         call()
