@@ -115,6 +115,20 @@ def grid_row(claim, worlds, policy):
     return preserved(claim, [shifts(data, laws, weight) for (data, laws), weight in pairs])
 
 
+def own_row(worlds):
+    """Chains from left to right that show tokens drawn from the posterior, as lab/edit.py does."""
+    losses = []
+    for data in worlds:
+        first = {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
+        laws = exact.walk(data, from_left, data.L - 1, first, exact.drawn(data))
+        losses.append(shifts(data, laws))
+    return preserved("chains of own tokens", losses)
+
+
+def from_left(z, n, x0):
+    return [(1, hidden(z)[:1], n)]
+
+
 def buffer_row(name, worlds):
     """The buffer with several K, tau and given positions, under 1/hidden and 1/t."""
     settings = (1,), (2,), (1, 0.6, {(): ONE / 2, (1,): ONE / 2})
@@ -179,7 +193,7 @@ def claims(args):
         "Proposition 2: the loss is least at the data's posterior, under any policy that sees x.",
         iid_row(wide),
         grid_row("chain, random g(i | z, t)", narrow, exact.random_policies(rng, wait=True)),
-        *(buffer_row(name, long) for name in exact.policies.POLICIES),
+        *(buffer_row(name, long) for name in [*exact.SCORES, "random"]),
         prompts_row("given positions independent of x0", narrow[0], narrow[0]),
         "Proposition 2 as stated asks too little of the masks: a counterexample, a correction.",
         worked_example(),
@@ -197,6 +211,7 @@ CONTROLS = {
     "loss": lambda args: [loss_row(worlds_of(args)[0], exact.over_t)],
     "iid": lambda args: [iid_row(worlds_of(args), exact.uniform_t)],
     "leak": lambda args: [grid_row("a peeking policy", worlds_of(args), exact.peeking_moves)],
+    "own": lambda args: [own_row(worlds_of(args))],
     "prompts": lambda args: [prompts_row("given depends on x0", *worlds_of(args)[:3:2])],
     "per_x0": lambda args: [alpha_row("Z(x0) varies", random.Random(args.seed), worlds_of(args))],
 }
