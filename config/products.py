@@ -21,5 +21,4 @@ theta = 20.0
 batch_size = 64
 max_iters = 1500
 lr = 4e-3
-
-eval_interval = 250
+min_lr = 2.5e-3
