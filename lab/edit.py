@@ -16,7 +16,7 @@ import sample
 class OwnTokens(puma.ProgressiveUnmasking):
     def __init__(self, *how):
         super().__init__(*how)
-        self.shown = self.x0.clone()  # a chain that starts late shows true tokens at first
+        self.shown = self.x0  # a chain that starts late shows true tokens at first
 
     def batch(self, iteration):
         super().batch(iteration)

@@ -116,11 +116,10 @@ def grid_row(claim, worlds, policy):
 
 
 def own_row(worlds):
-    """Chains from left to right that show tokens drawn from the posterior, as lab/edit.py does."""
+    """Chains from left to right that show tokens drawn from the posterior, not the true ones."""
     losses = []
     for data in worlds:
-        first = {(x0, (MASK,) * data.L, 0): p for x0, p in data.p.items()}
-        laws = exact.walk(data, from_left, data.L - 1, first, exact.drawn(data))
+        laws = exact.walk(data, from_left, data.L - 1, exact.start(data), exact.drawn(data))
         losses.append(shifts(data, laws))
     return preserved("chains of own tokens", losses)
 
