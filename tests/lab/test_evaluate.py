@@ -79,7 +79,7 @@ def test_records_and_table_agree_with_a_loop_over_puzzles(call, capsys):
     assert len(records) == 6 and len(seen) > 3 and 0 < solved < 1
 
 
-def test_a_temperature_and_a_part_of_the_problems(call):
+def test_a_temperature_and_a_part_of_the_problems(call, capsys):
     record = call("--samplers=[(2,1.0,'random',1.0)]")["(2, 1.0, 'random', 1.0)"]
     model, _ = checkpoint.load_model(WEIGHTS, "cpu")
     puzzles = np.load(WEIGHTS / "test.npy")[:12, 0]
@@ -90,6 +90,9 @@ def test_a_temperature_and_a_part_of_the_problems(call):
         x, _ = sample.generate(model, x, x < 0, policies.random, 2, 1.0, 1.0)
         solved += sudoku.solves(x.numpy() + 1, part, (2, 3)).tolist()
     assert 0 < record["solved"] == np.mean(solved)
+    low, high = tables.wilson(record["solved"], 12)
+    said = f" solved {record['solved']:.1%} [{low:.1%}, {high:.1%}]\n"
+    assert capsys.readouterr().out.endswith(said)
     assert len(call("--samplers=[(9,1.0)]", "--examples=2")) == 1  # other problems leave no record
     assert call("--samplers=[(36,1.0)]", test_examples=999)["(36, 1.0)"]["steps"] == 1  # all 100
 
