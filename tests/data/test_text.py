@@ -45,6 +45,8 @@ def test_blanks_are_hidden_and_all_else_is_given(rows):
         assert x0[0].tolist() == ids + [task.end] * (48 - len(ids))
         assert np.flatnonzero(~given[0]).tolist() == [1, 2, 3, 6]
         assert task.render(np.where(given, x0, 65)[0], given[0]) == "aAAA\nbAc{0}"
+        ended = task.render(np.where(given, x0, task.end)[0], given[0])
+        assert ended.replace("<|endoftext|>", "E") == "aEEE\nbEc{0}"  # what is given still shows
         with pytest.raises(SystemExit, match="48 tokens leave no room"):
             task.parse("a{47}")
 
