@@ -1,4 +1,4 @@
-"""The scripts of theory/: they hold, their controls fail, and planted mistakes turn rows red."""
+"""The scripts of theory/: they hold, and their controls fail."""
 
 import itertools
 import math
@@ -14,14 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "theory"))  # its scripts imp
 import exact
 import numpy as np
 import pytest
-import torch
 import verify_marginals as marginals
 import verify_minimizer as minimizer
 import verify_sample_complexity as complexity
-
-import loss
-import policies
-import puma
 
 SIZES = {
     "marginals": (marginals, dict(worlds=2, V=3, L=3, rows=2000, calls=6)),
@@ -58,59 +53,6 @@ def test_a_claim_that_fails_and_a_control_that_holds_change_the_status(capsys):
     controls = {"caught": lambda args: rows(args)[2:], "missed": rows}
     status = {k: exact.run(None, controls, Namespace(broken=k)) for k in [*controls, "all"]}
     assert status == {"caught": 1, "missed": 0, "all": 0}
-
-
-# -- mistakes in the shipped code ------------------------------------------------------------------
-def never_fast(*rest, step=puma.step):
-    return step(*rest[:-1], math.inf)
-
-
-def one_stage_on(hidden, stage, *rest, step=puma.step):
-    hidden, _, ended = step(hidden, stage, *rest)
-    return hidden, stage + 1, ended
-
-
-def rightmost(score, hidden, count):
-    return policies.reveal(score.flip(1), hidden.flip(1), count).flip(1)
-
-
-def floor(share, effective):
-    return (share * effective).long().clamp(max=effective - 1)
-
-
-TAU = "K=1, two prompts, tau=0.7"
-MUTANTS = {
-    "never fast": (puma, "step", never_fast, TAU),
-    "stage not recomputed": (puma, "step", one_stage_on, TAU),
-    "ties to the rightmost": (puma, "reveal", rightmost, "K=1, ties"),
-    "rounded down": (puma, "tokens_at", floor, "K=2"),
-}
-
-
-@pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_buffer_with_other_rules_is_caught(mutant, monkeypatch):
-    owner, name, replacement, setting = MUTANTS[mutant]
-    args = Namespace(rows=4000, calls=6, seed=0)
-    buffer = marginals.buffers(0)[setting]
-    assert marginals.buffer_row("as it is", buffer, args)[-1]
-    monkeypatch.setattr(owner, name, replacement)
-    assert not marginals.buffer_row(mutant, buffer, args)[-1]
-
-
-def test_other_masks_and_other_losses_are_caught(monkeypatch):
-    data = exact.random_data(random.Random(0), 2, 3)
-    with monkeypatch.context() as patch:  # each token on its own, with one half
-        hide = lambda self, prompt: (torch.rand(prompt.shape) < 0.5) & ~prompt  # noqa: E731
-        patch.setattr(puma.RandomMasking, "hide", hide)
-        assert not minimizer.masks_row(data, 4000, 0)[-1]
-    whole = loss.loss_and_scores
-
-    def mean_over_all(model, policy, h, x0, hidden, weight):
-        return whole(model, policy, h, x0, hidden, hidden / hidden.numel())
-
-    assert minimizer.loss_row(data)[-1]
-    monkeypatch.setattr(loss, "loss_and_scores", mean_over_all)
-    assert not minimizer.loss_row(data)[-1]
 
 
 # -- mistakes in the mended rows -------------------------------------------------------------------
