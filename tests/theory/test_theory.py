@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import random
 import runpy
 import sys
 from argparse import Namespace
@@ -53,69 +52,6 @@ def test_a_claim_that_fails_and_a_control_that_holds_change_the_status(capsys):
     controls = {"caught": lambda args: rows(args)[2:], "missed": rows}
     status = {k: exact.run(None, controls, Namespace(broken=k)) for k in [*controls, "all"]}
     assert status == {"caught": 1, "missed": 0, "all": 0}
-
-
-# -- mistakes in the mended rows -------------------------------------------------------------------
-def count_from_zero(positions):
-    L = len(positions)
-    return {S: Fraction(1, (L + 1) * math.comb(L, len(S))) for S in exact.subsets(positions)[1:]}
-
-
-def off_by_one(a, b, integral=exact.integral):
-    return integral(a + 1, b)
-
-
-def test_mistakes_in_an_integral_or_a_count(monkeypatch):
-    assert minimizer.same_loss_row(4)[-1]
-    assert not complexity.rate_row("uniform count", 3, count_from_zero)[-1]
-    with monkeypatch.context() as patch:
-        patch.setattr(exact, "uniform_count", count_from_zero)
-        assert not minimizer.same_loss_row(4)[-1]
-    monkeypatch.setattr(exact, "integral", off_by_one)
-    assert not minimizer.same_loss_row(4)[-1]
-    assert not complexity.rate_row("t ~ U(0,1)", 3)[-1]
-
-
-def test_mistakes_in_iid_masks(monkeypatch):
-    """Masks that look at a token shift the minimizer; another weight of the count shows too."""
-    worlds = exact.instances(random.Random(0), 2, 2, 3)
-    as_is = exact.random_contexts
-    factors = {
-        "right": lambda x0, z: 1,
-        "peeks": lambda x0, z: 2 - x0[0] if z[0] == exact.MASK else 1,
-        "weight": lambda x0, z: exact.per_hidden(z, 0),
-    }
-    rows = {}
-    for name, factor in factors.items():
-        change = lambda *a, f=factor: {k: p * f(*k[:2]) for k, p in as_is(*a).items()}  # noqa: E731
-        monkeypatch.setattr(exact, "random_contexts", change)
-        rows[name] = minimizer.iid_row(worlds)
-    assert [row[-1] for row in rows.values()] == [True, False, False]
-    assert ["0 shifted" in row[1] for row in rows.values()] == [True, False, True]
-    monkeypatch.setattr(exact, "random_contexts", as_is)
-    monkeypatch.setattr(exact, "integral", off_by_one)
-    assert not minimizer.iid_row(worlds)[-1]
-
-
-def test_mistakes_in_the_errors_of_random_masks(monkeypatch):
-    law, formula = complexity.MASKS["q = 1/2"]
-    mixture = complexity.mixture
-    model = complexity.Model(4, 2, Fraction(1, 20))
-    whole = complexity.evidence([complexity.laws(model)])  # x0, whatever is hidden
-
-    def verdicts(owner, name, value):
-        with monkeypatch.context() as patch:
-            patch.setattr(owner, name, value)
-            rows = complexity.random_mask_rows([model], ["q = 1/2"], 4)
-        return [holds for _, _, holds in rows]
-
-    zeros = lambda a, n, known: mixture(a, n, [HALF, *[0] * n])  # noqa: E731
-    guesses = lambda a, n, known: mixture(a, n, [HALF] * (n + 1))  # noqa: E731
-    assert verdicts(complexity, "mixture", zeros) == [False, True]
-    assert verdicts(complexity, "mixture", guesses) == [False, True]
-    low = {"q = 1/2": (law, lambda d: formula(d) / 2)}
-    assert verdicts(complexity, "MASKS", low) == [False, False]
-    assert verdicts(complexity, "random_mask", lambda model, law: whole) == [False, False]
 
 
 # -- by hand and by brute force --------------------------------------------------------------------
