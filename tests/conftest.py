@@ -1,4 +1,4 @@
-"""What the tests share: 4x4 puzzles, a small run of train.py in processes of its own."""
+"""What the tests share: small files, a small run of train.py in processes of its own."""
 
 import contextlib
 import json
@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten
 
 ROOT = Path(__file__).parents[1]
 ENV = os.environ | {"OMP_NUM_THREADS": "1"}
+RANKS = ROOT / "data/wordproblems/vocabulary.tiktoken"
 SMALL = [
     "--test_examples=8", "--dim=16", "--layers=2", "--heads=2", "--mlp=32", "--batch_size=8",
     "--k_schedule=[(0,4),(9,2)]", "--max_iters=24", "--save_interval=5",
@@ -45,6 +46,23 @@ def puzzles(tmp_path_factory):
     np.save(folder / "test.npy", pairs[:8].astype(np.uint8))
     np.save(folder / "train.npy", pairs[8:].astype(np.uint8))
     return folder
+
+
+def write_lines(path, rows):
+    """Write JSON lines; returns the path."""
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.write_text(lines, encoding="utf-8")
+    return path
+
+
+def prepare(name, **flags):
+    """data/NAME/prepare.py as a user runs it, but in this process alone; the folder it wrote."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "cpu_count", lambda: None)
+        script = str(ROOT / "data" / name / "prepare.py")
+        patch.setattr(sys, "argv", [script, *(f"--{k}={v}" for k, v in flags.items())])
+        runpy.run_path(script, run_name="__main__")
+    return Path(flags["out"])
 
 
 def command(data, out, *flags):

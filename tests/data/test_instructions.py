@@ -1,7 +1,7 @@
 """data/dream_coder/prepare.py. Oracle: each row's fate, decided here by hand."""
 
 import pytest
-from small import prepare, write_lines
+from conftest import prepare, write_lines
 
 from data import rows
 from lab import text

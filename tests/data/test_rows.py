@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import regex
-from small import RANKS, VOCABULARY, contents, prepare, write_lines
+from conftest import RANKS, prepare, write_lines
 
 from data import rows, tokenizer
 from lab import text
 
+VOCABULARY = tokenizer.named(RANKS)
 PAIRS = [(f"How much is {i} + {i % 7}?", f"It is {i + i % 7}.") for i in range(300)]
 PAIRS[40:40] = [
     ("\r\n  caf\u00e9\r\n\u0301 \u00bd \u2167 \r\n", "\r\n yes\r\n\rno \r"),
@@ -41,6 +42,10 @@ def call(tmp_path, monkeypatch):
     return lambda source="pairs.jsonl", **flags: prepare(
         "jsonl", **{"source": source, "length": 64, "val": 0.1, "out": next(outs)} | flags
     )
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def arrays(folder, split):

@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from small import prepare as run
+from conftest import prepare as run
 
 from data.sudoku import generate, held_out, prepare, read
 

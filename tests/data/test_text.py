@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from small import RANKS, ROOT, prepare, write_lines
+from conftest import RANKS, ROOT, prepare, write_lines
 
 from lab import gsm8k, text
 

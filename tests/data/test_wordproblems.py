@@ -2,8 +2,9 @@ import hashlib
 import re
 
 import pytest
-from small import VOCABULARY, prepare
+from conftest import RANKS, prepare
 
+from data import tokenizer
 from data.wordproblems import generate
 from data.wordproblems.generate import TEMPLATES, make_problems
 from lab import text
@@ -54,8 +55,9 @@ def test_the_same_arguments_give_the_same_problems(monkeypatch):
 
 
 def test_the_folder_has_the_problems_as_rows(tmp_path):
+    vocabulary = tokenizer.named(RANKS)
     task = text.load(prepare("wordproblems", out=tmp_path / "a", train=1200, test=9), 9)
     for rows, split, count in (task.train, "train", 1200), (task.test, "test", 9):
         for problem, x0, prompt in zip(make_problems(count, split), *rows[:], strict=True):
-            assert VOCABULARY.decode(x0[prompt]) == problem.question + "\n"
-            assert VOCABULARY.text(x0[~prompt]) == problem.code
+            assert vocabulary.decode(x0[prompt]) == problem.question + "\n"
+            assert vocabulary.text(x0[~prompt]) == problem.code

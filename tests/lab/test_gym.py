@@ -1,10 +1,9 @@
 """data/gym/prepare.py. The oracle is the library's own rows."""
 
 import runpy
-import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, prepare
 
 from lab import text
 
@@ -12,20 +11,14 @@ reasoning_gym = pytest.importorskip("reasoning_gym")
 pytestmark = pytest.mark.slow
 
 
-def prepare(out, *flags):
-    argv = ["prepare.py", "--rows=400", "--val=0.1", f"--out={out}", *flags]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", argv)
-        return runpy.run_path(f"{ROOT}/data/gym/prepare.py", run_name="__main__")
-
-
 def test_rows_are_the_librarys_without_their_wording(tmp_path):
-    wording = prepare(tmp_path / "a", "--options={'min_empty': 12}")["wording"]
+    wording = runpy.run_path(f"{ROOT}/data/gym/prepare.py")["wording"]
     assert wording(["Add 12. Go!", "Add 17. Go!"]) == ("Add ", ". Go!")  # not the 1 of both
     made = [*reasoning_gym.create_dataset("mini_sudoku", min_empty=12, seed=1, size=400)]
     begin, end = made[0]["question"].split("puzzle:\n")[0] + "puzzle:\n", "\nFormat your"
     end += made[0]["question"].split(end)[1]
-    task = text.load(tmp_path / "a", 9)
+    flags = {"rows": 400, "val": 0.1, "options": {"min_empty": 12}}
+    task = text.load(prepare("gym", **flags, out=tmp_path / "a"), 9)
     found = set()
     for rows in task.train, task.test:
         for x0, prompt in zip(*rows[:], strict=True):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ENV, ROOT, run
+from conftest import ENV, ROOT, prepare, run, same, write_lines
 
 import checkpoint
 import sample
@@ -14,7 +14,7 @@ from policies import top_k
 pytest.importorskip("lm_eval")
 pytest.importorskip("peft")
 from lm_eval.api.instance import Instance
-from test_hf import call, folder, same, write_rows  # noqa: F401
+from test_hf import call, folder  # noqa: F401
 
 from lab.harness import Puma
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.slow
 def trained(tmp_path_factory):
     """A run on bytes of text, hardly trained."""
     place = tmp_path_factory.mktemp("run")
-    write_rows(place / "rows.jsonl", [{"q": f"{i} + {i}?", "a": f"{2 * i}"} for i in range(50)])
-    command = [sys.executable, "data/jsonl/prepare.py", f"--source={place}/rows.jsonl"]
-    command += ["--prompt=q", "--response=a", "--tokenizer=bytes", "--length=24", "--val=0.5"]
-    subprocess.run([*command, f"--out={place}/data"], cwd=ROOT, env=ENV, check=True)
-    code, said = run(place / "data", place / "run", "--task=lab.text", "--max_iters=1")
+    pairs = [{"q": f"{i} + {i}?", "a": f"{2 * i}"} for i in range(50)]
+    flags = {"prompt": "q", "response": "a", "tokenizer": "bytes", "length": 24, "val": 0.5}
+    source = write_lines(place / "rows.jsonl", pairs)
+    data = prepare("jsonl", source=source, **flags, out=place / "data")
+    code, said = run(data, place / "run", "--task=lab.text", "--max_iters=1")
     assert code == 0, said
     return place
 
@@ -75,12 +75,12 @@ def test_a_folder_of_hf_answers_as_its_prompt_command(folder, tmp_path, capsys):
 
 
 def test_the_harness_runs_a_task(trained, tmp_path):
-    write_rows(tmp_path / "rows.jsonl", [{"question": f"{i}?", "answer": "no"} for i in "123"])
+    write_lines(tmp_path / "rows.jsonl", [{"question": f"{i}?", "answer": "no"} for i in "123"])
     task = {"task": "mine", "dataset_path": "json", "output_type": "generate_until"}
     task |= {"dataset_kwargs": {"data_files": {"test": f"{tmp_path}/rows.jsonl"}}}
     task |= {"test_split": "test", "doc_to_text": "{{question}}\n", "doc_to_target": "{{answer}}"}
     task |= {"generation_kwargs": {"until": "\n\n"}, "metric_list": [{"metric": "exact_match"}]}
-    write_rows(tmp_path / "mine.yaml", [task])  # YAML reads JSON
+    write_lines(tmp_path / "mine.yaml", [task])  # YAML reads JSON
     command = [sys.executable, "lab/harness.py", "--model", "puma", "--model_args"]
     command += [f"out_dir={trained}/run,tau=0.9", "--tasks", "mine", "--include_path", tmp_path]
     done = subprocess.run(command, cwd=ROOT, env=ENV, capture_output=True, text=True)

@@ -13,7 +13,7 @@ from unittest.mock import Mock, PropertyMock, patch
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import ENV, ROOT, same
+from conftest import ENV, ROOT, same, write_lines
 from safetensors.torch import save_file
 from torch.utils.data import TensorDataset
 
@@ -224,10 +224,6 @@ def write_model(folder, family):
     net.save_pretrained(folder)
 
 
-def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Models, and rows of two letters, which are to be copied in the other order."""
@@ -235,7 +231,7 @@ def folder(tmp_path_factory):
     for family in "bert", "roberta", "qwen2":
         write_model(folder / family, family)
     pairs = itertools.product(LETTERS, LETTERS)
-    write_rows(folder / "rows.jsonl", [{"question": a + b, "answer": b + a} for a, b in pairs])
+    write_lines(folder / "rows.jsonl", [{"question": a + b, "answer": b + a} for a, b in pairs])
     return folder
 
 
@@ -316,8 +312,8 @@ def test_rows(chat, folder, tmp_path, capsys):
     ask, reply = rows[0]["messages"]
     odd = [{"role": "system", "content": "s"}, ask, reply], [{"role": "user", "t": "t"}, reply]
     rows += [{"messages": talk} for talk in (*odd, [ask, reply, ask])]
-    write_rows(tmp_path / "rows.jsonl", rows)
-    write_rows(tmp_path / "test.jsonl", rows[3:6])
+    write_lines(tmp_path / "rows.jsonl", rows)
+    write_lines(tmp_path / "test.jsonl", rows[3:6])
     data, test = (f"{tmp_path}/{name}.jsonl" for name in ("rows", "test"))
     settings = dict(model=f"{folder}/bert", chat=chat, length=9, batch_size=2, K=2, held_out=2)
     decode = hf.coder_of(settings["model"]).decode
