@@ -26,7 +26,6 @@ SMALL = [
     "--eval_interval=12", "--log_interval=1", "--warmup=3", "--device=cpu",
     "--dtype=float32",
 ]  # fmt: skip
-PLUS = ["--method=puma_plus", "--buffer=3"]
 torch.set_num_threads(1)
 
 
