@@ -20,7 +20,7 @@ def masks_row(data, n, seed, law=exact.uniform_count):
     """puma.RandomMasking on draws of p_data, half of them with position 1 given."""
     torch.manual_seed(seed)
     prompts = {(): ONE / 2, (1,): ONE / 2}
-    examples = exact.Sampled(Buffer(data, "random", 1, prompts=prompts).first(), n, seed)
+    examples = exact.sampled(Buffer(data, "random", 1, prompts=prompts).first(), n, seed)
     stream = puma.RandomMasking(puma.Queue(examples, n, "cpu", seed), MASK)
     seen = Counter((tuple(z), 0) for z in stream.batch(0).x.tolist())
     laws = [exact.random_contexts(data, law, given) for given in prompts]
