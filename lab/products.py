@@ -54,8 +54,7 @@ class Products:
         words = len(LETTERS) ** moves
         draw = np.random.default_rng(moves)
         chosen = draw.permutation(words) if words < 1e6 else draw.integers(words, size=2 * MOST)
-        chosen = np.unique(chosen, return_index=True)
-        numbers = chosen[0][np.argsort(chosen[1])]  # different ones, in the order drawn
+        numbers = np.array([*dict.fromkeys(chosen.tolist())])  # different ones, in the order drawn
         held_out = min(test_examples, words // 4)
         self.test = Rows(numbers[:held_out], moves)
         self.train = Rows(numbers[held_out:][:MOST], moves)
