@@ -92,7 +92,7 @@ def buffers(seed):
 
 def buffer_row(claim, buffer, args, objective=loss.objective):
     """The shipped buffer against its exact law, and the chains of that against inference."""
-    dof, p = exact.running(buffer, (args.rows, args.calls, args.seed), objective)
+    dof, p = exact.running(buffer, args.rows, args.calls, args.seed, objective)
     gap = max(exact.gaps(buffer.data, buffer.moves, buffer.joints))
     most = most_at_once(buffer)
     found = f"{dof} dof, p {p:.2g}; |S| <= {most}, TV {float(gap):.4f}"

@@ -193,7 +193,7 @@ def buffer_row(model, policy, tau, args):
     law = exact.mixture([1] * buffer.stages, map(exact.marginal, buffer.joints))
     informative = sum(p for (z, _), p in law.items() if hidden(z) == (0,))
     y_visible = sum(p for (z, _), p in law.items() if z[0] != MASK)
-    dof, p = exact.running(buffer, (args.rows, args.calls, args.seed))
+    dof, p = exact.running(buffer, args.rows, args.calls, args.seed)
     found = f"{float(law.total()):.3f} contexts per chain, {float(informative):.3g} informative, "
     found += f"Y visible in {float(y_visible):.3g}; {dof} dof, p {p:.2g}"
     claim = f"buffer, {policy}, tau={tau}, d={model.d}: Y is last"
